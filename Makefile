@@ -1,0 +1,61 @@
+# Every target works from a fresh clone: it makes .venv first, from requirements.lock, hashes checked.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+STAMP := .venv/.installed
+# The first interpreter on the PATH that is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# Two workers fill the smallest machine we support; a file stays on one worker, so its servers start once.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+.PHONY: help setup test demo sim chaos soak bench lint lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## Make .venv from the lock file (a second run does nothing)
+
+$(STAMP): requirements.lock pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "setup: no Python 3.11 or newer on the PATH: install one, or run 'make setup PYTHON=/path/to/python3'" >&2; exit 2; }
+	@echo "setup 1/3: virtual environment and installer ($$($(PYTHON) --version))"
+	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/installer.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/installer.txt
+	@echo "setup 2/3: packages from requirements.lock, hashes checked"
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	@echo "setup 3/3: refold itself, editable"
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
+	@touch $@
+
+test: setup ## Run the test suite
+	$(BIN)/pytest $(PYTEST_FLAGS)
+
+demo: setup ## Deploy in five steps, with processes killed on the way
+	$(BIN)/refold demo
+
+sim: setup ## Simulate the platform with a fault at every boundary, then at random
+	$(BIN)/refold sim
+
+chaos: setup ## Kill, stop and wipe real servers and services under load
+	$(BIN)/pytest tests/chaos -m campaign
+
+soak: setup ## Let the chaos campaign run for hours
+	REFOLD_SOAK=1 $(BIN)/pytest tests/chaos -m campaign --timeout 0
+
+bench: setup ## Measure, as JSON and as a table
+	$(BIN)/refold bench
+
+lint: setup ## Style, types and the direction of imports
+	$(BIN)/ruff check services tests
+	$(BIN)/ruff format --check services tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: setup ## Resolve all dependencies anew into requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock --quiet
+
+clean: ## Remove .venv and what tools left behind
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .refold
+	find services tests -name __pycache__ -type d -prune -exec rm -rf {} +
