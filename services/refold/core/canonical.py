@@ -1,0 +1,85 @@
+"""JSON as Refold reads and writes it: strict on the way in, canonical (RFC 8785) on the way out.
+
+Every service refuses the same texts, because two parsers that differ on one text can be played against each other:
+duplicate keys, NaN and infinities, lone surrogates, integers beyond 2^53 and nesting beyond 64 levels.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import rfc8785
+
+from refold.core.errors import MalformedError
+
+MAX_DEPTH = 64
+"""Levels of nesting. More than any real argument has, and far below the stack of any parser."""
+
+MAX_INTEGER = 2**53 - 1
+_PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
+_NOT_BRACKETS = re.compile(r"[^\[\]{}\"]+|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+
+
+def parse(data: bytes | str) -> Any:
+    """The value of a JSON text. **Raises** MalformedError, naming what is wrong with it."""
+    try:
+        source = data.decode() if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        raise MalformedError("the text is not UTF-8", hint=str(error)) from None
+    _refuse_depth(source)
+    try:
+        value = json.loads(source, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
+        _refuse_surrogates(source, value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("the text is not JSON", hint=str(error)[:200]) from None
+    return value
+
+
+def dumps(value: Any) -> str:
+    """The canonical text of a JSON value. **Raises** MalformedError when it has none (NaN, huge integer, surrogate)."""
+    try:
+        return rfc8785.dumps(value).decode()
+    except (rfc8785.CanonicalizationError, ValueError, RecursionError, TypeError) as error:
+        raise MalformedError("the value has no JSON form", hint=str(error)[:200]) from None
+
+
+def text(value: str) -> str:
+    """The canonical text of a string."""
+    return f'"{value}"' if _PLAIN.match(value) else dumps(value)
+
+
+def _refuse_depth(source: str) -> None:
+    depth = 0
+    if source.count("[") + source.count("{") <= MAX_DEPTH:
+        return
+    for char in _NOT_BRACKETS.sub("", source):
+        depth += 1 if char in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise MalformedError(f"the JSON text is nested deeper than {MAX_DEPTH} levels", hint="flatten it")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MalformedError("the JSON text has an object with the same key twice", hint="send every key once")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise MalformedError(f"the JSON text holds {name}", hint="JSON has no such number; send null or a string")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:
+        raise MalformedError(f"the integer {digits[:30]} is beyond 2^53", hint="send it as a string")
+    return int(digits)
+
+
+def _refuse_surrogates(source: str, value: Any) -> None:
+    if "\\u" in source or not source.isascii():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise MalformedError("the JSON text holds a lone surrogate", hint="send valid Unicode") from None

@@ -1,0 +1,91 @@
+"""What an accepted entry orders from others: the run log is the planner's outbox.
+
+The orders are a function of the entry and the state after it, with deterministic keys, so that emitting them again
+(after a take-over, or for a record that another planner wrote) is harmless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.core.events import (
+    CallCompleted,
+    CallDispatched,
+    CallFailed,
+    CallProposed,
+    Entry,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+)
+from refold.core.ids import call_id
+from refold.core.messages import RunOutcome, ToolRequest
+from refold.core.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A record for others. `topic` is a name of design 3 without the prefix; message None is a tombstone."""
+
+    topic: str
+    key: str
+    message: ToolRequest | RunOutcome | None
+
+
+def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
+    """The orders of an accepted entry, in order. `state` is the state right after it, `offset` where it lies."""
+    found: list[Command] = []
+    for event in entry.events:
+        if isinstance(event, CallDispatched):
+            found.append(_request(state, event, offset))
+        elif isinstance(event, CallCompleted | CallFailed):
+            found.append(close(state, event.step))
+        elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
+            for step, opened in state.open.items():
+                if opened.phase != "sleep":
+                    found.append(close(state, step))
+            found.append(_outcome(state, event))
+    return found
+
+
+def close(state: RunState, step: int) -> Command:
+    """The tombstone of a call that is settled."""
+    call = state.steps[step - 1]
+    assert isinstance(call, CallProposed), "only calls are closed"
+    return Command(f"tool-requested.{call.pool}", call_id(state.run_id, state.seqs[step - 1]), None)
+
+
+def _request(state: RunState, event: CallDispatched, offset: int) -> Command:
+    call = state.steps[event.step - 1]
+    assert isinstance(call, CallProposed), "only calls are dispatched"
+    first_ms = state.open[event.step].first_ms if event.step in state.open else state.at_ms
+    name = call_id(state.run_id, state.seqs[event.step - 1])
+    request = ToolRequest(
+        call_id=name,
+        run_id=state.run_id,
+        step=event.step,
+        attempt=event.attempt,
+        issued=offset,
+        tool=call.tool,
+        args=call.args,
+        key=call.key,
+        effect=call.effect,
+        timeout_ms=call.timeout_ms,
+        key_expires_ms=first_ms + call.key_window_ms if call.key_window_ms else 0,
+    )
+    return Command(f"tool-requested.{call.pool}", name, request)
+
+
+def _outcome(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Command:
+    request = state.request
+    outcome = RunOutcome(
+        run_id=state.run_id,
+        status=state.status,
+        agent=request.agent if request else "",
+        result=event.result if isinstance(event, RunCompleted) else "null",
+        failure=event.failure if isinstance(event, RunFailed) else None,
+        seq=state.head.seq,
+        request=state.position,
+        at_ms=state.at_ms,
+    )
+    return Command("run-completed", state.run_id, outcome)

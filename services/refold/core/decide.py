@@ -1,0 +1,244 @@
+"""What an input means for a run: the validation of an input into events.
+
+`decide` answers for what comes from outside, `propose` for what the agent asks. Both are pure; what changes nothing
+is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.core import canonical
+from refold.core.errors import MalformedError
+from refold.core.events import (
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallFailed,
+    CallProposed,
+    DoubtResolved,
+    Event,
+    Failure,
+    LateResultRecorded,
+    RunCancelled,
+    RunRequested,
+    RunStarted,
+    SleepEnded,
+)
+from refold.core.ids import parse_call_id
+from refold.core.messages import RunRequest, RunSignal, ToolResult
+from refold.core.retry import backoff_ms
+from refold.core.state import Open, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the planner's settings decide about decisions.
+
+    **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
+    unanswered call goes out again; it doubles with every dispatch of one attempt up to `redispatch_cap_ms`.
+    """
+
+    redispatch_ms: int = 10_000
+    redispatch_cap_ms: int = 600_000
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run request, with its digest, the seed of the run's random numbers and the trace that it belongs to."""
+
+    request: RunRequest
+    digest: str
+    seed: str
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Time has reached the `due_ms` of an open step (step 0: of the run itself)."""
+
+    run_id: str
+    step: int
+    due_ms: int
+
+
+Input = Start | RunSignal | ToolResult | Due
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """The input changes nothing, as far as this state knows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The input is about something that is not known yet."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The input contradicts what is known: a dead letter."""
+
+    code: str
+    reason: str
+
+
+Verdict = list[Event] | Ignore | Park | Refuse
+
+
+def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Verdict:
+    """The events that an input causes, or why there are none. **Units**: `now` in milliseconds since 1970."""
+    if isinstance(what, Start):
+        return _start(state, what, now, rules)
+    if state is None:
+        return Park("the run is not known")
+    if state.over:
+        return Ignore("the run is over")
+    if isinstance(what, ToolResult):
+        return _result(state, what, now)
+    if isinstance(what, Due):
+        return _due(state, what, now, rules)
+    return _signal(state, what, now, rules)
+
+
+def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules: Rules) -> CallDispatched:
+    """The event that sends an attempt to the executors, with the deadline for an answer."""
+    wait = min(rules.redispatch_cap_ms, rules.redispatch_ms << min(dispatches, 20))
+    return CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
+
+
+def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdict:
+    if state is not None:
+        if state.request and state.request.request_digest == what.digest:
+            return Ignore("the run was started before")
+        return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
+    ask = what.request
+    events: list[Event] = [
+        RunRequested(
+            agent=ask.agent,
+            input=ask.input,
+            request_digest=what.digest,
+            seed=what.seed,
+            requester=ask.requester,
+            traceparent=what.traceparent,
+            not_before_ms=ask.not_before_ms,
+            labels=ask.labels,
+        )
+    ]
+    if ask.not_before_ms <= now:
+        events.append(RunStarted(rules.version))
+    return events
+
+
+def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
+    if what.step == 0:
+        if state.status == "pending" and what.due_ms <= now:
+            return [RunStarted(rules.version)]
+        return Ignore("the run has started")
+    opened = state.open.get(what.step)
+    if opened is None or opened.due_ms != what.due_ms or opened.due_ms > now:
+        return Ignore("nothing is due")
+    if opened.phase == "sleep":
+        return [SleepEnded(what.step)]
+    call = _call(state, what.step)
+    if call.effect == "keyed" and call.key_window_ms and now > opened.first_ms + call.key_window_ms:
+        failure = Failure("key_window", "the receiver has forgotten the idempotency key by now")
+        return [CallDoubted(what.step, opened.attempt, failure)]
+    if opened.phase == "backoff":
+        return [dispatch(call, opened.attempt + 1, 0, now, rules)]
+    return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
+
+
+def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
+    data = canonical.parse(signal.data)
+    data = data if isinstance(data, dict) else {}
+    if signal.kind == "cancel":
+        return [RunCancelled(str(data.get("reason", "")), signal.actor)]
+    if signal.kind == "resolve":
+        return _resolve(state, signal.actor, data, now, rules)
+    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
+
+
+def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules) -> Verdict:
+    step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
+    if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
+        return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
+    opened, said = state.open.get(step), state.resolved.get(step)
+    if said and said.attempt >= attempt:
+        same = said.attempt > attempt or said.verdict == verdict
+        return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
+    if opened is None or opened.phase != "doubt" or opened.attempt != attempt:
+        return Refuse("conflict", f"attempt {attempt} of step {step} is not in doubt")
+    events: list[Event] = [DoubtResolved(step, attempt, verdict, actor, str(data.get("comment", "")))]
+    if verdict == "happened":
+        events.append(CallCompleted(step, attempt, canonical.dumps(data.get("result"))))
+    elif verdict == "give_up":
+        events.append(CallFailed(step, attempt, Failure("given_up", "a human gave the call up, its outcome unknown")))
+    else:
+        events.append(dispatch(_call(state, step), attempt + 1, 0, now, rules))
+    return events
+
+
+def _result(state: RunState, result: ToolResult, now: int) -> Verdict:
+    try:
+        step = state.step_of(parse_call_id(result.call_id)[1])
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    if step is None or not isinstance(state.steps[step - 1], CallProposed):
+        return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id}")
+    opened = state.open.get(step)
+    if opened is None:
+        return _after_the_end(state, step, result)
+    if result.status == "completed":
+        events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
+        said = state.resolved.get(step)
+        if said and said.attempt >= result.attempt:
+            events.insert(0, LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
+        return events
+    expected = "doubt" if result.late and result.status == "failed" else "dispatched"
+    if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
+        return Ignore("another attempt is under way")
+    return _unsuccessful(state, step, opened, result, now)
+
+
+def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
+    said, (_, outcome) = state.resolved.get(step), state.outcomes[step]
+    if said is None or result.status != "completed":
+        return Ignore("the call is settled")
+    known = outcome.result if isinstance(outcome, CallCompleted) else None
+    recorded = state.late.get(step)
+    if known == result.result or (recorded and recorded.result == result.result):
+        return Ignore("the call is settled")
+    return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
+
+
+def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, now: int) -> Verdict:
+    call = _call(state, step)
+    failure = result.failure or Failure("unknown", "the executor gave no reason")
+    if result.status == "doubt":
+        return [CallDoubted(step, result.attempt, failure)]
+    sent_before = opened.maybe or opened.dispatches > 1
+    unknown = call.effect != "pure" and (result.status == "unknown" or (call.effect == "keyed" and sent_before))
+    again = (
+        (result.retryable or unknown)
+        and result.attempt < call.retry.attempts
+        and not (unknown and call.effect == "once")
+    )
+    if again:
+        wait = result.retry_after_ms or backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
+        return [AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
+    if unknown:
+        return [CallDoubted(step, result.attempt, failure)]
+    return [CallFailed(step, result.attempt, failure)]
+
+
+def _call(state: RunState, step: int) -> CallProposed:
+    call = state.steps[step - 1]
+    assert isinstance(call, CallProposed), "only calls are dispatched"
+    return call

@@ -1,0 +1,99 @@
+"""Errors of Refold: a stable code, structured fields, and a message that is a fact plus the next action."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class RefoldError(Exception):
+    """Any error that Refold raises on purpose.
+
+    `code` is stable across releases; `fields` are the facts as data; `hint` is what to do next.
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str = "", **fields: Any) -> None:
+        super().__init__(f"{message}: {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+        self.fields = fields
+
+
+class UsageError(RefoldError):
+    """The caller's code or command is wrong; raised early and never retried."""
+
+    code = "usage"
+
+
+class NotFoundError(RefoldError):
+    """The thing that was named does not exist."""
+
+    code = "not_found"
+
+
+class ConflictError(RefoldError):
+    """Two facts exclude each other, for example a second start of a run with other input."""
+
+    code = "conflict"
+
+
+class UnreachableError(RefoldError):
+    """Kafka or Redis does not answer."""
+
+    code = "unreachable"
+
+
+class MalformedError(RefoldError):
+    """A record cannot be read as what its topic holds; it belongs into the dead letters."""
+
+    code = "malformed"
+
+
+class FoldError(RefoldError):
+    """A history cannot be folded by this version of the code; the run stands still until one that can takes over."""
+
+    code = "fold"
+
+
+class NonDeterminismError(RefoldError):
+    """Agent code and recorded history disagree; names the step, what was expected and what was found."""
+
+    code = "non_determinism"
+
+
+class TransientError(RefoldError):
+    """A tool failed before anything happened and may be tried again.
+
+    **Units**: `retry_after` in seconds; None leaves the delay to the retry policy.
+    """
+
+    code = "transient"
+
+    def __init__(self, message: str, *, retry_after: float | None = None, hint: str = "", **fields: Any) -> None:
+        super().__init__(message, hint=hint, **fields)
+        self.retry_after = retry_after
+
+
+class NotDone(TransientError):
+    """The author's word that the effect did not happen: the call may be tried again, whatever its class."""
+
+    code = "not_done"
+
+
+class TerminalError(RefoldError):
+    """The author's word that the effect did not happen and that trying again is pointless."""
+
+    code = "terminal"
+
+
+class CallFailed(RefoldError):
+    """A call is over without a result; an agent may catch it and react."""
+
+    code = "call_failed"
+
+
+class RunFailed(RefoldError):
+    """A run ended without a result; what a client sees."""
+
+    code = "run_failed"

@@ -1,0 +1,233 @@
+"""Everything that can happen in a run, and the entry that carries it: the closed union of the run log.
+
+Past tense, flat, JSON inside text fields (`args`, `result`, `data`, `input`), milliseconds since 1970 in fields that
+end in `_ms`. The Avro schemas in `schemas/` are exported from these classes; a field is never removed or retyped, and
+a new one has a default. `step` numbers what an agent asks of its context: 1, 2, 3 ... in the order of asking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something did not work, as data. `code` is stable and for programs, `message` is for people."""
+
+    code: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The position of the input that an entry answers."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter."""
+
+    attempts: int = 1
+    base_ms: int = 500
+    cap_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequested:
+    """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`."""
+
+    agent: str
+    input: str
+    request_digest: str
+    seed: str
+    requester: str = ""
+    traceparent: str = ""
+    not_before_ms: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The agent's code begins. `version` names the code that decided."""
+
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRecorded:
+    """The agent wrote something down: a plan, a decision, a checkpoint, a thought."""
+
+    step: int
+    kind: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallProposed:
+    """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too."""
+
+    step: int
+    tool: str
+    args: str
+    key: str
+    pool: str
+    effect: str
+    timeout_ms: int
+    retry: RetryPolicy
+    key_window_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallDispatched:
+    """An attempt goes to the executors. Unanswered at `deadline_ms`, it is dispatched again under the same number."""
+
+    step: int
+    attempt: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """One try is over without a result, another follows at `retry_ms`. `unknown`: the effect may have happened."""
+
+    step: int
+    attempt: int
+    failure: Failure
+    unknown: bool
+    retry_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallCompleted:
+    """The call is over with a result."""
+
+    step: int
+    attempt: int
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The call is over without a result; the agent sees the failure."""
+
+    step: int
+    attempt: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CallDoubted:
+    """Nobody can know whether the effect happened: a human decides."""
+
+    step: int
+    attempt: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtResolved:
+    """A human decided: `happened`, `did_not_happen` or `give_up`."""
+
+    step: int
+    attempt: int
+    verdict: str
+    actor: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LateResultRecorded:
+    """A result came for a call that was settled without it. `contradicts`: it says otherwise than the human did."""
+
+    step: int
+    attempt: int
+    status: str
+    result: str
+    contradicts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SleepStarted:
+    """The agent sleeps."""
+
+    step: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SleepEnded:
+    """The time has come."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCompleted:
+    """The agent returned."""
+
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The agent raised, or could not go on."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """Somebody stopped the run. Calls that were open stay without a result."""
+
+    reason: str
+    actor: str
+
+
+Event = (
+    RunRequested
+    | RunStarted
+    | NoteRecorded
+    | CallProposed
+    | CallDispatched
+    | AttemptFailed
+    | CallCompleted
+    | CallFailed
+    | CallDoubted
+    | DoubtResolved
+    | LateResultRecorded
+    | SleepStarted
+    | SleepEnded
+    | RunCompleted
+    | RunFailed
+    | RunCancelled
+)
+
+Terminal = RunCompleted | RunFailed | RunCancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of the run log: all events that one input caused for a run.
+
+    **Shape**: at least one event; event i has seq `seq + i`. `prev` is the id of the run's entry before this one,
+    empty for the first; `nonce` is fresh for every send, so equal bytes never go out twice.
+    """
+
+    run_id: str
+    seq: int
+    prev: bytes
+    at_ms: int
+    cause: Cause | None
+    actor: str
+    nonce: bytes
+    events: list[Event]
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the last event."""
+        return self.seq + len(self.events) - 1

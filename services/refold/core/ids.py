@@ -1,0 +1,108 @@
+"""Identifiers: their shape, where a run lives, and the keys that are derived from them.
+
+An id never holds the separator of a key that it is part of, so that no key of one run can reach into another.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b, sha256
+from typing import NewType
+
+from refold.core.errors import MalformedError
+
+RunId = NewType("RunId", str)
+CallId = NewType("CallId", str)
+EntryId = NewType("EntryId", bytes)
+
+NO_ENTRY = EntryId(b"")
+"""The `prev` of a run's first entry."""
+
+_ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
+_RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}})*\Z")
+_LOG_KEY = re.compile(rb"([^/]+)/([0-9]{10})/([0-9a-f]{32})\Z")
+
+
+def run_id(text: str) -> RunId:
+    """The text as a run id.
+
+    **Raises** MalformedError when it is empty, longer than 128 characters, holds a character outside letters,
+    digits and `_ : @ ~ -`, or a dot that is not followed by the number of a child.
+    """
+    if len(text) > 255 or not _RUN_ID.match(text):
+        raise MalformedError(
+            f"{text[:80]!r} is not a run id",
+            hint="use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)",
+        )
+    return RunId(text)
+
+
+def root_of(run: str) -> str:
+    """The id of the run that started the family."""
+    return run.partition(".")[0]
+
+
+def murmur2(data: bytes) -> int:
+    """The hash of Kafka's Java client, as an unsigned 32-bit number. **Source**: `Utils.murmur2` of Apache Kafka."""
+    length, m, mask = len(data), 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ length
+    for i in range(0, length & ~3, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    if tail := data[length & ~3 :]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return h ^ (h >> 15)
+
+
+def home(run: str, partitions: int) -> int:
+    """The partition of a run and its whole family: what any Java-compatible producer picks for the root's id."""
+    return (murmur2(root_of(run).encode()) & 0x7FFFFFFF) % partitions
+
+
+def entry_id(body: bytes) -> EntryId:
+    """The name of a run-log entry: BLAKE2b-128 of its Avro body without the schema frame."""
+    return EntryId(blake2b(body, digest_size=16).digest())
+
+
+def log_key(run: str, seq: int, entry: bytes) -> bytes:
+    """The record key of an entry. Unique, so that compaction never lets a loser replace the winner."""
+    return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
+
+
+def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
+    """The parts of a run-log key, or None when it is not one."""
+    match = _LOG_KEY.match(key or b"")
+    if not match:
+        return None
+    try:
+        run = RunId(match[1].decode())
+    except UnicodeDecodeError:
+        return None
+    return run, int(match[2]), EntryId(bytes.fromhex(match[3].decode()))
+
+
+def call_id(run: str, seq: int) -> CallId:
+    """The id of the call that was proposed as event `seq` of a run."""
+    return CallId(f"{run}/{seq}")
+
+
+def parse_call_id(text: str) -> tuple[RunId, int]:
+    """The run and the seq of the proposal. **Raises** MalformedError."""
+    run, _, seq = text.partition("/")
+    if not seq.isascii() or not seq.isdigit() or len(seq) > 10:
+        raise MalformedError(f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it")
+    return run_id(run), int(seq)
+
+
+def idempotency_key(*, environment: str, run: str, step: int, tool: str, args: str) -> str:
+    """The key of a call, the same for all its attempts: SHA-256 in hex over RFC 8785 JSON of what makes it itself.
+
+    `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical
+    object is put together from its pieces.
+    """
+    from refold.core.canonical import text
+
+    parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
+    return sha256(parts.encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""What the services say to each other besides the run log: one dataclass per topic.
+
+`RunRequest` and `RunSignal` are inputs from outside and are also read as plain JSON of the same shape, with `input`
+and `data` as JSON values instead of text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from refold.core.events import Cause, Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Topic `run-requested`, key run_id: please run this agent on this input."""
+
+    run_id: str
+    agent: str
+    input: str = "null"
+    requester: str = ""
+    not_before_ms: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSignal:
+    """Topic `run-signalled`, key run_id/signal_id: something for a run that exists.
+
+    `kind` is `cancel` (data: {reason}) or `resolve` (data: {step, attempt, verdict, result, comment}).
+    """
+
+    run_id: str
+    signal_id: str
+    kind: str
+    data: str = "null"
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """Topic `tool-requested.<pool>`, key call_id: try this call. A tombstone closes it.
+
+    `issued` is the run-log offset of the entry that ordered the attempt.
+    """
+
+    call_id: str
+    run_id: str
+    step: int
+    attempt: int
+    issued: int
+    tool: str
+    args: str
+    key: str
+    effect: str
+    timeout_ms: int
+    key_expires_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolClaim:
+    """Topic `tool-claimed`, key call_id/claim_id: a link of a call's claim chain.
+
+    Valid if and only if `prev` is the id of the call's last valid claim (empty for the first). `doubt`: the claimant
+    does not act, it declares that the attempt's outcome is unknown.
+    """
+
+    call_id: str
+    claim_id: str
+    prev: str
+    attempt: int
+    doubt: bool
+    executor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """Topic `tool-completed`, key call_id: how an attempt ended.
+
+    `status`: `completed` (result), `failed` (it did not happen; `retryable`), `unknown` (it may have happened) or
+    `doubt` (declared in the claim chain: not to be tried again without a human). `late`: it came past the ledger.
+    """
+
+    call_id: str
+    run_id: str
+    step: int
+    attempt: int
+    status: str
+    result: str = ""
+    failure: Failure | None = None
+    retryable: bool = True
+    retry_after_ms: int = 0
+    late: bool = False
+    executor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """Topic `run-completed`, key run_id: a run is over. `status`: completed, failed or cancelled."""
+
+    run_id: str
+    status: str
+    agent: str
+    result: str = "null"
+    failure: Failure | None = None
+    seq: int = 0
+    request: Cause | None = None
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Topic `dead-letter`, original key: an input that no service could use, whole, with position and reason."""
+
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    reason: str
+    key: bytes
+    value: bytes
+    service: str
+    at_ms: int
+
+
+Message = RunRequest | RunSignal | ToolRequest | ToolClaim | ToolResult | RunOutcome | DeadLetter

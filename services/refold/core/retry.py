@@ -1,0 +1,18 @@
+"""When the next attempt is due: a pure function of policy, attempt and call."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from refold.core.events import RetryPolicy
+
+
+def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:
+    """The wait after attempt n: `base * 2^(n-1)`, at most `cap`, of which a half is jitter.
+
+    The jitter comes from the salt and not from a random number, so that a decision made again is the same decision.
+    **Units**: milliseconds.
+    """
+    full = min(policy.cap_ms, policy.base_ms << min(attempt - 1, 30))
+    draw = int.from_bytes(blake2b(f"{salt}/{attempt}".encode(), digest_size=4).digest())
+    return full // 2 + (full - full // 2) * draw // 2**32

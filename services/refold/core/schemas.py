@@ -1,0 +1,67 @@
+"""The Avro schemas that are in force, by id: what `schemas/` holds.
+
+`schemas/schemas.lock` is append-only, one line per schema: `id subject version sha256`. Ids never change their
+meaning, so records need no registry to be read, and any registry can be loaded with the same ids.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fastavro
+
+from refold.core.errors import FoldError
+
+Schema = dict[str, Any]
+
+
+class Registered(NamedTuple):
+    """One line of the lock file."""
+
+    id: int
+    subject: str
+    version: int
+    sha256: str
+
+
+def folder() -> Path:
+    """Where the schemas are: inside the installed package, or at the top of a checkout."""
+    package = Path(__file__).parents[1]
+    packed = package / "_schemas"
+    return packed if packed.is_dir() else package.parents[1] / "schemas"
+
+
+def lock() -> list[Registered]:
+    """The lock file, in order of id."""
+    lines = (folder() / "schemas.lock").read_text().split("\n")
+    parts = [line.split() for line in lines if line and not line.startswith("#")]
+    return [Registered(int(number), subject, int(version), digest) for number, subject, version, digest in parts]
+
+
+def path_of(entry: Registered) -> Path:
+    """The file of a schema."""
+    return folder() / f"{entry.subject}.v{entry.version}.avsc"
+
+
+@cache
+def table() -> tuple[dict[int, tuple[str, Schema]], dict[str, tuple[int, Schema]]]:
+    """Schemas by id with their subject, and the newest id and schema by subject."""
+    by_id: dict[int, tuple[str, Schema]] = {}
+    newest: dict[str, tuple[int, Schema]] = {}
+    for entry in lock():
+        parsed = fastavro.parse_schema(json.loads(path_of(entry).read_text()))
+        assert isinstance(parsed, dict)
+        by_id[entry.id] = (entry.subject, parsed)
+        newest[entry.subject] = (entry.id, parsed)
+    return by_id, newest
+
+
+def writer_schema(number: int, subject: str) -> Schema:
+    """The schema that a record was written with. **Raises** FoldError when the id is not one of the subject's."""
+    found = table()[0].get(number)
+    if not found or found[0] != subject:
+        raise FoldError(f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record")
+    return found[1]

@@ -1,0 +1,272 @@
+"""The fold: a run's state is what its events make of it, and nothing else.
+
+`fold` works in place on a state of its own (take-over, replay: 100,000s of events a second), `evolve` leaves its
+argument alone (speculation in the planner). Both apply the same transitions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal
+
+from refold.core.chain import Head
+from refold.core.errors import FoldError
+from refold.core.events import (
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallFailed,
+    CallProposed,
+    Cause,
+    DoubtResolved,
+    Entry,
+    Event,
+    Failure,
+    LateResultRecorded,
+    NoteRecorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRequested,
+    RunStarted,
+    SleepEnded,
+    SleepStarted,
+)
+from refold.core.ids import EntryId
+
+Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+Step = CallProposed | NoteRecorded | SleepStarted
+Outcome = CallCompleted | CallFailed | SleepEnded
+TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(slots=True)
+class Open:
+    """A step that has no outcome yet.
+
+    `phase`: `proposed`, `dispatched` (with the executors), `backoff` (next attempt at `due_ms`), `doubt` (a human
+    decides, nothing is due) or `sleep`. `first_ms` is when the first attempt went out, `dispatches` how often this
+    attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have had its effect.
+    """
+
+    phase: Literal["proposed", "dispatched", "backoff", "doubt", "sleep"]
+    seq: int
+    due_ms: int = 0
+    attempt: int = 0
+    dispatches: int = 0
+    first_ms: int = 0
+    maybe: bool = False
+    failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class RunState:
+    """What a run is after its events so far.
+
+    **Shape**: `steps[i]` is step i+1 as the agent asked for it; `outcomes` holds the settled ones in the order in
+    which they settled, with the time; `open` the others. `resolved` holds what a human said of a step in doubt last,
+    `late` the result that came for a step after it was settled.
+    """
+
+    run_id: str
+    head: Head = field(default_factory=Head)
+    status: Status = "pending"
+    request: RunRequested | None = None
+    position: Cause | None = None
+    version: str = ""
+    requested_ms: int = 0
+    started_ms: int = 0
+    at_ms: int = 0
+    steps: list[Step] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    open: dict[int, Open] = field(default_factory=dict)
+    outcomes: dict[int, tuple[int, Outcome]] = field(default_factory=dict)
+    resolved: dict[int, DoubtResolved] = field(default_factory=dict)
+    late: dict[int, LateResultRecorded] = field(default_factory=dict)
+    end: RunCompleted | RunFailed | RunCancelled | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether a terminal event was folded."""
+        return self.end is not None
+
+    def step_of(self, seq: int) -> int | None:
+        """The step that was proposed as event `seq`, or None."""
+        for step, opened in self.open.items():
+            if opened.seq == seq:
+                return step
+        try:
+            return self.seqs.index(seq) + 1
+        except ValueError:
+            return None
+
+    def copy(self) -> RunState:
+        """An independent state with equal content; the events in it are shared, they never change."""
+        other = RunState(self.run_id)
+        other.head, other.status, other.request, other.position = self.head, self.status, self.request, self.position
+        other.version, other.requested_ms, other.started_ms = self.version, self.requested_ms, self.started_ms
+        other.at_ms, other.end = self.at_ms, self.end
+        other.steps, other.seqs, other.outcomes = self.steps[:], self.seqs[:], self.outcomes.copy()
+        other.open = {step: _copy_open(opened) for step, opened in self.open.items()}
+        other.resolved, other.late = self.resolved.copy(), self.late.copy()
+        return other
+
+    def slim(self) -> RunState:
+        """What has to be remembered of a run that is over: enough to judge every record that may still come."""
+        other = RunState(self.run_id, self.head, self.status, end=self.end, at_ms=self.at_ms, position=self.position)
+        other.request = dataclasses.replace(self.request, input="", labels={}) if self.request else None
+        return other
+
+    def digest(self) -> str:
+        """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
+        return blake2b(repr(self).encode(), digest_size=16).hexdigest()
+
+
+def evolve(state: RunState | None, entry: Entry, name: EntryId) -> RunState:
+    """The state after an entry that extends `state`, which stays as it was."""
+    return apply(state.copy() if state else RunState(entry.run_id), entry, name)
+
+
+def fold(entries: Iterable[tuple[EntryId, Entry]], run_id: str) -> RunState:
+    """The state of a whole history, given in order."""
+    state = RunState(run_id)
+    for name, entry in entries:
+        apply(state, entry, name)
+    return state
+
+
+def apply(state: RunState, entry: Entry, name: EntryId) -> RunState:
+    """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
+    if state.end is not None:
+        raise FoldError(f"run {state.run_id} has an entry after its end", hint="`refold run verify` shows the record")
+    seq = entry.seq
+    if entry.seq == 1:
+        state.position = entry.cause
+    for event in entry.events:
+        transition = _TRANSITIONS.get(type(event))
+        if transition is None:
+            raise FoldError(f"{type(event).__name__} is not an event of a run", hint="upgrade this service")
+        try:
+            transition(state, event, seq, entry.at_ms)
+        except KeyError:
+            raise FoldError(f"event {seq} of run {state.run_id} contradicts its history") from None
+        seq += 1
+    state.head = Head(name, seq - 1)
+    state.at_ms = entry.at_ms
+    if state.end is None and state.status != "pending":
+        waiting = bool(state.open) and all(opened.phase in _WAITING for opened in state.open.values())
+        state.status = "suspended" if waiting else "running"
+    return state
+
+
+_WAITING = frozenset({"sleep", "doubt", "backoff"})
+
+
+def _copy_open(opened: Open) -> Open:
+    return Open(
+        opened.phase,
+        opened.seq,
+        opened.due_ms,
+        opened.attempt,
+        opened.dispatches,
+        opened.first_ms,
+        opened.maybe,
+        opened.failure,
+    )
+
+
+def _requested(state: RunState, event: RunRequested, seq: int, at_ms: int) -> None:
+    state.request, state.requested_ms = event, at_ms
+
+
+def _started(state: RunState, event: RunStarted, seq: int, at_ms: int) -> None:
+    state.status, state.version, state.started_ms = "running", event.version, at_ms
+
+
+def _step(state: RunState, event: Step, seq: int) -> int:
+    state.steps.append(event)
+    state.seqs.append(seq)
+    if event.step != len(state.steps):
+        raise FoldError(f"run {state.run_id} numbers a step {event.step} as its {len(state.steps)}th")
+    return event.step
+
+
+def _noted(state: RunState, event: NoteRecorded, seq: int, at_ms: int) -> None:
+    _step(state, event, seq)
+
+
+def _proposed(state: RunState, event: CallProposed, seq: int, at_ms: int) -> None:
+    state.open[_step(state, event, seq)] = Open("proposed", seq)
+
+
+def _slept(state: RunState, event: SleepStarted, seq: int, at_ms: int) -> None:
+    state.open[_step(state, event, seq)] = Open("sleep", seq, event.until_ms)
+
+
+def _dispatched(state: RunState, event: CallDispatched, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    opened.dispatches = opened.dispatches + 1 if opened.attempt == event.attempt else 1
+    opened.phase, opened.attempt, opened.due_ms = "dispatched", event.attempt, event.deadline_ms
+    opened.first_ms = opened.first_ms or at_ms
+
+
+def _attempt_failed(state: RunState, event: AttemptFailed, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    opened.phase, opened.due_ms, opened.failure = "backoff", event.retry_ms, event.failure
+    opened.maybe = opened.maybe or event.unknown
+
+
+def _doubted(state: RunState, event: CallDoubted, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    opened.phase, opened.due_ms, opened.failure = "doubt", 0, event.failure
+
+
+def _resolved(state: RunState, event: DoubtResolved, seq: int, at_ms: int) -> None:
+    state.resolved[event.step] = event
+    if opened := state.open.get(event.step):
+        opened.maybe = False
+
+
+def _settled(state: RunState, event: Outcome, seq: int, at_ms: int) -> None:
+    del state.open[event.step]
+    state.outcomes[event.step] = (at_ms, event)
+
+
+def _late(state: RunState, event: LateResultRecorded, seq: int, at_ms: int) -> None:
+    state.late[event.step] = event
+
+
+def _ended(state: RunState, event: RunCompleted | RunFailed | RunCancelled, seq: int, at_ms: int) -> None:
+    state.end = event
+    state.status = _END_STATUS[type(event)]
+
+
+_END_STATUS: dict[type, Status] = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
+
+_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
+    RunRequested: _requested,
+    RunStarted: _started,
+    NoteRecorded: _noted,
+    CallProposed: _proposed,
+    CallDispatched: _dispatched,
+    AttemptFailed: _attempt_failed,
+    CallCompleted: _settled,
+    CallFailed: _settled,
+    CallDoubted: _doubted,
+    DoubtResolved: _resolved,
+    LateResultRecorded: _late,
+    SleepStarted: _slept,
+    SleepEnded: _settled,
+    RunCompleted: _ended,
+    RunFailed: _ended,
+    RunCancelled: _ended,
+}
+
+
+def kinds() -> frozenset[type[Event]]:
+    """Every event type that a fold knows."""
+    return frozenset(_TRANSITIONS)

@@ -1,0 +1,115 @@
+"""What a turn may ask its host for, and what the host puts into the next inbox.
+
+Effects are carried out in order. A host that dies between two of them, or is a zombie while a successor works, may
+never break a promise of the product: the simulator does just that at every such boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol
+
+from refold.core.messages import ToolRequest
+from refold.ports.ledger import Operation, Reply
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Record, Revoked
+
+
+class Append(NamedTuple):
+    """Write to the log and wait. -> one `Delivery` each, before anything else."""
+
+    records: list[Outgoing]
+
+
+class Publish(NamedTuple):
+    """Write to the log without waiting. -> one `Delivery` each, later."""
+
+    records: list[Outgoing]
+
+
+class AskEnd(NamedTuple):
+    """-> `End`, before anything else."""
+
+    topic: str
+    partition: int
+
+
+class Commit(NamedTuple):
+    """Make positions durable. No answer, may be lost."""
+
+    positions: Mapping[tuple[str, int], int]
+
+
+class Flow(NamedTuple):
+    """Stop (`pause`) or go on (`resume`) delivering records of a topic's partition. No answer."""
+
+    action: Literal["pause", "resume"]
+    topic: str
+    partition: int
+
+
+class AskLedger(NamedTuple):
+    """-> `Answers` with the same `batch`, before anything else."""
+
+    batch: int
+    operations: list[Operation]
+
+
+class Answers(NamedTuple):
+    """The replies to a batch, in order; None: unknown, the ledger could not be reached."""
+
+    batch: int
+    replies: list[Reply] | None
+
+
+class StartTool(NamedTuple):
+    """Run the tool (`probe`: its status hook) for a job. -> `ToolEnded`, later or never."""
+
+    job: int
+    request: ToolRequest
+    probe: bool
+
+
+class StopTool(NamedTuple):
+    """Tell the tool of a job to stop (`timeout`, `cancelled`, `shutdown`). Best effort; a `ToolEnded` may still come."""
+
+    job: int
+    reason: str
+
+
+class ToolEnded(NamedTuple):
+    """How a tool's or a probe's run ended.
+
+    `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the result, or `did_not_happen`),
+    `failed` (it did not happen, `retryable`) or `unknown` (it may have happened).
+    """
+
+    job: int
+    status: str
+    result: str = ""
+    code: str = ""
+    message: str = ""
+    retryable: bool = True
+    retry_after_ms: int = 0
+
+
+class Now(NamedTuple):
+    """The time. **Units**: `wall_ms` since 1970 in UTC, `mono_ms` on the local monotonic clock."""
+
+    wall_ms: int
+    mono_ms: int
+
+
+Effect = Append | Publish | AskEnd | Commit | Flow | AskLedger | StartTool | StopTool
+Item = Record | Delivery | Assigned | Revoked | End | Answers | ToolEnded
+
+
+class Service(Protocol):
+    """A service without I/O."""
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        """Takes what came and gives what is to be done. With an empty inbox it looks after what time has made due."""
+        ...
+
+    def next_due_ms(self) -> int | None:
+        """When `turn` wants to be called at the latest though nothing came. **Units**: wall clock, None: never."""
+        ...

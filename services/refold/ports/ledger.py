@@ -1,0 +1,169 @@
+"""The ledger of effects: who may act on a call, what came of it, and the outbox that carries it on.
+
+Fast and forgetful: it may be wiped or rolled back at any moment, and what then keeps effects single is the effect
+class and, for `probed` and `once`, the claim chain. Every operation is one atomic script, reads and checks first,
+writes last; its clock is the ledger's own. Operations of one batch are pipelined and independent of each other.
+
+An entry is STARTED (token, attempt, lease) or DONE (attempt, success, result), and may be CLOSED by a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Claim(NamedTuple):
+    """May I act on this attempt? `token` is fresh per claim and reused only to resend the very same claim.
+
+    In this order: DONE with success (any attempt) or DONE with this attempt -> `Stored`, and the result is in the
+    outbox again; CLOSED -> `Superseded`; a lower attempt than the entry's -> `Superseded`; STARTED with the same
+    token -> the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else
+    STARTED under the new token -> `Claimed`. `request` is kept with the entry for whoever takes a lapsed lease over.
+    """
+
+    home: int
+    pool: str
+    call: str
+    attempt: int
+    token: str
+    lease_ms: int
+    request: bytes
+
+
+class Renew(NamedTuple):
+    """Keep my lease. An entry that is gone is made again. -> `Renewed` or `Fenced`."""
+
+    home: int
+    pool: str
+    call: str
+    attempt: int
+    token: str
+    lease_ms: int
+    request: bytes
+
+
+class Release(NamedTuple):
+    """I do not act: the entry goes, if it is still STARTED under my token. -> None."""
+
+    home: int
+    pool: str
+    call: str
+    token: str
+
+
+class Complete(NamedTuple):
+    """This is what came of it: entry DONE and result into the outbox, in one script. Repeatable.
+
+    STARTED under this token, or no entry at all, or DONE under this token -> `Completed`. Anything else -> `Fenced`,
+    and nothing is written.
+    """
+
+    home: int
+    pool: str
+    call: str
+    attempt: int
+    token: str
+    success: bool
+    result: bytes
+
+
+class Close(NamedTuple):
+    """The call is settled or cancelled: a STARTED entry is CLOSED and leaves the lapsed ones. -> None."""
+
+    home: int
+    pool: str
+    call: str
+
+
+class Lapsed(NamedTuple):
+    """The requests of STARTED entries whose lease has run out. -> list of `request` bytes, at most `limit`."""
+
+    home: int
+    pool: str
+    limit: int
+
+
+class Outbox(NamedTuple):
+    """What is in the outbox. -> list of (field, result), at most `limit`."""
+
+    home: int
+    pool: str
+    limit: int
+
+
+class Sent(NamedTuple):
+    """These outbox fields have been published and acknowledged: drop them. -> None."""
+
+    home: int
+    pool: str
+    fields: tuple[str, ...]
+
+
+class Claimed(NamedTuple):
+    """Act. `takeover`: somebody's lapsed or earlier attempt stood there before."""
+
+    takeover: bool
+
+
+class Busy(NamedTuple):
+    """Somebody acts on it, for `wait_ms` more unless they renew."""
+
+    wait_ms: int
+
+
+class Superseded(NamedTuple):
+    """A higher attempt is on record, or the call is closed."""
+
+
+class Stored(NamedTuple):
+    """It is done; the result is in the outbox under `field`."""
+
+    field: str
+    result: bytes
+
+
+class Renewed(NamedTuple):
+    """The lease is longer. `closed`: the call is settled or cancelled, stop."""
+
+    closed: bool
+
+
+class Completed(NamedTuple):
+    """The result is in ledger and outbox, there under `field`."""
+
+    field: str
+
+
+class Fenced(NamedTuple):
+    """Somebody else's token stands there."""
+
+
+Operation = Claim | Renew | Release | Complete | Close | Lapsed | Outbox | Sent
+Reply = (
+    Claimed
+    | Busy
+    | Superseded
+    | Stored
+    | Renewed
+    | Completed
+    | Fenced
+    | list[bytes]
+    | list[tuple[str, bytes]]
+    | None
+)
+
+
+class Ledger(Protocol):
+    """Runs operations; keys of one home share a hash tag, so a cluster shards as the log does."""
+
+    def run(self, operations: Sequence[Operation]) -> list[Reply]:
+        """One reply per operation, in order.
+
+        **Raises** UnreachableError: every outcome of the batch is unknown, and the same batch may be sent again.
+        """
+        ...
+
+    def problems(self) -> list[str]:
+        """What is wrong with the live server's settings (durability, eviction); empty when nothing is."""
+        ...

@@ -1,0 +1,151 @@
+"""The event log as services see it: partitioned topics, one group member, positions.
+
+Topic names are the logical ones of the design (`run-log`, `tool-requested.default`); adapters add the prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Record(NamedTuple):
+    """A record as it was read. `read_headers` gives the headers; it costs, so ask only where they matter."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    read_headers: Callable[[], Headers | None]
+
+
+class Outgoing(NamedTuple):
+    """A record to be written. `token` names it in its `Delivery`; value None is a tombstone."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+    headers: Headers
+    token: int
+
+
+class Delivery(NamedTuple):
+    """What became of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never."""
+
+    token: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A partition number is this member's from now on.
+
+    `committed` has the group's committed offset per topic (absent: none), `ends` the high watermark of the topics
+    that are followed from the start, captured now: a position to reach, never "last offset + 1".
+    """
+
+    partition: int
+    committed: Mapping[str, int]
+    ends: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """A partition number is another member's from now on. Best effort: a member may learn of it late or never."""
+
+    partition: int
+
+
+class End(NamedTuple):
+    """A high watermark, captured after it was asked for."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """How a service reads.
+
+    The group decides on the partitions of `subscribe` alone; the same partition of every other topic is added by
+    hand. `resume` topics go on at the committed offset (none: at the earliest), `replay` topics start at the earliest.
+    """
+
+    group: str
+    member: str
+    subscribe: str
+    resume: tuple[str, ...] = ()
+    replay: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a poll gave: rebalances first, then records, per partition and topic in order of offset."""
+
+    rebalances: list[Assigned | Revoked] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+
+
+class EventLog(Protocol):
+    """One member of a group, with an idempotent producer.
+
+    Appending keeps order per partition. Nothing here is transactional: safety rests on the hash chain alone.
+    """
+
+    def take(self, limit: int, timeout_s: float) -> Taken:
+        """Waits for the first record or delivery up to the timeout, then takes what is there, up to `limit` records."""
+        ...
+
+    def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """Writes and waits until every record is acknowledged by all replicas, or its outcome is unknown.
+
+        **Shape**: one delivery per record, any order.
+        """
+        ...
+
+    def publish(self, records: Sequence[Outgoing]) -> None:
+        """Writes without waiting; the deliveries come with a later `take`."""
+        ...
+
+    def end(self, topic: str, partition: int) -> int:
+        """The high watermark, asked of the broker now."""
+        ...
+
+    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Makes positions (the next offset to read) durable for the group, without waiting. May be lost."""
+        ...
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Takes no more from there until `resume`."""
+        ...
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Undoes `pause`."""
+        ...
+
+    def close(self) -> None:
+        """Leaves, after the last deliveries and commits."""
+        ...
+
+
+class LogReader(Protocol):
+    """Reads topics without a group: the command line, verification, rebuilding."""
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has. **Raises** NotFoundError when there is no such topic."""
+        ...
+
+    def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
+        """Every record up to the high watermark captured at the call, in order per partition."""
+        ...
+
+    def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
+        """Like `scan`, then goes on for ever; None whenever there is nothing new for a moment."""
+        ...
