@@ -1,0 +1,156 @@
+"""A real Kafka broker on a folder, in KRaft mode, without Docker."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from refold.core.errors import RefoldError
+from refold.embedded.aot import AotCaches
+from refold.embedded.files import cache_dir
+from refold.embedded.jars import Progress, fetch_jars
+from refold.embedded.jvm import Java
+from refold.embedded.ports import HOST, remembered_ports
+from refold.embedded.properties import server_properties
+from refold.embedded.server import EmbeddedServer
+
+_CONNECT_TIMEOUT_S = 0.2
+_METADATA_TIMEOUT_S = 1.0
+
+
+class EmbeddedKafka(EmbeddedServer):
+    """One broker and controller; a second start on the same folder has the same ports and the same topics.
+
+    The first use on a machine downloads Kafka and makes AOT caches (20 s with a good network), told through
+    `progress`. `properties` are added to server.properties, for tests that need, say, an eager log cleaner.
+    """
+
+    name: ClassVar[str] = "kafka"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        controller_port: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        cache: Path | None = None,
+        progress: Progress | None = None,
+        log: Path | None = None,
+    ) -> None:
+        super().__init__(data_dir, log=log)
+        ports = remembered_ports(self.data_dir / "ports.json", port=port, controller=controller_port)
+        self.port, self.controller_port = ports["port"], ports["controller"]
+        self._properties = dict(properties or {})
+        self._cache = cache or cache_dir()
+        self._progress = progress
+        self._java: Java | None = None
+        self._flags: tuple[Sequence[str], Sequence[str]] | None = None
+        self._admin: AdminClient | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for `bootstrap.servers`."""
+        return f"{HOST}:{self.port}"
+
+    def prepare(self) -> None:
+        """Fetch Kafka, write server.properties, and format the folder if it is new."""
+        self._admin = None
+        java = self._ready_java()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "tmp").mkdir(exist_ok=True)
+        self._conf.write_text(
+            server_properties(
+                self._store, port=self.port, controller_port=self.controller_port, extra=self._properties
+            )
+        )
+        if not (self._store / "meta.properties").exists():
+            self._format(java)
+
+    def command(self) -> list[str]:
+        """Return the command line of the broker."""
+        _, flags = self._aot_flags()
+        # Native libraries are unpacked at every start and left behind by a crash: keep them out of the
+        # machine's /tmp.
+        flags = [*flags, f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
+        return self._ready_java().command("kafka.Kafka", [str(self._conf)], flags=flags)
+
+    def answers(self) -> bool:
+        """Tell whether the broker is unfenced: before that it lists no brokers and takes no writes."""
+        try:
+            socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
+        except OSError:
+            return False
+        if self._admin is None:
+            self._admin = AdminClient(
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "reconnect.backoff.ms": 20,
+                    "reconnect.backoff.max.ms": 50,
+                    "log_level": 0,
+                }
+            )
+        try:
+            ready = bool(self._admin.list_topics(timeout=_METADATA_TIMEOUT_S).brokers)
+        except KafkaException:
+            return False
+        if ready:
+            self._admin = None
+        return ready
+
+    def _ready_java(self) -> Java:
+        if self._java is None:
+            self._java = Java(tuple(fetch_jars(self._cache, progress=self._progress)))
+        return self._java
+
+    def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
+        if self._flags is None:
+            caches = AotCaches(self._cache / "aot", self._ready_java().digest)
+            caches.ensure(self._rehearse)
+            self._flags = caches.format_flags, caches.broker_flags
+        return self._flags
+
+    def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
+        """Run a broker on a folder of its own, so that the JVM can record what a start loads."""
+        if self._progress:
+            self._progress("warming up Kafka (once)", 0, 1)
+        broker = EmbeddedKafka(folder, cache=self._cache)
+        broker._flags = format_flags, broker_flags
+        broker.start().stop()
+        if self._progress:
+            self._progress("warming up Kafka (once)", 1, 1)
+
+    def _format(self, java: Java) -> None:
+        """Write the metadata that a new folder needs, over what an interrupted format left."""
+        shutil.rmtree(self._store, ignore_errors=True)
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        args = ["format", "--standalone", "-t", cluster_id, "-c", str(self._conf)]
+        flags, _ = self._aot_flags()
+        done = subprocess.run(
+            java.command("kafka.tools.StorageTool", args, flags=flags),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            reason = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise RefoldError(
+                f"Kafka cannot format {self._store}", hint=" ".join(reason), output=done.stdout + done.stderr
+            )
+
+    @property
+    def _conf(self) -> Path:
+        return self.data_dir / "server.properties"
+
+    @property
+    def _store(self) -> Path:
+        return self.data_dir / "store"

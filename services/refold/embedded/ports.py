@@ -1,0 +1,48 @@
+"""Ports of embedded servers: chosen once per data folder, then kept, so that addresses outlive restarts."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from pathlib import Path
+
+from refold.core.errors import RefoldError
+from refold.embedded.files import write_atomic
+
+HOST = "127.0.0.1"
+
+# Below the range (32768 and up on Linux) from which outgoing connections get their ports: between a crash and
+# the restart a client could be given the server's own port, which would then never come back.
+_FIRST, _LAST = 17_000, 31_999
+_TRIES = 200
+
+
+def remembered_ports(path: Path, **wanted: int | None) -> dict[str, int]:
+    """Return a port for each name: the one asked for, else the one in the file, else a free one that is then
+    written to the file.
+    """
+    known: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    ports = {name: asked or known.get(name) or free_port() for name, asked in wanted.items()}
+    if ports != known:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(ports) + "\n")
+    return ports
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now.
+
+    **Raises**: RefoldError when none was found.
+    """
+    choose = random.SystemRandom()
+    for _ in range(_TRIES):
+        port = choose.randint(_FIRST, _LAST)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise RefoldError(f"no free port between {_FIRST} and {_LAST} on {HOST}", hint="stop what listens there")

@@ -1,0 +1,70 @@
+"""Start and end one child process: in its own group, with a log file, never outliving this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from refold.core.errors import UsageError
+from refold.embedded import launch
+
+Process = subprocess.Popen[bytes]
+
+
+def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> Process:
+    """Start a child whose output is appended to a log file.
+
+    The child leads a process group, so a Ctrl-C at the terminal reaches only us, who end children in order.
+    On Linux it is killed when the *thread* that called this ends, however it ends: call it from one that
+    lasts as long as the child should. Elsewhere a child outlives a parent that was killed with SIGKILL.
+
+    **Raises**: UsageError when the command does not exist.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = list(argv)
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
+    with log.open("ab") as output:
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise UsageError(f"no such command: {argv[0]}", command=argv[0]) from error
+
+
+def end(process: Process, *, grace: timedelta) -> None:
+    """Ask a child to stop, and kill its whole group if it has not within the grace period."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace.total_seconds())
+    kill(process)
+
+
+def kill(process: Process) -> None:
+    """Kill a child and what it started, as `kill -9` does, and reap it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """Return the last lines of a log, empty when there is none."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, log.stat().st_size - 8192))
+            return "\n".join(handle.read().decode(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""

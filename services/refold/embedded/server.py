@@ -1,0 +1,119 @@
+"""What the embedded broker and Valkey have in common: prepare, start, answer, stop, crash, come back."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.embedded import process
+from refold.embedded.process import Process
+
+_POLL_S = 0.02
+
+
+class EmbeddedServer(ABC):
+    """A real server as a child process on a folder of its own; a second start there finds all its data.
+
+    It can be run in two ways: by `start` and its siblings, as tests do, or by somebody else (the supervisor)
+    who calls `prepare`, runs `command()` and asks `wait_ready`.
+    """
+
+    name: ClassVar[str]
+    grace: ClassVar[timedelta] = timedelta(seconds=10)
+
+    def __init__(self, data_dir: Path, *, log: Path | None = None) -> None:
+        self.data_dir = data_dir.resolve()
+        self.log = log or self.data_dir / f"{self.name}.log"
+        self._process: Process | None = None
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Put on disk what `command` needs; changes nothing that is there already."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Return the command line of the server."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Tell whether the server takes reads and writes now."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process that `start` made lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id.
+
+        **Raises**: UsageError when the server was not started here, or is stopped.
+        """
+        if self._process is None:
+            raise UsageError(f"the embedded {self.name} is not running", hint="call start() first")
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start the server and wait until it takes writes.
+
+        **Raises**: UsageError when it runs already; RefoldError when it ended or did not answer in time.
+        """
+        if self.running:
+            raise UsageError(f"the embedded {self.name} runs already as process {self.pid}")
+        self.prepare()
+        self._process = child = process.spawn(self.command(), log=self.log)
+        try:
+            self.wait_ready(alive=lambda: child.poll() is None)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def wait_ready(
+        self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)
+    ) -> None:
+        """Wait until the server answers.
+
+        **Raises**: RefoldError when it died meanwhile, UnreachableError when the time is over; both carry the
+        end of its log.
+        """
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not self.answers():
+            facts = {"log": str(self.log), "tail": process.tail(self.log)}
+            if not alive():
+                raise RefoldError(
+                    f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts
+                )
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"the embedded {self.name} does not answer after {timeout}",
+                    hint=f"see {self.log}",
+                    **facts,
+                )
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Stop the server cleanly, by force after a grace period; does nothing when it is stopped."""
+        if self._process is not None:
+            process.end(self._process, grace=self.grace)
+            self._process = None
+
+    def kill(self) -> None:
+        """Crash the server, as `kill -9` does; does nothing when it is stopped."""
+        if self._process is not None:
+            process.kill(self._process)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self if self.running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

