@@ -5,8 +5,6 @@ end in `_ms`. The Avro schemas in `schemas/` are exported from these classes; a 
 a new one has a default. `step` numbers what an agent asks of its context: 1, 2, 3 ... in the order of asking.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

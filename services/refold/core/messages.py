@@ -4,8 +4,6 @@
 and `data` as JSON values instead of text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from refold.core.events import Cause, Failure

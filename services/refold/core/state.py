@@ -141,26 +141,30 @@ def fold(entries: Iterable[tuple[EntryId, Entry]], run_id: str) -> RunState:
 
 def apply(state: RunState, entry: Entry, name: EntryId) -> RunState:
     """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
-    if state.end is not None:
-        raise FoldError(f"run {state.run_id} has an entry after its end", hint="`refold run verify` shows the record")
-    seq = entry.seq
     if entry.seq == 1:
         state.position = entry.cause
-    for event in entry.events:
+    advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
+    state.head = Head(name, entry.last_seq)
+    return state
+
+
+def advance(state: RunState, events: Iterable[Event], *, seq: int, at_ms: int) -> None:
+    """Applies events in place, the first of them with this seq; the head stays, for the entry has no name yet."""
+    if state.end is not None:
+        raise FoldError(f"run {state.run_id} has an entry after its end", hint="`refold run verify` shows the record")
+    for event in events:
         transition = _TRANSITIONS.get(type(event))
         if transition is None:
             raise FoldError(f"{type(event).__name__} is not an event of a run", hint="upgrade this service")
         try:
-            transition(state, event, seq, entry.at_ms)
-        except KeyError:
+            transition(state, event, seq, at_ms)
+        except (KeyError, IndexError):
             raise FoldError(f"event {seq} of run {state.run_id} contradicts its history") from None
         seq += 1
-    state.head = Head(name, seq - 1)
-    state.at_ms = entry.at_ms
+    state.at_ms = at_ms
     if state.end is None and state.status != "pending":
         waiting = bool(state.open) and all(opened.phase in _WAITING for opened in state.open.values())
         state.status = "suspended" if waiting else "running"
-    return state
 
 
 _WAITING = frozenset({"sleep", "doubt", "backoff"})

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from refold.core.messages import ToolRequest
 from refold.ports.ledger import Operation, Reply
-from refold.ports.log import Assigned, Delivery, End, Outgoing, Record, Revoked
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked
 
 
 class Append(NamedTuple):
@@ -100,7 +100,7 @@ class Now(NamedTuple):
 
 
 Effect = Append | Publish | AskEnd | Commit | Flow | AskLedger | StartTool | StopTool
-Item = Record | Delivery | Assigned | Revoked | End | Answers | ToolEnded
+Item = Record | Delivery | Assigned | Revoked | End | Reached | Answers | ToolEnded
 
 
 class Service(Protocol):

@@ -141,16 +141,7 @@ class Fenced(NamedTuple):
 
 Operation = Claim | Renew | Release | Complete | Close | Lapsed | Outbox | Sent
 Reply = (
-    Claimed
-    | Busy
-    | Superseded
-    | Stored
-    | Renewed
-    | Completed
-    | Fenced
-    | list[bytes]
-    | list[tuple[str, bytes]]
-    | None
+    Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | list[bytes] | list[tuple[str, bytes]] | None
 )
 
 

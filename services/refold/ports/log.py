@@ -69,6 +69,17 @@ class End(NamedTuple):
     offset: int
 
 
+class Reached(NamedTuple):
+    """Reading of a `replay` topic's partition has come to this offset.
+
+    Given once, when the end in `Assigned.ends` is reached, though the last records before it may be gone (compaction).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Membership:
     """How a service reads.
@@ -86,10 +97,11 @@ class Membership:
 
 @dataclass(slots=True)
 class Taken:
-    """What a poll gave: rebalances first, then records, per partition and topic in order of offset."""
+    """What a poll gave, to be taken in this order; records per partition and topic in order of offset."""
 
     rebalances: list[Assigned | Revoked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
+    reached: list[Reached] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
 
 

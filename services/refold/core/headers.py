@@ -1,0 +1,41 @@
+"""CloudEvents headers (binary mode) and the trace that a record belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+_TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+_FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.avro+binary"))
+
+MAX_BYTES = 65_536
+"""All headers of an input together. More is refused: they are copied into every record that the input causes."""
+
+
+def cloud_event(kind: str, subject: str, *, id: str, source: str, at_ms: int, trace: str = "") -> list[tuple[str, bytes]]:
+    """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about."""
+    found = [
+        *_FIXED,
+        ("ce_id", id.encode()),
+        ("ce_type", b"refold." + kind.encode()),
+        ("ce_source", source.encode()),
+        ("ce_time", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").encode()),
+        ("ce_subject", subject.encode()),
+    ]
+    if trace:
+        found.append(("traceparent", trace.encode()))
+    return found
+
+
+def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
+    """The W3C trace context among headers, or nothing where it is absent or malformed."""
+    for name, value in headers or ():
+        if name == "traceparent" and value and _TRACEPARENT.match(value):
+            return value.decode()
+    return ""
+
+
+def size(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    """The bytes that headers take."""
+    return sum(len(name) + len(value or b"") for name, value in headers or ())

@@ -1,0 +1,120 @@
+"""Agent code in the planner: run as far as history allows, dropped whenever history turned out otherwise.
+
+A coroutine here is a cache of its run's history. Forgetting one is always safe; it is made again from the top.
+"""
+
+from __future__ import annotations
+
+from refold.core.decide import Rules, dispatch
+from refold.core.errors import NonDeterminismError, RefoldError
+from refold.core.events import (
+    CallCompleted,
+    CallFailed,
+    CallProposed,
+    Event,
+    Failure,
+    NoteRecorded,
+    RunCompleted,
+    RunFailed,
+    SleepEnded,
+    SleepStarted,
+)
+from refold.core.ids import idempotency_key
+from refold.core.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
+from refold.core.state import RunState
+from refold.sdk import guard
+from refold.sdk.app import AgentDef, App
+from refold.sdk.context import Context
+
+
+class Agents:
+    """The executions of the runs of one lane."""
+
+    def __init__(self, app: App, rules: Rules, environment: str) -> None:
+        self._app = app
+        self._rules = rules
+        self._environment = environment
+        self._live: dict[str, Execution] = {}
+
+    def forget(self, run: str) -> None:
+        """Drops the execution of a run, if there is one."""
+        if execution := self._live.pop(run, None):
+            execution.close()
+
+    def react(self, state: RunState, fresh: list[Event], now: int) -> list[Event]:
+        """What the agent's code adds, now that `fresh` events are folded into `state`; nothing if it still waits."""
+        if state.status == "pending" or state.over or state.request is None:
+            return []
+        agent = self._app.agents.get(state.request.agent)
+        if agent is None:
+            return [RunFailed(Failure("unknown_agent", f"no agent {state.request.agent!r} in {self._app.name}"))]
+        try:
+            with guard.watching():
+                return self._drive(agent, state, fresh, now)
+        except RefoldError as error:
+            return [RunFailed(failure_of(error))]
+
+    def _drive(self, agent: AgentDef, state: RunState, fresh: list[Event], now: int) -> list[Event]:
+        execution = self._live.get(state.run_id)
+        if execution is None:
+            execution = self._open(agent, state)
+            intents = replay(execution, state)
+            execution.moment.now_ms = now
+        else:
+            intents = []
+            execution.moment.now_ms = now
+            for event in fresh:
+                if isinstance(event, CallCompleted | CallFailed | SleepEnded):
+                    intents += execution.settle(event.step, event)
+        self._live[state.run_id] = execution
+        events: list[Event] = []
+        for step, intent in intents:
+            events += self._propose(state, step, intent, now)
+        if execution.end is not None:
+            events.append(self._ending(agent, execution))
+        return events
+
+    def _open(self, agent: AgentDef, state: RunState) -> Execution:
+        request, moment = state.request, Moment()
+        assert request is not None, "a run that runs was requested"
+        context = Context(state.run_id, seed=request.seed, moment=moment, app=self._app)
+        return Execution(agent.open(request.input, context), moment)
+
+    def _propose(self, state: RunState, step: int, intent: Intent, now: int) -> list[Event]:
+        if isinstance(intent, Note):
+            return [NoteRecorded(step, intent.kind, intent.data)]
+        if isinstance(intent, Sleep):
+            return [SleepStarted(step, intent.until_ms)]
+        assert isinstance(intent, Call), "gather is never a step"
+        key = idempotency_key(
+            environment=self._environment, run=state.run_id, step=step, tool=intent.tool, args=intent.args
+        )
+        call = CallProposed(
+            step=step,
+            tool=intent.tool,
+            args=intent.args,
+            key=key,
+            pool=intent.pool,
+            effect=intent.effect,
+            timeout_ms=intent.timeout_ms,
+            retry=intent.retry,
+            key_window_ms=intent.key_window_ms,
+        )
+        return [call, dispatch(call, 1, 0, now, self._rules)]
+
+    def _ending(self, agent: AgentDef, execution: Execution) -> Event:
+        end = execution.end
+        assert end is not None, "only an execution that is over has an ending"
+        if isinstance(end, Raised):
+            return RunFailed(failure_of(end.error))
+        return RunCompleted(agent.result_json(end.value))
+
+
+def failure_of(error: Exception) -> Failure:
+    """An error as data: its code, or its class where it has none."""
+    if isinstance(error, NonDeterminismError):
+        return Failure(error.code, str(error), f"step {error.fields.get('step')}")
+    if isinstance(error, RefoldError):
+        return Failure(str(error.fields.get("code", error.code)), str(error))
+    hint = "; an agent has no event loop: await ctx.call, ctx.sleep, ctx.gather" if "event loop" in str(error) else ""
+    return Failure(type(error).__name__, f"{error}{hint}")

@@ -1,0 +1,44 @@
+"""The records that a lane publishes: commands, strays on their way home, dead letters."""
+
+from __future__ import annotations
+
+from refold.core import wire
+from refold.core.commands import Command
+from refold.core.headers import cloud_event
+from refold.core.messages import DeadLetter
+from refold.core.state import RunState
+from refold.ports.log import Outgoing, Record
+
+DEAD_LETTER = "dead-letter"
+
+
+def command(state: RunState, order: Command, offset: int, *, partition: int, actor: str, at_ms: int) -> Outgoing:
+    """A command that the entry at a run-log offset orders, in the trace of the run's request."""
+    value = wire.encode(order.message) if order.message else None
+    trace = state.request.traceparent if state.request else ""
+    id = f"{partition}/{offset}/{order.key}"
+    headers = cloud_event(order.topic, order.key, id=id, source=actor, at_ms=at_ms, trace=trace)
+    return Outgoing(order.topic, partition, order.key.encode(), value, headers, 0)
+
+
+def forward(record: Record, run: str, target: int) -> Outgoing:
+    """An input that lay in a partition that is not its run's home, unchanged."""
+    return Outgoing(record.topic, target, record.key or run.encode(), record.value, record.read_headers() or [], 0)
+
+
+def letter(record: Record, reason: tuple[str, str], *, actor: str, at_ms: int, limit: int) -> Outgoing:
+    """An input that nobody can use, whole (but for what is over `limit` bytes), with its position and the reason."""
+    content = DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        code=reason[0],
+        reason=reason[1],
+        key=record.key or b"",
+        value=(record.value or b"")[:limit],
+        service=actor,
+        at_ms=at_ms,
+    )
+    position = f"{record.topic}/{record.partition}/{record.offset}"
+    headers = cloud_event(DEAD_LETTER, position, id=position, source=actor, at_ms=at_ms)
+    return Outgoing(DEAD_LETTER, record.partition, record.key or position.encode(), wire.encode(content), headers, 0)
