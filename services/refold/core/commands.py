@@ -72,6 +72,7 @@ def _request(state: RunState, event: CallDispatched, offset: int) -> Command:
         effect=call.effect,
         timeout_ms=call.timeout_ms,
         key_expires_ms=first_ms + call.key_window_ms if call.key_window_ms else 0,
+        traceparent=state.request.traceparent if state.request else "",
     )
     return Command(f"tool-requested.{call.pool}", name, request)
 

@@ -53,6 +53,7 @@ class ToolRequest:
     effect: str
     timeout_ms: int
     key_expires_ms: int = 0
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class ToolResult:
     retry_after_ms: int = 0
     late: bool = False
     executor: str = ""
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

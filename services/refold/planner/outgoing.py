@@ -16,8 +16,8 @@ def command(state: RunState, order: Command, offset: int, *, partition: int, act
     """A command that the entry at a run-log offset orders, in the trace of the run's request."""
     value = wire.encode(order.message) if order.message else None
     trace = state.request.traceparent if state.request else ""
-    id = f"{partition}/{offset}/{order.key}"
-    headers = cloud_event(order.topic, order.key, id=id, source=actor, at_ms=at_ms, trace=trace)
+    name = f"{partition}/{offset}/{order.key}"
+    headers = cloud_event(order.topic, order.key, id=name, source=actor, at_ms=at_ms, trace=trace)
     return Outgoing(order.topic, partition, order.key.encode(), value, headers, 0)
 
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from refold.sdk.app import App
+
 from refold.core.decide import Rules
 from refold.planner import inputs
 from refold.planner.hosting import Agents
 from refold.planner.lane import RUN_LOG, Lane, Limits, Sent
 from refold.ports.effects import Append, AskEnd, Commit, Effect, Flow, Item, Now, Publish
 from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Record, Revoked
-from refold.sdk.app import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,17 @@ def membership(settings: PlannerSettings) -> Membership:
         resume=(inputs.SIGNALLED, inputs.COMPLETED),
         replay=(RUN_LOG,),
     )
+
+
+def _feed(lane: Lane, item: Record | End | Reached) -> None:
+    if isinstance(item, End):
+        lane.reached_end(item.offset)
+    elif isinstance(item, Reached):
+        lane.reached(item.offset)
+    elif item.topic == RUN_LOG:
+        lane.follow(item)
+    else:
+        lane.take(item)
 
 
 class Planner:
@@ -75,20 +87,11 @@ class Planner:
         return min((due for lane in self.lanes.values() if (due := lane.next_due_ms()) is not None), default=None)
 
     def _route(self, item: Item, effects: list[Effect]) -> None:
-        if isinstance(item, Record):
-            if lane := self.lanes.get(item.partition):
-                if item.topic == RUN_LOG:
-                    lane.follow(item)
-                else:
-                    lane.take(item)
-        elif isinstance(item, Delivery):
+        if isinstance(item, Delivery):
             self._deliver(item)
-        elif isinstance(item, End):
+        elif isinstance(item, Record | End | Reached):
             if lane := self.lanes.get(item.partition):
-                lane.reached_end(item.offset)
-        elif isinstance(item, Reached):
-            if (lane := self.lanes.get(item.partition)) and item.topic == RUN_LOG:
-                lane.reached(item.offset)
+                _feed(lane, item)
         elif isinstance(item, Assigned):
             self.lanes[item.partition] = self._open(item)
         elif isinstance(item, Revoked):

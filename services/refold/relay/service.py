@@ -1,0 +1,154 @@
+"""The relay as a service: what is offered is published, what is acknowledged is dropped, what lies around is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from refold.core import wire
+from refold.core.headers import cloud_event
+from refold.core.messages import ToolResult
+from refold.ports.effects import Answers, AskLedger, Effect, Item, Now, Publish
+from refold.ports.ledger import Operation, Outbox, Sent
+from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
+
+COMPLETED = "tool-completed"
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """How a relay works.
+
+    **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
+    of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
+    """
+
+    pool: str = "default"
+    member: str = "relay-1"
+    sweep_ms: int = 1_000
+    sweep_limit: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A result on its way. `field` is where it lies in the outbox; nothing for a late one, which lies nowhere."""
+
+    home: int
+    field: str
+    result: bytes
+
+
+class Relay:
+    """The relay as a `Service` and an `Outlet`. `token` numbers outgoing records."""
+
+    def __init__(self, settings: RelaySettings, *, token: Callable[[], int]) -> None:
+        self._settings, self._token = settings, token
+        self.counts: Counter[str] = Counter()
+        self._homes: dict[int, int] = {}
+        self._offers: list[Offer] = []
+        self._flying: dict[int, Offer] = {}
+        self._known: set[tuple[int, str]] = set()
+        self._sent: dict[int, list[str]] = {}
+        self._batches: dict[int, list[Operation]] = {}
+        self._asked: list[Operation] = []
+        self._now = Now(0, 0)
+
+    def offer(self, home: int, *, field: str, result: bytes) -> None:
+        """Publish a result that is in the outbox under this field, then drop it there."""
+        if (home, field) not in self._known:
+            self._known.add((home, field))
+            self._offers.append(Offer(home, field, result))
+
+    def late(self, home: int, result: ToolResult) -> None:
+        """Publish a result that the ledger refused."""
+        self._offers.append(Offer(home, "", wire.encode(result)))
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was offered is published and dropped."""
+        return not (self._offers or self._flying or self._sent or self._batches)
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        """See `Service`."""
+        self._now = now
+        for item in inbox:
+            if isinstance(item, Delivery):
+                self._delivered(item)
+            elif isinstance(item, Answers):
+                self._answered(item)
+            elif isinstance(item, Assigned):
+                self._homes[item.partition] = 0
+            elif isinstance(item, Revoked):
+                self._homes.pop(item.partition, None)
+        self._sweep()
+        return self._collect()
+
+    def next_due_ms(self) -> int | None:
+        """See `Service`."""
+        return self._now.wall_ms + self._settings.sweep_ms if self._homes else None
+
+    def _delivered(self, delivery: Delivery) -> None:
+        offer = self._flying.pop(delivery.token, None)
+        if offer is None:
+            return
+        if delivery.offset is None:
+            self.counts["publish.unknown"] += 1
+            self._offers.append(offer)
+        elif offer.field:
+            self._sent.setdefault(offer.home, []).append(offer.field)
+
+    def _answered(self, answers: Answers) -> None:
+        asked = self._batches.pop(answers.batch, [])
+        for index, operation in enumerate(asked):
+            reply = answers.replies[index] if answers.replies is not None else None
+            if isinstance(operation, Sent):
+                if answers.replies is None:
+                    self._sent.setdefault(operation.home, []).extend(operation.fields)
+                else:
+                    self._known -= {(operation.home, field) for field in operation.fields}
+            elif isinstance(operation, Outbox) and isinstance(reply, list):
+                self._found(operation.home, reply)
+
+    def _found(self, home: int, found: list[bytes] | list[tuple[str, bytes]]) -> None:
+        for item in found:
+            assert isinstance(item, tuple), "the outbox holds fields and results"
+            if (home, item[0]) not in self._known:
+                self.counts["outbox.found"] += 1
+                self.offer(home, field=item[0], result=item[1])
+
+    def _sweep(self) -> None:
+        for home, due in self._homes.items():
+            if self._now.mono_ms >= due:
+                self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
+                self._asked.append(Outbox(home, self._settings.pool, self._settings.sweep_limit))
+
+    def _collect(self) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._offers:
+            effects.append(Publish([self._outgoing(offer) for offer in self._offers]))
+            self._offers = []
+        for home, fields in self._sent.items():
+            self._asked.append(Sent(home, self._settings.pool, tuple(fields)))
+        self._sent = {}
+        if self._asked:
+            batch = self._token()
+            self._batches[batch] = self._asked
+            effects.append(AskLedger(batch, self._asked))
+            self._asked = []
+        return effects
+
+    def _outgoing(self, offer: Offer) -> Outgoing:
+        result = wire.decode(ToolResult, offer.result)
+        token = self._token()
+        self._flying[token] = offer
+        name = f"{result.call_id}/{result.attempt}/{result.status}"
+        headers = cloud_event(
+            COMPLETED,
+            result.call_id,
+            id=name,
+            source=self._settings.member,
+            at_ms=self._now.wall_ms,
+            trace=result.traceparent,
+        )
+        return Outgoing(COMPLETED, offer.home, result.call_id.encode(), offer.result, headers, token)
