@@ -32,7 +32,10 @@ class Claim(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Keep my lease. An entry that is gone is made again. -> `Renewed` or `Fenced`."""
+    """Keep my lease. An entry that is gone is made again, not as a takeover. -> `Renewed` or `Fenced`.
+
+    CLOSED or DONE under this token -> `Renewed(closed=True)`, and nothing is written.
+    """
 
     home: int
     pool: str
@@ -55,8 +58,8 @@ class Release(NamedTuple):
 class Complete(NamedTuple):
     """This is what came of it: entry DONE and result into the outbox, in one script. Repeatable.
 
-    STARTED under this token, or no entry at all, or DONE under this token -> `Completed`. Anything else -> `Fenced`,
-    and nothing is written.
+    STARTED under this token (CLOSED or not), or no entry at all, or DONE under this token (its first result stands)
+    -> `Completed`. Anything else -> `Fenced`, and nothing is written.
     """
 
     home: int
@@ -69,7 +72,7 @@ class Complete(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The call is settled or cancelled: a STARTED entry is CLOSED and leaves the lapsed ones. -> None."""
+    """The call is settled or cancelled: a STARTED entry is CLOSED. It loses its request and never lapses. -> None."""
 
     home: int
     pool: str
@@ -85,7 +88,7 @@ class Lapsed(NamedTuple):
 
 
 class Outbox(NamedTuple):
-    """What is in the outbox. -> list of (field, result), at most `limit`."""
+    """What is in the outbox. -> list of (field, result), any `limit` of them, in any order."""
 
     home: int
     pool: str
@@ -101,7 +104,10 @@ class Sent(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Act. `takeover`: somebody's lapsed or earlier attempt stood there before."""
+    """Act. `takeover`: a STARTED entry with a lapsed lease stood there before, of this attempt or a lower one.
+
+    A lower attempt that is DONE is known to be over, so following it is no takeover.
+    """
 
     takeover: bool
 
@@ -143,6 +149,17 @@ Operation = Claim | Renew | Release | Complete | Close | Lapsed | Outbox | Sent
 Reply = (
     Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | list[bytes] | list[tuple[str, bytes]] | None
 )
+
+
+def outbox_field(call: str, attempt: int) -> str:
+    """The name of a result in the outbox. No call id holds a `#`."""
+    return f"{call}#{attempt}"
+
+
+def parse_outbox_field(field: str) -> tuple[str, int]:
+    """The call and the attempt of an outbox field."""
+    call, _, attempt = field.rpartition("#")
+    return call, int(attempt)
 
 
 class Ledger(Protocol):

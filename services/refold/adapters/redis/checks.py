@@ -1,0 +1,59 @@
+"""Whether a live server keeps what it acknowledges: the settings that the ledger needs, and how to mend them."""
+
+from __future__ import annotations
+
+from redis.exceptions import ResponseError
+
+from refold.adapters.redis.link import Link, pack
+
+_NEEDED = (
+    ("appendonly", "yes", "a crash of the server loses the whole ledger"),
+    ("appendfsync", "always", "a crash of the machine loses results that were acknowledged"),
+    ("maxmemory-policy", "noeviction", "a full server drops entries silently"),
+)
+
+
+def problems(link: Link) -> list[str]:
+    """One sentence per problem, with the line that mends it. **Raises** UnreachableError."""
+    return [*_settings(link), *_condition(link)]
+
+
+def _settings(link: Link) -> list[str]:
+    found = []
+    for (name, wanted, why), reply in zip(
+        _NEEDED, link.exchange([pack("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
+    ):
+        line = f"CONFIG SET {name} {wanted}"
+        if isinstance(reply, ResponseError) or len(reply) != 2:
+            found.append(f"The server does not tell its {name}: make sure that it is {wanted}, or {why}.")
+        elif (actual := reply[1].decode()) != wanted:
+            found.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
+    return found
+
+
+def _condition(link: Link) -> list[str]:
+    info = _info(link, "persistence") | _info(link, "replication") | _info(link, "cluster")
+    found = []
+    if info.get("loading") == "1":
+        found.append("The server is still loading its data: wait until `INFO persistence` says loading:0.")
+    if info.get("aof_last_write_status", "ok") != "ok":
+        found.append("The last write to the append-only file failed: free disk space, then look at the server's log.")
+    if info.get("role", "master") != "master":
+        where = f"{info.get('master_host')}:{info.get('master_port')}"
+        found.append(
+            f"The server is a replica of {where} and takes no writes: connect there, or run `REPLICAOF NO ONE`."
+        )
+    if info.get("cluster_enabled") == "1" and _parse(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
+        found.append(
+            "The server is one shard of a cluster, and redirections are not followed: connect to a proxy for it."
+        )
+    return found
+
+
+def _info(link: Link, section: str) -> dict[str, str]:
+    return _parse(link.ask("INFO", section))
+
+
+def _parse(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
+    return {name: value for name, _, value in lines}

@@ -1,0 +1,18 @@
+-- LAPSED. KEYS: leases. ARGV: what an entry's key starts with (same hash tag), limit.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local requests, orphans = {}, {}
+
+for _, call in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  local request = redis.call('HGET', ARGV[1] .. call, 'request')
+  if request then
+    requests[#requests + 1] = request
+  else
+    orphans[#orphans + 1] = call -- the entry has expired, and nothing but this index remembers the call
+  end
+end
+
+for _, call in ipairs(orphans) do
+  redis.call('ZREM', KEYS[1], call)
+end
+return requests

@@ -1,0 +1,105 @@
+"""One connection to a server: a batch goes out in one piece, its replies come back in order, nothing is retried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.retry import Retry
+
+from refold.core.errors import UnreachableError, UsageError
+
+Argument = str | int | bytes
+
+
+def pack(*arguments: Argument) -> bytes:
+    """A command as the bytes that a server reads."""
+    packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]  # its stub wants a tuple of one
+    return packed
+
+
+class Link:
+    """A connection that is made when it is needed and dropped whenever the state of its stream is in doubt.
+
+    Not for two threads at once.
+    """
+
+    def __init__(self, url: str, *, timeout: timedelta) -> None:
+        self.url = public_url(url)
+        seconds = timeout.total_seconds()
+        try:
+            pool = ConnectionPool.from_url(
+                url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0)
+            )
+            # RESP2, whatever the URL asks for: replies are flat lists of bytes, cheapest to take apart.
+            pool.connection_kwargs["protocol"] = 2
+            self._connection: Any = pool.make_connection()
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"{self.url} is not the URL of a Redis", hint="write redis://HOST:PORT/0, or rediss:// for TLS"
+            ) from error
+
+    def exchange(self, commands: Sequence[bytes]) -> list[Any]:
+        """One reply per packed command, in order; a refused command's reply is its ResponseError.
+
+        **Raises** UnreachableError: the outcome of every command is unknown.
+        """
+        connection = self._connection
+        replies: list[Any] = []
+        try:
+            connection.connect()
+            connection.send_packed_command([b"".join(commands)], check_health=False)
+            read = connection.read_response
+            for _ in commands:
+                try:
+                    replies.append(read(disable_decoding=True))
+                except ResponseError as error:
+                    replies.append(error)
+        except BaseException as error:
+            # Replies may still be under way; the next batch must never take them for its own.
+            connection.disconnect()
+            if isinstance(error, RedisError | OSError):
+                raise self._unreachable(error) from error
+            raise
+        return replies
+
+    def ask(self, *arguments: Argument) -> Any:
+        """The reply to one command. **Raises** UnreachableError, also when the command is refused."""
+        (reply,) = self.exchange([pack(*arguments)])
+        if isinstance(reply, ResponseError):
+            raise self.refused(reply)
+        return reply
+
+    def close(self) -> None:
+        """Hangs up; the next exchange connects again."""
+        self._connection.disconnect()
+
+    def refused(self, error: ResponseError) -> UnreachableError:
+        """The error of a server that is there but does not do what it is asked."""
+        return UnreachableError(
+            f"the Redis at {self.url} refuses: {error}", hint="see `refold doctor`, then send again", url=self.url
+        )
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        hint = "start it, or correct the address in REFOLD_REDIS__URL"
+        if isinstance(error, AuthenticationError):
+            hint = "correct the user and password in REFOLD_REDIS__URL"
+        reason = str(error) or type(error).__name__
+        return UnreachableError(f"the Redis at {self.url} does not answer ({reason})", hint=hint, url=self.url)
+
+
+def public_url(url: str) -> str:
+    """The URL without user, password and options, fit for logs."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def first_refusal(replies: Iterable[Any]) -> ResponseError | None:
+    """The first refused command's error, if any was refused."""
+    return next((reply for reply in replies if isinstance(reply, ResponseError)), None)

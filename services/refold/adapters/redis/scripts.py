@@ -1,0 +1,14 @@
+"""The ledger's rules as Lua, and the names (SHA-1) under which a server knows them."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from importlib.resources import files
+
+NAMES = ("claim", "renew", "release", "complete", "close", "lapsed")
+SOURCES = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in NAMES}
+
+
+def digest(source: str) -> str:
+    """The name that `EVALSHA` takes."""
+    return sha1(source.encode(), usedforsecurity=False).hexdigest()
