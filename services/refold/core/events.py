@@ -5,6 +5,8 @@ end in `_ms`. The Avro schemas in `schemas/` are exported from these classes; a 
 a new one has a default. `step` numbers what an agent asks of its context: 1, 2, 3 ... in the order of asking.
 """
 
+# No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
+
 from dataclasses import dataclass, field
 
 

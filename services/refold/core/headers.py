@@ -13,7 +13,9 @@ MAX_BYTES = 65_536
 """All headers of an input together. More is refused: they are copied into every record that the input causes."""
 
 
-def cloud_event(kind: str, subject: str, *, id: str, source: str, at_ms: int, trace: str = "") -> list[tuple[str, bytes]]:
+def cloud_event(
+    kind: str, subject: str, *, id: str, source: str, at_ms: int, trace: str = ""
+) -> list[tuple[str, bytes]]:
     """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about."""
     found = [
         *_FIXED,

@@ -92,7 +92,9 @@ def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""
     run, _, seq = text.partition("/")
     if not seq.isascii() or not seq.isdigit() or len(seq) > 10:
-        raise MalformedError(f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it")
+        raise MalformedError(
+            f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it"
+        )
     return run_id(run), int(seq)
 
 

@@ -4,6 +4,8 @@
 and `data` as JSON values instead of text.
 """
 
+# No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
+
 from dataclasses import dataclass, field
 
 from refold.core.events import Cause, Failure

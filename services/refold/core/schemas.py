@@ -34,9 +34,9 @@ def folder() -> Path:
     return packed if packed.is_dir() else package.parents[1] / "schemas"
 
 
-def lock() -> list[Registered]:
+def lock(where: Path | None = None) -> list[Registered]:
     """The lock file, in order of id."""
-    lines = (folder() / "schemas.lock").read_text().split("\n")
+    lines = ((where or folder()) / "schemas.lock").read_text().split("\n")
     parts = [line.split() for line in lines if line and not line.startswith("#")]
     return [Registered(int(number), subject, int(version), digest) for number, subject, version, digest in parts]
 
@@ -63,5 +63,7 @@ def writer_schema(number: int, subject: str) -> Schema:
     """The schema that a record was written with. **Raises** FoldError when the id is not one of the subject's."""
     found = table()[0].get(number)
     if not found or found[0] != subject:
-        raise FoldError(f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record")
+        raise FoldError(
+            f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record"
+        )
     return found[1]
