@@ -223,6 +223,8 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
     failure = result.failure or Failure("unknown", "the executor gave no reason")
     if result.status == "doubt":
         return [CallDoubted(step, result.attempt, failure)]
+    if result.status == "broken":
+        return [CallFailed(step, result.attempt, failure)]
     sent_before = opened.maybe or opened.dispatches > 1
     unknown = call.effect != "pure" and (result.status == "unknown" or (call.effect == "keyed" and sent_before))
     again = (

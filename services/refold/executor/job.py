@@ -10,7 +10,8 @@ A job asks through the `desk` that the service gives it and is told the answers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from refold.core import wire
@@ -52,9 +53,12 @@ class Times:
     guarded_lease_ms: int = 10_000
     margin: float = 0.5
 
-    def lease(self, effect: str) -> int:
-        """The lease of a call of this class."""
-        return self.guarded_lease_ms if effect in GUARDED else self.lease_ms
+    by_tool: Mapping[str, int] = field(default_factory=dict)
+
+    def lease(self, request: ToolRequest) -> int:
+        """The lease of a call: what its tool declares, else that of its class."""
+        by_class = self.guarded_lease_ms if request.effect in GUARDED else self.lease_ms
+        return self.by_tool.get(request.tool) or by_class
 
 
 class Desk(Protocol):
@@ -117,7 +121,7 @@ class Job:
     @property
     def lease_ms(self) -> int:
         """The lease that this job asks for."""
-        return self.times.lease(self.request.effect)
+        return self.times.lease(self.request)
 
     # The ledger's claim
 
@@ -261,6 +265,8 @@ class Job:
         if ended.status == "completed":
             return self._result("completed", result=ended.result)
         failure = Failure(ended.code, ended.message)
+        if ended.status == "broken":
+            return self._result("broken", failure=failure)
         if ended.status == "failed":
             # somebody's attempt before this one may have happened, whatever this one says of itself
             unknown = self.takeover and self.request.effect == "keyed"

@@ -5,7 +5,8 @@ A coroutine here is a cache of its run's history. Forgetting one is always safe;
 
 from __future__ import annotations
 
-from refold.sdk.app import AgentDef, App
+from refold.sdk.agent import AgentDef
+from refold.sdk.app import App
 from refold.sdk.context import Context
 
 from refold.core.decide import Rules, dispatch

@@ -73,7 +73,7 @@ class Sent:
 
 
 Nonce = Callable[[], bytes]
-Token = Callable[[object], int]
+Token = Callable[[tuple["Lane", object]], int]
 
 
 class Lane:

@@ -62,7 +62,7 @@ class Planner:
         self._app, self._settings, self._nonce = app, settings, nonce
         self.lanes: dict[int, Lane] = {}
         self.counts: Counter[str] = Counter()
-        self._tokens: dict[int, object] = {}
+        self._tokens: dict[int, tuple[Lane, object]] = {}
         self._next_token = 0
         self._committed: dict[tuple[str, int], int] = {}
         self._commit_due = 0
@@ -100,11 +100,8 @@ class Planner:
                 self._paused.discard(item.partition)
 
     def _deliver(self, delivery: Delivery) -> None:
-        known = self._tokens.pop(delivery.token, None)
-        if not isinstance(known, tuple):
-            return
-        lane, what = known
-        if self.lanes.get(lane.partition) is not lane:
+        lane, what = self._tokens.pop(delivery.token, (None, None))
+        if lane is None or self.lanes.get(lane.partition) is not lane:
             return
         if isinstance(what, Sent):
             lane.delivered(what, delivery.offset)
@@ -127,7 +124,7 @@ class Planner:
             counts=self.counts,
         )
 
-    def _token(self, what: object) -> int:
+    def _token(self, what: tuple[Lane, object]) -> int:
         self._next_token += 1
         self._tokens[self._next_token] = what
         return self._next_token

@@ -80,7 +80,8 @@ class ToolEnded(NamedTuple):
     """How a tool's or a probe's run ended.
 
     `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the result, or `did_not_happen`),
-    `failed` (it did not happen, `retryable`) or `unknown` (it may have happened).
+    `failed` (it did not happen, `retryable`), `broken` (it happened, and its result is of no use) or `unknown` (it may
+    have happened).
     """
 
     job: int

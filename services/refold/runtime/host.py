@@ -1,0 +1,195 @@
+"""The production host of services: carries their effects out on an event log, a ledger and a toolbox.
+
+One thread takes turns. With a toolbox a second one reads the log, so that the end of a tool wakes the turn at once
+and a slow ledger never keeps the consumer from polling.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+import structlog
+
+from refold.core.errors import UnreachableError
+from refold.ports.effects import (
+    Answers,
+    Append,
+    AskEnd,
+    AskLedger,
+    Commit,
+    Effect,
+    Flow,
+    Item,
+    Now,
+    Publish,
+    Service,
+    StartTool,
+    StopTool,
+    ToolEnded,
+)
+from refold.ports.ledger import Ledger, Operation
+from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
+
+TAKE = 500
+"""Records per turn. Larger turns flush less often but make the first record of a turn wait for the last."""
+
+IDLE_S = 0.1
+"""The longest sleep between two turns: bounds how late a timer is seen, and how fast a stop."""
+
+log = structlog.get_logger()
+
+
+class Tools(Protocol):
+    """What runs tools: see `executor.toolbox`."""
+
+    def start(self, orders: Sequence[StartTool]) -> None: ...
+
+    def stop(self, order: StopTool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def system_now() -> Now:
+    """The time of this machine."""
+    return Now(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
+
+
+class Host:
+    """Services that share a membership, an event log and whatever else they need."""
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        event_log: EventLog,
+        *,
+        ledger: Ledger | None = None,
+        tools: Callable[[Callable[[ToolEnded], None]], Tools] | None = None,
+    ) -> None:
+        self._services, self._log, self._ledger = services, event_log, ledger
+        self._queue: SimpleQueue[Taken | ToolEnded | BaseException] = SimpleQueue()
+        self._tools = tools(self._queue.put) if tools else None
+        self._room = threading.Semaphore(4)
+        self._stopped = threading.Event()
+        self.turns = 0
+
+    def run(self, stop: threading.Event, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 10.0) -> None:
+        """Takes turns until `stop` is set and then, within the grace, until `drain` says that nothing is under way."""
+        take = self._take_queued if self._tools else self._take
+        reader = threading.Thread(target=self._read, name="reader", daemon=True)
+        if self._tools:
+            reader.start()
+        try:
+            while not stop.is_set():
+                self.pump(take(self._wait_s()))
+            deadline = time.monotonic() + grace_s
+            while not drain() and time.monotonic() < deadline:
+                self.pump(take(0.02))
+        finally:
+            self._stopped.set()
+            if self._tools:
+                self._tools.close()
+                reader.join(timeout=2)
+        self._log.close()
+
+    def pump(self, inbox: list[Item]) -> None:
+        """One turn, and the further ones that its answers cause."""
+        while True:
+            self.turns += 1
+            now = system_now()
+            effects = [effect for service in self._services for effect in service.turn(inbox, now)]
+            inbox = self._carry_out(effects)
+            if not inbox:
+                return
+
+    def _carry_out(self, effects: list[Effect]) -> list[Item]:
+        answers: list[Item] = []
+        asked: list[AskLedger] = []
+        starts: list[StartTool] = []
+        for effect in effects:
+            if isinstance(effect, Append):
+                answers += self._log.append(effect.records)
+            elif isinstance(effect, Publish):
+                self._log.publish(effect.records)
+            elif isinstance(effect, AskLedger):
+                asked.append(effect)
+            elif isinstance(effect, StartTool):
+                starts.append(effect)
+            elif isinstance(effect, StopTool):
+                assert self._tools is not None, "only a host with tools has services that stop some"
+                self._tools.stop(effect)
+            elif isinstance(effect, Commit):
+                self._log.commit(effect.positions)
+            elif isinstance(effect, AskEnd):
+                answers.append(End(effect.topic, effect.partition, self._log.end(effect.topic, effect.partition)))
+            elif isinstance(effect, Flow):
+                (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
+        if starts:
+            assert self._tools is not None, "only a host with tools has services that start some"
+            self._tools.start(starts)
+        return answers + self._ask(asked)
+
+    def _ask(self, asked: list[AskLedger]) -> list[Item]:
+        """All batches of a turn in one round trip."""
+        if not asked:
+            return []
+        assert self._ledger is not None, "only a host with a ledger has services that ask it"
+        operations: list[Operation] = [operation for batch in asked for operation in batch.operations]
+        try:
+            replies = self._ledger.run(operations)
+        except UnreachableError as error:
+            log.warning("ledger.unreachable", error=str(error))
+            return [Answers(batch.batch, None) for batch in asked]
+        found: list[Item] = []
+        for batch in asked:
+            count = len(batch.operations)
+            found.append(Answers(batch.batch, replies[:count]))
+            replies = replies[count:]
+        return found
+
+    def _wait_s(self) -> float:
+        due = [due for service in self._services if (due := service.next_due_ms()) is not None]
+        if not due:
+            return IDLE_S
+        return min(IDLE_S, max(0.0, (min(due) - system_now().wall_ms) / 1000))
+
+    def _take(self, timeout_s: float) -> list[Item]:
+        return _items(self._log.take(TAKE, timeout_s))
+
+    def _take_queued(self, timeout_s: float) -> list[Item]:
+        found: list[Item] = []
+        try:
+            item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
+            while True:
+                if isinstance(item, BaseException):
+                    raise item
+                if isinstance(item, Taken):
+                    self._room.release()
+                    found += _items(item)
+                else:
+                    found.append(item)
+                item = self._queue.get_nowait()
+        except Empty:
+            return found
+
+    def _read(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                taken = self._log.take(TAKE, IDLE_S)
+                if taken.records or taken.rebalances or taken.deliveries or taken.reached:
+                    self._room.acquire()
+                    self._queue.put(taken)
+        except BaseException as error:
+            self._queue.put(error)
+
+
+def _items(taken: Taken) -> list[Item]:
+    for change in taken.rebalances:
+        if isinstance(change, Assigned):
+            log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
+        elif isinstance(change, Revoked):
+            log.info("partition.revoked", partition=change.partition)
+    return [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries]
