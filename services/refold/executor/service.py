@@ -21,6 +21,7 @@ from refold.ports.effects import (
     Effect,
     Flow,
     Item,
+    News,
     Now,
     Publish,
     StartTool,
@@ -103,6 +104,7 @@ class Executor:
     ) -> None:
         self._settings, self._outlet, self._token, self.fresh = settings, outlet, token, fresh
         self.counts: Counter[str] = Counter()
+        self.news: list[News] = []
         self.parts: dict[int, Part] = {}
         self.jobs: dict[int, Job] = {}
         self.draining = False
@@ -202,6 +204,8 @@ class Executor:
 
     def _dead_letter(self, record: Record, error: MalformedError | FoldError) -> None:
         self.counts["dead_letter"] += 1
+        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        self.news.append(("input.dead", {**place, "code": error.code, "reason": str(error)}))
         member, at_ms = self._settings.member, self._now.wall_ms
         letter = DeadLetter(
             topic=record.topic,
@@ -259,6 +263,7 @@ class Executor:
             request = wire.decode(ToolRequest, raw)
             if request.call_id not in self._by_call and home in self.parts:
                 self.counts["lease.lapsed"] += 1
+                self.news.append(("lease.lapsed", {"call_id": request.call_id, "attempt": request.attempt}))
                 self._commands.append(Command(home, request, raw, None))
 
     # What time makes due
@@ -346,6 +351,7 @@ class Executor:
     def stop(self, job: Job, reason: str) -> None:
         """See `Desk`."""
         self.counts[f"tool.{reason}"] += 1
+        self.news.append((f"tool.{reason}", {"call_id": job.request.call_id, "tool": job.request.tool}))
         self._effects.append(StopTool(job.number, reason))
 
     def outbox(self, job: Job, field: str, result: bytes) -> None:
@@ -356,6 +362,7 @@ class Executor:
     def late(self, job: Job, result: ToolResult) -> None:
         """See `Desk`."""
         self.counts["result.late"] += 1
+        self.news.append(("result.late", {"call_id": result.call_id, "status": result.status}))
         self._outlet.late(job.home, result)
 
     def ended_here(self, claim_id: str) -> bool:

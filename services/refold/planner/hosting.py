@@ -5,10 +5,6 @@ A coroutine here is a cache of its run's history. Forgetting one is always safe;
 
 from __future__ import annotations
 
-from refold.sdk.agent import AgentDef
-from refold.sdk.app import App
-from refold.sdk.context import Context
-
 from refold.core.decide import Rules, dispatch
 from refold.core.errors import NonDeterminismError, RefoldError
 from refold.core.events import (
@@ -27,6 +23,9 @@ from refold.core.ids import idempotency_key
 from refold.core.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
 from refold.core.state import RunState
 from refold.sdk import guard
+from refold.sdk.agent import AgentDef
+from refold.sdk.app import App
+from refold.sdk.context import Context
 
 
 class Agents:

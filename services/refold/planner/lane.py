@@ -20,10 +20,14 @@ from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
     AttemptFailed,
     CallDispatched,
+    CallDoubted,
     Cause,
     Entry,
     Event,
     Failure,
+    LateResultRecorded,
+    RunCancelled,
+    RunCompleted,
     RunFailed,
     RunRequested,
     SleepStarted,
@@ -35,9 +39,21 @@ from refold.core.state import RunState, advance, apply, evolve
 from refold.planner import inputs, outgoing
 from refold.planner.hosting import Agents
 from refold.planner.marks import Emitted, Item, Outstanding
+from refold.ports.effects import News
 from refold.ports.log import Assigned, Outgoing, Record
 
 RUN_LOG = "run-log"
+
+
+_TOLD = {
+    RunRequested: "run.requested",
+    RunCompleted: "run.completed",
+    RunFailed: "run.failed",
+    RunCancelled: "run.cancelled",
+    CallDoubted: "call.doubted",
+    LateResultRecorded: "call.late",
+}
+"""What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +107,12 @@ class Lane:
         token: Token,
         actor: str,
         counts: Counter[str],
+        news: list[News],
     ) -> None:
         self.partition = assigned.partition
         self._partitions, self._agents, self._rules, self._limits = partitions, agents, rules, limits
         self._nonce, self._token, self._actor, self._counts = nonce, token, actor, counts
+        self._news = news
         self.accepted: dict[str, RunState] = {}
         self.frozen: dict[str, str] = {}
         self.position = 0
@@ -299,6 +317,7 @@ class Lane:
         self.accepted[run] = after
         if self._live:
             self._set_timers(entry)
+            self._tell(entry)
         for item in self._parked.pop(run, ()):
             self._parked_count -= 1
             self._ready.append(item)
@@ -317,9 +336,15 @@ class Lane:
     def _publish(self, record: Outgoing, what: Item | Ordered | None) -> None:
         self.publishes.append(record._replace(token=self._token((self, what))))
 
+    def _tell(self, entry: Entry) -> None:
+        for event in entry.events:
+            if name := _TOLD.get(type(event)):
+                self._news.append((name, {"run_id": entry.run_id, "seq": entry.seq, "partition": self.partition}))
+
     def _freeze(self, run: str, reason: str) -> None:
         """The run cannot be folded by this version: it stands still here until a version that can takes over."""
         self._counts["run.frozen"] += 1
+        self._news.append(("run.frozen", {"run_id": run, "reason": reason}))
         self.frozen[run] = reason
         self._drop_speculation(run)
 
@@ -463,7 +488,10 @@ class Lane:
 
     def _dead_letter(self, item: Item, code: str, reason: str) -> None:
         assert item.record is not None, "only records become dead letters"
-        self._counts["dead_letter"] += item.letter is None
+        if item.letter is None:
+            self._counts["dead_letter"] += 1
+            place = {"topic": item.record.topic, "partition": self.partition, "offset": item.record.offset}
+            self._news.append(("input.dead", {**place, "code": code, "reason": reason}))
         item.letter = code, reason
         limit = self._limits.payload_bytes
         self._publish(outgoing.letter(item.record, item.letter, actor=self._actor, at_ms=self.now, limit=limit), item)

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from refold.sdk.app import App
-
 from refold.core.decide import Rules
 from refold.planner import inputs
 from refold.planner.hosting import Agents
 from refold.planner.lane import RUN_LOG, Lane, Limits, Sent
-from refold.ports.effects import Append, AskEnd, Commit, Effect, Flow, Item, Now, Publish
+from refold.ports.effects import Append, AskEnd, Commit, Effect, Flow, Item, News, Now, Publish
 from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Record, Revoked
+from refold.sdk.app import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,7 @@ class Planner:
         self._app, self._settings, self._nonce = app, settings, nonce
         self.lanes: dict[int, Lane] = {}
         self.counts: Counter[str] = Counter()
+        self.news: list[News] = []
         self._tokens: dict[int, tuple[Lane, object]] = {}
         self._next_token = 0
         self._committed: dict[tuple[str, int], int] = {}
@@ -122,6 +122,7 @@ class Planner:
             token=self._token,
             actor=settings.member,
             counts=self.counts,
+            news=self.news,
         )
 
     def _token(self, what: tuple[Lane, object]) -> int:

@@ -104,8 +104,14 @@ Effect = Append | Publish | AskEnd | Commit | Flow | AskLedger | StartTool | Sto
 Item = Record | Delivery | Assigned | Revoked | End | Reached | Answers | ToolEnded
 
 
+News = tuple[str, dict[str, object]]
+"""Something worth a line in the log of the process: an event name and its fields."""
+
+
 class Service(Protocol):
-    """A service without I/O."""
+    """A service without I/O. The host takes `news` away after every turn."""
+
+    news: list[News]
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         """Takes what came and gives what is to be done. With an empty inbox it looks after what time has made due."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from refold.core import wire
 from refold.core.headers import cloud_event
 from refold.core.messages import ToolResult
-from refold.ports.effects import Answers, AskLedger, Effect, Item, Now, Publish
+from refold.ports.effects import Answers, AskLedger, Effect, Item, News, Now, Publish
 from refold.ports.ledger import Operation, Outbox, Sent
 from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
 
@@ -45,6 +45,7 @@ class Relay:
     def __init__(self, settings: RelaySettings, *, token: Callable[[], int]) -> None:
         self._settings, self._token = settings, token
         self.counts: Counter[str] = Counter()
+        self.news: list[News] = []
         self._homes: dict[int, int] = {}
         self._offers: list[Offer] = []
         self._flying: dict[int, Offer] = {}

@@ -101,6 +101,10 @@ class Host:
             self.turns += 1
             now = system_now()
             effects = [effect for service in self._services for effect in service.turn(inbox, now)]
+            for service in self._services:
+                for name, fields in service.news:
+                    log.info(name, **fields)
+                service.news.clear()
             inbox = self._carry_out(effects)
             if not inbox:
                 return

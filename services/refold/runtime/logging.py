@@ -1,0 +1,28 @@
+"""Logs of a service process: one JSON object a line, or coloured text on a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+import structlog
+
+
+def configure(service: str, *, pretty: bool | None = None) -> None:
+    """Sets structlog up for this process. `pretty` None: as the terminal is."""
+    if pretty is None:
+        pretty = sys.stderr.isatty()
+    render: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            render,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
