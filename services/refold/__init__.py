@@ -1,0 +1,53 @@
+"""Refold: durable AI agents as event-sourced services on Kafka, so that a crash is a non-event.
+
+This is the menu of those who write agents and tools. It needs neither Kafka nor Redis, so that an app can be tested
+by itself.
+
+- `App` registers tools and agents; `Context` is what an agent gets to reach the world; `Retry` is how often.
+- A tool raises `NotDone` when the effect did not happen and may be tried again, `TerminalError` when trying again is
+  pointless; anything else that it raises leaves the outcome unknown. `DID_NOT_HAPPEN` is what a probe returns.
+- `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
+- An agent may catch `CallFailed`. `UsageError` and `NonDeterminismError` tell the author what to change.
+"""
+
+from __future__ import annotations
+
+from refold.core.errors import (
+    CallFailed,
+    NonDeterminismError,
+    NotDone,
+    RefoldError,
+    TerminalError,
+    TransientError,
+    UsageError,
+)
+from refold.sdk.app import App
+from refold.sdk.context import Context
+from refold.sdk.heartbeat import Cancelled, Heartbeat
+from refold.sdk.retry import Retry
+from refold.sdk.tool import DID_NOT_HAPPEN
+
+__all__ = [
+    "DID_NOT_HAPPEN",
+    "App",
+    "CallFailed",
+    "Cancelled",
+    "Context",
+    "Heartbeat",
+    "NonDeterminismError",
+    "NotDone",
+    "RefoldError",
+    "Retry",
+    "TerminalError",
+    "TransientError",
+    "UsageError",
+]
+
+
+def __getattr__(name: str) -> str:
+    """`refold.__version__`, looked up only when asked for: reading package metadata takes milliseconds."""
+    if name != "__version__":
+        raise AttributeError(f"module refold has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("refold")

@@ -1,0 +1,91 @@
+"""An agent: a coroutine over its context, with an input and a result that have a JSON form."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Coroutine
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+from pydantic import BaseModel
+
+from refold.core import canonical
+from refold.core.errors import MalformedError, UsageError
+from refold.core.replay import Intent
+from refold.sdk import scan
+from refold.sdk.context import Context
+from refold.sdk.shape import Arguments, Shape, hints
+from refold.sdk.source import digest
+
+
+class AgentDef:
+    """A decorated agent: `async def deploy(ctx, service: str, version: str) -> Report`.
+
+    The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
+    with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
+    """
+
+    def __init__(self, function: FunctionType, *, name: str = "") -> None:
+        if not isinstance(function, FunctionType) or not inspect.iscoroutinefunction(function):
+            raise UsageError(f"agent {name or function!r} is not an async function", hint="write `async def`")
+        self.function = function
+        self.name = name or function.__name__
+        self.description = inspect.getdoc(function) or ""
+        what = f"agent {self.name}"
+        parameters = list(inspect.signature(function).parameters)
+        if not parameters:
+            raise UsageError(
+                f"{what} has no parameter for its context", hint="write `async def agent(ctx: Context, ...)`"
+            )
+        context = parameters[0]
+        self._arguments = Arguments(function, f"input of {what}", leave=[context])
+        self._whole = self._find_whole()
+        self._result = Shape(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
+        scan.check(function, what)
+
+    def validate_input(self, text: str) -> None:
+        """**Raises** UsageError with the reason when the agent cannot be started with this input (JSON)."""
+        try:
+            canonical.parse(text)
+        except MalformedError as error:
+            raise UsageError(f"input of agent {self.name}: {error.message}", hint=error.hint) from None
+        self._read(text)
+
+    def open(self, input_json: str, context: Context) -> Coroutine[Intent, Any, Any]:
+        """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
+        _ = self.version  # the code is scanned again: what it uses may have been defined after it
+        return self._run(context, self._read(input_json))
+
+    def result_json(self, value: Any) -> str:
+        """What the agent returned, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
+        return self._result.dump(value)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the input."""
+        return self._whole[1].schema if self._whole else self._arguments.shape.schema
+
+    @cached_property
+    def version(self) -> str:
+        """A name for the agent's code, and that of the functions of its module that it uses."""
+        return digest(scan.check(self.function, f"agent {self.name}"))
+
+    def _find_whole(self) -> tuple[str, Shape] | None:
+        if len(self._arguments.names) != 1:
+            return None
+        name = self._arguments.names[0]
+        hint = self._arguments.hints.get(name)
+        is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
+        return (name, Shape(hint, f"input of agent {self.name}")) if is_model else None
+
+    def _read(self, text: str) -> dict[str, Any]:
+        text = "{}" if text == "null" else text
+        if self._whole:
+            name, shape = self._whole
+            return {name: shape.load(text)}
+        return self._arguments.load(text)
+
+    async def _run(self, context: Context, arguments: dict[str, Any]) -> Any:
+        value = await self.function(context, **arguments)
+        context.finish()
+        return value

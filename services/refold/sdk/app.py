@@ -1,0 +1,95 @@
+"""An app: the tools and agents that belong together, found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar, Unpack, cast, overload
+
+from refold.core.errors import UsageError
+from refold.sdk import loading, scan
+from refold.sdk.agent import AgentDef
+from refold.sdk.plan import plan
+from refold.sdk.tool import ToolDef, ToolOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class App:
+    """The registry that a planner and its executors share. Every app has the agent `plan`.
+
+    **Example**
+
+    >>> app = App("greetings")
+    >>> @app.tool(effect="pure")
+    ... def greet(name: str) -> str:
+    ...     return f"Hello {name}"
+    >>> greet("Ada"), app.tools["greet"].canonical_args("Ada")
+    ('Hello Ada', '{"name":"Ada"}')
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tools: dict[str, ToolDef] = {}
+        self.agents: dict[str, AgentDef] = {"plan": AgentDef(cast(FunctionType, plan))}
+        self._by_function: dict[Callable[..., Any], ToolDef] = {}
+
+    @staticmethod
+    def load(target: str) -> App:
+        """The app at `package.module:app` or `path/file.py:app`; without `:app`, the only one there is.
+
+        **Raises** UsageError, saying what was looked for and found.
+        """
+        return loading.load(target, App)
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that the tools name, and `default`."""
+        return tuple(sorted({"default", *(tool.pool for tool in self.tools.values())}))
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
+        """Makes a function a tool: `@app.tool`, or `@app.tool(effect="keyed", timeout=...)`; see `ToolDef`.
+
+        The function itself stays as it is, for calling it in tests.
+        """
+
+        def register(body: F) -> F:
+            found = ToolDef(cast(FunctionType, body), **options)
+            if found.name in self.tools:
+                raise UsageError(f"app {self.name} has two tools {found.name}", hint="rename one, or give it name=")
+            self.tools[found.name] = self._by_function[body] = found
+            scan.mark_tool(found.function)
+            return body
+
+        return register if function is None else register(function)
+
+    @overload
+    def agent(self, function: F, /) -> F: ...
+    @overload
+    def agent(self, /, *, name: str = "") -> Callable[[F], F]: ...
+    def agent(self, function: F | None = None, /, *, name: str = "") -> F | Callable[[F], F]:
+        """Makes an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`."""
+
+        def register(body: F) -> F:
+            found = AgentDef(cast(FunctionType, body), name=name)
+            if found.name in self.agents:
+                raise UsageError(
+                    f"app {self.name} has two agents {found.name}", hint="rename one (every app has `plan` already)"
+                )
+            self.agents[found.name] = found
+            return body
+
+        return register if function is None else register(function)
+
+    def find(self, tool: Callable[..., Any] | str) -> ToolDef:
+        """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""
+        found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
+        if found is None:
+            name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))
+            there = ", ".join(sorted(self.tools)) or "none yet"
+            raise UsageError(f"app {self.name} has no tool {name}", hint=f"put @app.tool on it; there is {there}")
+        return found

@@ -1,0 +1,139 @@
+"""What an agent must not reach for, and what to write instead.
+
+An agent's code runs again whenever its run is recovered, so it may see only what was recorded.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import uuid
+from datetime import date
+from types import ModuleType
+from typing import Any, Final
+
+TIME: Final = "write `await ctx.sleep(timedelta(...))` to wait and `ctx.now()` for the time"
+CONCURRENCY: Final = "write `await ctx.gather(...)` for several calls at once, `await ctx.sleep(...)` to wait"
+CHANCE: Final = "write `ctx.random` for random numbers and `ctx.uuid()` for ids: a replay draws the same again"
+WORLD: Final = "put it into a tool (`@app.tool`) and write `await ctx.call(that_tool, ...)`: it is recorded once"
+SETTINGS: Final = "pass it in with the run's input, or read it in a tool: it may differ when the run is recovered"
+
+_MODULES: Final = {
+    "time": TIME,
+    "asyncio": CONCURRENCY,
+    "trio": CONCURRENCY,
+    "anyio": CONCURRENCY,
+    "threading": CONCURRENCY,
+    "_thread": CONCURRENCY,
+    "multiprocessing": CONCURRENCY,
+    "concurrent.futures": CONCURRENCY,
+    "random": CHANCE,
+    "secrets": CHANCE,
+    "socket": WORLD,
+    "ssl": WORLD,
+    "http.client": WORLD,
+    "urllib.request": WORLD,
+    "urllib3": WORLD,
+    "requests": WORLD,
+    "httpx": WORLD,
+    "aiohttp": WORLD,
+    "smtplib": WORLD,
+    "subprocess": WORLD,
+    "shutil": WORLD,
+    "tempfile": WORLD,
+    "sqlite3": WORLD,
+    "redis": WORLD,
+    "confluent_kafka": WORLD,
+    "boto3": WORLD,
+    "psycopg": WORLD,
+    "sqlalchemy": WORLD,
+}
+
+_OBJECTS: Final = {
+    id(thing): (thing, hint)
+    for thing, hint in (
+        (uuid.uuid1, CHANCE),
+        (uuid.uuid4, CHANCE),
+        (os.urandom, CHANCE),
+        (os.environ, SETTINGS),
+        (os.getenv, SETTINGS),
+        (os.system, WORLD),
+        (os.popen, WORLD),
+        (builtins.open, WORLD),
+        (io.open, WORLD),
+        (builtins.input, WORLD),
+    )
+}
+
+_CLOCKS: Final = frozenset({"now", "utcnow", "today"})
+
+
+def hint_for_module(name: str) -> str | None:
+    """What to write instead of a module, by its dotted name; None when it may be used."""
+    while name:
+        if name in _MODULES:
+            return _MODULES[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def hint_for(thing: Any, *, called: bool) -> str | None:
+    """What to write instead of an object; None when it may be used.
+
+    A class of a banned module may be named (in `except`, in `isinstance`), but not made an instance of.
+    """
+    if id(thing) in _OBJECTS and _OBJECTS[id(thing)][0] is thing:
+        return _OBJECTS[id(thing)][1]
+    if isinstance(thing, ModuleType):
+        return hint_for_module(thing.__name__)
+    owner = getattr(thing, "__self__", None)
+    if isinstance(owner, type):
+        return TIME if issubclass(owner, date) and thing.__name__ in _CLOCKS else None
+    if not callable(thing) or (isinstance(thing, type) and (not called or issubclass(thing, BaseException))):
+        return None
+    home = getattr(thing, "__module__", None) or type(owner).__module__
+    return hint_for_module(home) if isinstance(home, str) else None
+
+
+def hint_for_event(event: str, args: tuple[Any, ...]) -> str | None:
+    """What to write instead of an action that the interpreter reports (an audit event); None when it may happen."""
+    hint = _EVENTS.get(event)
+    if hint is None or event not in ("open", "os.mkdir", "os.rename", "os.remove"):
+        return hint
+    if "__pycache__" in str(args[0]):  # an import under way writes its bytecode
+        return None
+    return hint if event != "open" or _writes(args[1], args[2]) else None
+
+
+def _writes(mode: Any, flags: Any) -> bool:
+    if isinstance(mode, str):
+        return not set(mode).isdisjoint("wax+")
+    return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+
+
+_EVENTS: Final = {
+    "time.sleep": TIME,
+    "_thread.start_new_thread": CONCURRENCY,
+    "_thread.start_joinable_thread": CONCURRENCY,
+    **dict.fromkeys(
+        (
+            "open",
+            "os.exec",
+            "os.fork",
+            "os.mkdir",
+            "os.posix_spawn",
+            "os.remove",
+            "os.rename",
+            "os.system",
+            "smtplib.connect",
+            "socket.__new__",
+            "socket.connect",
+            "socket.getaddrinfo",
+            "sqlite3.connect",
+            "subprocess.Popen",
+            "urllib.Request",
+        ),
+        WORLD,
+    ),
+}

@@ -1,0 +1,228 @@
+"""The context: all that an agent may know and do, and every bit of it the same again when its run is recovered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from uuid import UUID
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from refold.core.errors import MalformedError, UsageError
+from refold.core.replay import Call, Gather, Intent, Moment, Note, Sleep, describe
+from refold.sdk.log import AgentLog
+from refold.sdk.retry import Retry, milliseconds
+from refold.sdk.shape import plain_json
+
+if TYPE_CHECKING:
+    from refold.sdk.app import App
+
+R = TypeVar("R")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Context:
+    """What an agent gets as its first argument. Everything that it gives to `await` becomes a step of the run."""
+
+    def __init__(self, run_id: str, *, seed: str, moment: Moment, app: App) -> None:
+        self.run_id = run_id
+        self.log = AgentLog(moment, {"run_id": run_id})
+        self.app = app
+        self._seed = seed
+        self._moment = moment
+        self._made: dict[int, Intent] = {}
+
+    @overload
+    def call(
+        self,
+        tool: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[R]: ...
+    @overload
+    def call(
+        self,
+        tool: Callable[..., R],
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[R]: ...
+    @overload
+    def call(
+        self, tool: str, /, *args: Any, retry: Retry | None = None, timeout: timedelta | None = None, **kwargs: Any
+    ) -> Awaitable[Any]: ...
+    def call(
+        self,
+        tool: Callable[..., Any] | str,
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[Any]:
+        """Calls a tool: `await ctx.call(push_image, "shop:1.2")`.
+
+        Naming the tool by a string gives the result as plain JSON data, naming it by its function as its type.
+        **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
+        after the last attempt.
+        """
+        found = self.app.find(tool)
+        return _Call(
+            tool=found.name,
+            args=found.canonical_args(*args, **kwargs),
+            pool=found.pool,
+            effect=found.effect,
+            timeout_ms=found.timeout_ms if timeout is None else milliseconds(timeout, "timeout"),
+            retry=found.policy if retry is None else retry.policy,
+            key_window_ms=found.key_window_ms,
+            read=found.read_plain if isinstance(tool, str) else found.read,
+            made=self._made,
+        )
+
+    def gather(self, *parts: Awaitable[Any], return_exceptions: bool = False) -> Awaitable[list[Any]]:
+        """Several at once: calls, sleeps, or coroutines of your own that use this context.
+
+        Waits for all and gives the results in order; raises the first failure by position, or gives the failures in
+        place of results with `return_exceptions`.
+        """
+        accepted: list[Intent | Coroutine[Intent, Any, Any]] = []
+        for part in parts:
+            if isinstance(part, _Call | _Sleep | _Note | _Gather):
+                _take(part.made, part)
+                accepted.append(part)
+            elif inspect.iscoroutine(part):
+                accepted.append(part)
+            else:
+                raise UsageError(
+                    f"ctx.gather got {type(part).__name__}, which is not of the context",
+                    hint="give it ctx.call(...), ctx.sleep(...) or coroutines that use ctx, without await",
+                )
+        return _Gather(parts=tuple(accepted), return_exceptions=return_exceptions, made=self._made)
+
+    def sleep(self, duration: timedelta) -> Awaitable[None]:
+        """Waits, also through restarts: `await ctx.sleep(timedelta(hours=2))`. Negative durations are over at once."""
+        if not isinstance(duration, timedelta):
+            raise UsageError(f"ctx.sleep({duration!r})", hint="give a timedelta, as in timedelta(seconds=5)")
+        wait = milliseconds(max(duration, timedelta()), "ctx.sleep")
+        return _Sleep(until_ms=self._moment.now_ms + wait, made=self._made)
+
+    def note(self, kind: str, data: Any = None) -> Awaitable[None]:
+        """Records something for those who read the run: a plan, decision, checkpoint or thought. Never waits.
+
+        **Raises** UsageError when `data` has no JSON form, or holds a set.
+        """
+        try:
+            try:
+                text = plain_json(data)
+            except MalformedError:
+                text = plain_json(to_jsonable_python(_ordered(data), by_alias=True, inf_nan_mode="constants"))
+        except (MalformedError, PydanticSerializationError) as error:
+            raise UsageError(f"the data of note {kind!r} is not JSON", hint=str(error)) from None
+        return _Note(kind=kind, data=text, made=self._made)
+
+    def now(self) -> datetime:
+        """The time at which whatever the agent waited for last was recorded, in UTC. It stands still until `await`."""
+        return _EPOCH + timedelta(milliseconds=self._moment.now_ms)
+
+    @cached_property
+    def random(self) -> Random:
+        """Random numbers that are the same in every replay of this run, and others in every other run."""
+        return Random(f"{self._seed}/random")
+
+    def uuid(self) -> UUID:
+        """A new id, the same in every replay of this run."""
+        return UUID(int=self._ids.getrandbits(128), version=4)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the code runs along recorded history. For logs and metrics only: what it decides must not differ."""
+        return self._moment.replaying
+
+    def finish(self) -> None:
+        """For whoever runs the agent, at its end. **Raises** UsageError when it asked for something without `await`."""
+        for intent in self._made.values():
+            raise UsageError(f"the agent never awaited its {_words(intent)}", hint="put `await` in front of it")
+
+    @cached_property
+    def _ids(self) -> Random:
+        return Random(f"{self._seed}/uuid")
+
+
+# Steps as the context makes them: they know whether they were awaited. Awaited twice, a call would be made twice,
+# and never awaited not at all; both are mistakes that nobody would see.
+
+
+def _take(made: dict[int, Intent], intent: Intent) -> None:
+    if made.pop(id(intent), None) is not intent:
+        raise UsageError(f"the agent awaits the same {_words(intent)} twice", hint="keep the result in a variable")
+
+
+def _words(intent: Intent) -> str:
+    return "gather" if isinstance(intent, Gather) else describe(intent)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Call(Call):
+    made: dict[int, Intent]
+
+    def __post_init__(self) -> None:
+        self.made[id(self)] = self
+
+    def __await__(self) -> Generator[Intent, Any, Any]:
+        _take(self.made, self)
+        return (yield self)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Sleep(Sleep):
+    made: dict[int, Intent]
+
+    def __post_init__(self) -> None:
+        self.made[id(self)] = self
+
+    def __await__(self) -> Generator[Intent, Any, Any]:
+        _take(self.made, self)
+        return (yield self)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Note(Note):
+    made: dict[int, Intent]
+
+    def __post_init__(self) -> None:
+        self.made[id(self)] = self
+
+    def __await__(self) -> Generator[Intent, Any, Any]:
+        _take(self.made, self)
+        return (yield self)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Gather(Gather):
+    made: dict[int, Intent]
+
+    def __post_init__(self) -> None:
+        self.made[id(self)] = self
+
+    def __await__(self) -> Generator[Intent, Any, Any]:
+        _take(self.made, self)
+        return (yield self)
+
+
+def _ordered(data: Any) -> Any:
+    """The data, if no set in it would come out in another order next time."""
+    if isinstance(data, set | frozenset):
+        raise MalformedError("a set has no order that a replay could repeat", hint="sort it into a list")
+    if isinstance(data, dict):
+        return {key: _ordered(value) for key, value in data.items()}
+    return [_ordered(item) for item in data] if isinstance(data, list | tuple) else data

@@ -1,0 +1,34 @@
+"""How a running tool learns that nobody wants its result any more."""
+
+from __future__ import annotations
+
+
+class Cancelled(BaseException):
+    """The call was cancelled, timed out or is shutting down. Control flow: let it pass, and clean up in `finally`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Heartbeat:
+    """Call it now and then in a long tool: it raises Cancelled once the call is no longer wanted.
+
+    Safe to use from any thread. The lease is kept by the executor, whether a tool calls this or not.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def __call__(self) -> None:
+        if self.reason:
+            raise Cancelled(self.reason)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call was cancelled, for a tool that would rather ask than be interrupted."""
+        return bool(self.reason)
+
+    def cancel(self, reason: str) -> None:
+        """For the executor: tells the tool. The first reason stays."""
+        self.reason = self.reason or reason or "cancelled"

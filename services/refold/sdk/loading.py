@@ -1,0 +1,66 @@
+"""Finds an app by the name that people type on a command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from refold.core.errors import UsageError
+
+T = TypeVar("T")
+
+
+def load(target: str, kind: type[T]) -> T:
+    """The object of this class at `package.module[:name]` or `path/file.py[:name]`. **Raises** UsageError."""
+    place, colon, name = target.rpartition(":")
+    if not colon or "/" in name or "\\" in name:
+        place, name = target, ""
+    module = _file(Path(place)) if place.endswith(".py") else _module(place)
+    there = {key: thing for key, thing in vars(module).items() if isinstance(thing, kind)}
+    if name and name not in there:
+        raise UsageError(f"{place} has no {kind.__name__} named {name}", hint=f"there is {_list(there)}")
+    if not name and len({id(thing) for thing in there.values()}) != 1:
+        raise UsageError(f"which {kind.__name__} of {place}?", hint=f"write {place}:NAME; there is {_list(there)}")
+    return there[name] if name else next(iter(there.values()))
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
+    path = path.resolve()
+    name = f"refold_app_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:  # as `python file.py` does, so that it finds its neighbours
+        sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and something that it needs is not
+        raise UsageError(f"there is no module {name}", hint="give package.module:app or path/file.py") from error
+
+
+def _list(names: dict[str, T]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,112 @@
+"""A plan is data too: the agent `plan` that every app has.
+
+Its input is `{"steps": [{"name": "build", "tool": "build_image", "args": {...}}, ...]}`. Anywhere in `args`,
+`{"$ref": "build.image"}` stands for the result of an earlier step, or for a part of it. Steps run in order. Recovery
+needs no code here: a step that history has a result for is not called again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from refold.core.errors import CallFailed, UsageError
+from refold.sdk.context import Context
+
+_REF = "$ref"
+
+
+class PlanStep(BaseModel):
+    """One call. `name` is how later steps refer to its result."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=128)]
+    tool: str
+    args: dict[str, Any] = {}
+
+
+class PlanResults(BaseModel):
+    """What a plan returns: the result of every step, by name."""
+
+    results: dict[str, Any]
+
+
+async def plan(ctx: Context, steps: list[PlanStep]) -> PlanResults:
+    """Runs a list of tool calls in order, feeding results of earlier steps into later ones."""
+    await ctx.note("plan", {"steps": [step.model_dump(mode="json") for step in steps]})
+    _validate(ctx, steps)
+    results: dict[str, Any] = {}
+    for step in steps:
+        args = _filled(step.args, step.name, results)
+        try:
+            results[step.name] = await ctx.call(step.tool, **args)
+        except CallFailed as error:
+            failed = CallFailed(f"step {step.name!r}: {error.message}", step=step.name)
+            failed.fields.update(error.fields)
+            raise failed from error
+        except UsageError as error:
+            raise UsageError(f"step {step.name!r}: {error.message}", hint=error.hint, step=step.name) from error
+    return PlanResults(results=results)
+
+
+def _validate(ctx: Context, steps: list[PlanStep]) -> None:
+    """All that can be known to be wrong before the first call."""
+    known: list[str] = []
+    for step in steps:
+        where = f"step {step.name!r}"
+        if step.name in known:
+            raise UsageError(f"{where} is there twice", hint="give every step a name of its own", step=step.name)
+        try:
+            tool = ctx.app.find(step.tool)
+            references = _references(step.args)
+            if not references:
+                tool.canonical_args(**step.args)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error.message}", hint=error.hint, step=step.name) from None
+        if unknown := sorted(step.args.keys() - set(tool.arguments.names)):
+            raise UsageError(f"{where}: tool {tool.name} takes no {', '.join(unknown)}", step=step.name)
+        for reference in references:
+            if reference.partition(".")[0] not in known:
+                earlier = ", ".join(known) or "there is none"
+                raise UsageError(
+                    f"{where} refers to {reference!r}, which is no earlier step",
+                    hint=f"earlier: {earlier}",
+                    step=step.name,
+                )
+        known.append(step.name)
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        if value.keys() == {_REF}:
+            if not isinstance(value[_REF], str):
+                raise UsageError(f"{_REF} is {value[_REF]!r}", hint='write {"$ref": "step.field"}')
+            return [value[_REF]]
+        value = list(value.values())
+    return [found for item in value for found in _references(item)] if isinstance(value, list) else []
+
+
+def _filled(value: Any, step: str, results: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_REF}:
+            return _resolve(value[_REF], step, results)
+        return {key: _filled(item, step, results) for key, item in value.items()}
+    return [_filled(item, step, results) for item in value] if isinstance(value, list) else value
+
+
+def _resolve(reference: str, step: str, results: dict[str, Any]) -> Any:
+    name, *path = reference.split(".")
+    found = results[name]
+    for part in path:
+        if isinstance(found, dict) and part in found:
+            found = found[part]
+        elif isinstance(found, list) and part.isascii() and part.isdigit() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            there = ", ".join(found) if isinstance(found, dict) else f"a {type(found).__name__}"
+            raise UsageError(
+                f"step {step!r} refers to {reference!r}", hint=f"at {part!r} there is only {there}", step=step
+            )
+    return found

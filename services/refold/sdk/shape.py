@@ -1,0 +1,128 @@
+"""Python values as canonical JSON and back: what a signature says, checked by pydantic in both directions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict  # typing's own is refused by pydantic before Python 3.12
+
+from refold.core import canonical
+from refold.core.errors import MalformedError, UsageError
+
+
+class Shape:
+    """A type annotation that has a JSON form. `what` names its values in errors.
+
+    **Raises** UsageError for a type without a JSON form, and for sets: their order differs from process to process, so
+    a replay would see other values than the run did.
+    """
+
+    def __init__(self, annotation: Any, what: str) -> None:
+        self.what = what
+        try:
+            adapter = TypeAdapter(annotation)
+            self.schema: dict[str, Any] = adapter.json_schema()
+        except (PydanticUserError, NameError) as error:
+            raise UsageError(f"{what}: the type has no JSON form", hint=str(error).partition("\n")[0]) from error
+        if _holds_set(self.schema):
+            raise UsageError(f"{what}: a set has no order that a replay could repeat", hint="use a list or a tuple")
+        self._check = adapter.validator.validate_python
+        self._check_json = adapter.validator.validate_json
+        self._plain = adapter.serializer.to_python
+
+    def dump(self, value: Any) -> str:
+        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or has no JSON form."""
+        try:
+            return plain_json(self._plain(self._check(value), mode="json", by_alias=True, warnings=False))
+        except ValidationError as error:
+            raise UsageError(f"{self.what}: {reasons(error)}") from None
+        except (PydanticSerializationError, MalformedError) as error:
+            raise UsageError(f"{self.what}: not JSON", hint=str(error)) from None
+
+    def load(self, text: str) -> Any:
+        """The value of a JSON text. **Raises** UsageError: it is not of this type."""
+        try:
+            return self._check_json(text)
+        except ValidationError as error:
+            raise UsageError(f"{self.what}: {reasons(error)}") from None
+
+
+class Arguments:
+    """The parameters of a function as one JSON object by parameter name; defaults are filled in.
+
+    `leave` are parameters that do not come from the caller. **Raises** UsageError for `*args`, `**kwargs` and
+    positional-only parameters: they have no name.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> None:
+        self.what = what
+        left = set(leave)
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in left]
+        for parameter in parameters:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise UsageError(f"{what}: parameter {parameter} has no name of its own", hint="name every parameter")
+        self.hints = hints(function, what, leave=left)
+        self.names = tuple(p.name for p in parameters)
+        self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        fields = {n: NotRequired[self._hint(n)] if n in self._defaults else self._hint(n) for n in self.names}
+        # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
+        kind = TypedDict("Arguments", fields)  # type: ignore[misc]
+        kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
+        self.shape = Shape(kind, what)
+
+    def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """The arguments of a call as canonical JSON. **Raises** UsageError, naming what is wrong with them."""
+        given = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
+        if len(args) > len(self._positional):
+            raise UsageError(f"{self.what}: {len(args)} positional arguments, and it takes {len(self._positional)}")
+        if args and not kwargs.keys().isdisjoint(self._positional[: len(args)]):
+            twice = ", ".join(sorted(kwargs.keys() & set(self._positional[: len(args)])))
+            raise UsageError(f"{self.what}: {twice} given twice")
+        return self.shape.dump(given)
+
+    def load(self, text: str) -> dict[str, Any]:
+        """The keywords to call the function with. **Raises** UsageError."""
+        found: dict[str, Any] = self.shape.load(text)
+        return found
+
+    def _hint(self, name: str) -> Any:
+        return self.hints.get(name, Any)
+
+
+def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
+    """The annotations of a function as types. **Raises** UsageError when one names something unknown."""
+    wanted = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__=wanted), function.__globals__, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"{what}: {error}", hint="define or import the type at module level, above the function"
+        ) from error
+
+
+def plain_json(value: Any) -> str:
+    """The canonical JSON of plain data. **Raises** MalformedError, also when it nests deeper than a reader takes."""
+    text = canonical.dumps(value)
+    if text.count("[") + text.count("{") > canonical.MAX_DEPTH:
+        canonical.parse(text)
+    return text
+
+
+def reasons(error: ValidationError) -> str:
+    """What is wrong, in one line: at most five places, each with its reason."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in found[:5]]
+    return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+def _holds_set(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        return schema.get("uniqueItems") is True or any(map(_holds_set, schema.values()))
+    return isinstance(schema, list) and any(map(_holds_set, schema))

@@ -1,0 +1,218 @@
+"""A tool: a typed function that acts on the world, and what Refold has to know to run it at most once."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from types import FunctionType
+from typing import Any, Final, Literal, TypedDict, get_args
+
+from refold.core import canonical, errors
+from refold.core.errors import UsageError
+from refold.core.events import CallCompleted, CallFailed, RetryPolicy
+from refold.core.state import Outcome
+from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.retry import Retry, milliseconds
+from refold.sdk.shape import Arguments, Shape, hints
+from refold.sdk.source import digest
+
+Effect = Literal["pure", "keyed", "probed", "once"]
+Job = Coroutine[Any, Any, Any] | Callable[[], Any]
+
+HANDED: Final = ("idempotency_key", "heartbeat")
+"""Parameters that the executor fills, for functions that ask for them."""
+
+_WORDS_OF_CALL = ("retry", "timeout")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_POOL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+
+
+class _DidNotHappen:
+    def __repr__(self) -> str:
+        return "DID_NOT_HAPPEN"
+
+
+DID_NOT_HAPPEN: Final = _DidNotHappen()
+"""What a probe returns when the effect provably did not happen."""
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `@app.tool(...)` takes; see `ToolDef`."""
+
+    name: str
+    effect: Effect
+    pool: str
+    timeout: timedelta
+    retry: Retry
+    key_window: timedelta | None
+    lease: timedelta | None
+    version: str
+    probe: Callable[..., Any] | None
+
+
+@dataclass(eq=False)
+class ToolDef:
+    """A decorated tool.
+
+    `effect` says what may be done when an outcome is unknown (`once`, unless declared otherwise: never try again).
+    `pool` names the executors that run it. `timeout` is for one attempt; what was sent by then has an unknown outcome.
+    `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
+    executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
+
+    `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and those arguments of the tool that it
+    names, and returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything
+    else, an exception or a result of another type, leaves the outcome unknown, and a human decides.
+    """
+
+    function: FunctionType
+    name: str = ""
+    effect: Effect = "once"
+    pool: str = "default"
+    timeout: timedelta = timedelta(minutes=1)
+    retry: Retry = field(default_factory=Retry)
+    key_window: timedelta | None = None
+    lease: timedelta | None = None
+    version: str = ""
+    probe: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.function, FunctionType):
+            raise UsageError(f"{self.function!r} is not a function", hint="put @app.tool on a def or an async def")
+        self.name = self.name or self.function.__name__
+        self.description = inspect.getdoc(self.function) or ""
+        what = f"tool {self.name}"
+        self._check_options(what)
+        self.arguments = Arguments(self.function, what, leave=HANDED)
+        _refuse_words(self.function, self.arguments.names, what)
+        self.result = Shape(hints(self.function, what).get("return", Any), f"the result of {what}")
+        self._body = _Body(self.function, self.arguments.names, what)
+        self._probe = _Body(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
+        self.timeout_ms = milliseconds(self.timeout, f"{what}: timeout")
+        self.key_window_ms = milliseconds(self.key_window, f"{what}: key_window") if self.key_window else 0
+        self.lease_ms = milliseconds(self.lease, f"{what}: lease") if self.lease else 0
+        self.policy: RetryPolicy = self.retry.policy
+        self.version = self.version or digest([self.function])
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `run` gives a coroutine."""
+        return self._body.is_async
+
+    @property
+    def probe_is_async(self) -> bool:
+        """Whether `run_probe` gives a coroutine."""
+        return self._probe is not None and self._probe.is_async
+
+    def canonical_args(self, *args: Any, **kwargs: Any) -> str:
+        """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""
+        return self.arguments.canonical(args, kwargs)
+
+    def read(self, outcome: Outcome) -> Any:
+        """What the agent gets for an outcome: the result as the type that the tool returns.
+
+        **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` when the call failed, UsageError
+        when the recorded result is not of the type that the tool returns today.
+        """
+        return self.result.load(completed(self.name, outcome))
+
+    def read_plain(self, outcome: Outcome) -> Any:
+        """Like `read`, as plain JSON data: for callers that know the tool only by its name."""
+        return canonical.parse(completed(self.name, outcome))
+
+    def result_json(self, value: Any) -> str:
+        """What the tool returned, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
+        return self.result.dump(value)
+
+    def probe_json(self, value: Any) -> str | None:
+        """What the probe returned: the result as canonical JSON, None if the effect did not happen.
+
+        **Raises** UsageError: it says neither, so the outcome stays unknown.
+        """
+        return None if value is DID_NOT_HAPPEN else self.result.dump(value)
+
+    def run(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Job:
+        """An attempt, not begun yet: a coroutine if `is_async`, else a function to be called in a thread.
+
+        **Raises** UsageError when the arguments do not fit the signature.
+        """
+        return self._body.job(self.arguments.load(args_json), (idempotency_key, heartbeat))
+
+    def run_probe(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Job:
+        """The status hook, not begun yet: a coroutine if `probe_is_async`, else a function."""
+        if self._probe is None:
+            raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
+        return self._probe.job(self.arguments.load(args_json), (idempotency_key, heartbeat))
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments, as one object by parameter name."""
+        return self.arguments.shape.schema
+
+    def result_schema(self) -> dict[str, Any]:
+        """JSON Schema of the result."""
+        return self.result.schema
+
+    def _check_options(self, what: str) -> None:
+        if not _NAME.match(self.name):
+            raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
+        if self.effect not in get_args(Effect):
+            raise UsageError(f"{what}: effect={self.effect!r} is unknown", hint="use pure, keyed, probed or once")
+        if not isinstance(self.pool, str) or not _POOL.match(self.pool):
+            raise UsageError(f"{what}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
+        if (self.probe is None) == (self.effect == "probed"):
+            missing = "has no probe" if self.probe is None else f"has a probe, and effect={self.effect!r}"
+            raise UsageError(f"{what} {missing}", hint='effect="probed" and probe= go together')
+        if self.key_window is not None and self.effect != "keyed":
+            raise UsageError(f"{what}: key_window= is for keyed tools", hint='declare effect="keyed", or leave it out')
+        if not isinstance(self.retry, Retry):
+            raise UsageError(f"{what}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
+        for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
+            if value is not None and milliseconds(value, f"{what}: {option}") == 0:
+                raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
+
+
+class _Body:
+    """A function of the author's, called with exactly what its signature asks for."""
+
+    def __init__(self, function: Callable[..., Any], known: Collection[str], what: str) -> None:
+        parameters = inspect.signature(function).parameters
+        for name in HANDED:
+            if name in parameters and parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
+                raise UsageError(f"{what}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
+        if unknown := [name for name in parameters if name not in known and name not in HANDED]:
+            raise UsageError(
+                f"{what} asks for {', '.join(unknown)}",
+                hint=f"it may ask for {', '.join([*known, *HANDED])}",
+            )
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._function = function
+        self._names = frozenset(parameters)
+
+    def job(self, args: dict[str, Any], handed: tuple[str, Heartbeat]) -> Job:
+        everything = {**args, **dict(zip(HANDED, handed, strict=True))}
+        wanted = {name: value for name, value in everything.items() if name in self._names}
+        if self.is_async:
+            made: Coroutine[Any, Any, Any] = self._function(**wanted)
+            return made
+        return partial(self._function, **wanted)
+
+
+def completed(tool: str, outcome: Outcome) -> str:
+    """The recorded result of a call, as JSON. **Raises** CallFailed when it failed."""
+    if isinstance(outcome, CallCompleted):
+        return outcome.result
+    if isinstance(outcome, CallFailed):
+        failure = outcome.failure
+        error = errors.CallFailed(f"{tool} failed: {failure.message}", tool=tool, code=failure.code)
+        error.fields.update(message=failure.message, detail=failure.detail)
+        raise error
+    raise UsageError(f"{type(outcome).__name__} is not the outcome of a call", hint="`refold run verify` the run")
+
+
+def _refuse_words(function: FunctionType, names: Collection[str], what: str) -> None:
+    for word in _WORDS_OF_CALL:
+        if word in names:
+            raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
