@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
 from refold.adapters.redis import checks, scripts
 from refold.adapters.redis.link import Link, first_refusal, pack
@@ -63,12 +63,12 @@ class RedisLedger:
         retention: timedelta = DEFAULT_RETENTION,
         timeout: timedelta = _TIMEOUT,
     ) -> None:
-        self._link = Link(url, timeout=timeout)
         self._prefix = prefix
         self._keep = retention // timedelta(milliseconds=1)
         self._keep_started = STARTED_RETENTION // timedelta(milliseconds=1)
-        self._sources = dict(scripts.SOURCES)
-        self._sha = {name: scripts.digest(source) for name, source in self._sources.items()}
+        self._sha = {name: scripts.digest(source) for name, source in scripts.SOURCES.items()}
+        self._loads = [pack("SCRIPT", "LOAD", source) for source in scripts.SOURCES.values()]
+        self._link = Link(url, timeout=timeout, greeting=self._loads)
         self._packers: dict[type, Callable[[Any], bytes]] = {
             Claim: self._claim,
             Renew: self._renew,
@@ -87,8 +87,8 @@ class RedisLedger:
         packers = self._packers
         commands = [packers[type(operation)](operation) for operation in operations]
         replies = self._link.exchange(commands)
-        if error := first_refusal(replies):
-            self._retry_unknown_scripts(commands, replies, error)
+        if first_refusal(replies):
+            self._mend(commands, replies)
         return [
             _READERS[type(operation)](operation, reply) for operation, reply in zip(operations, replies, strict=True)
         ]
@@ -101,19 +101,16 @@ class RedisLedger:
         """Hangs up."""
         self._link.close()
 
-    def _retry_unknown_scripts(self, commands: list[bytes], replies: list[Any], error: ResponseError) -> None:
-        # A server forgets scripts when it restarts. A refused command did nothing, so it alone is sent again.
+    def _mend(self, commands: list[bytes], replies: list[Any]) -> None:
+        # Scripts are loaded with the connection, yet a server may be told to forget them. A refused command did
+        # nothing, so it alone is sent again.
         again = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if again:
-            for source in self._sources.values():
-                self._link.ask("SCRIPT", "LOAD", source)
-            for i, reply in zip(again, self._link.exchange([commands[i] for i in again]), strict=True):
+            fresh = self._link.exchange([*self._loads, *(commands[i] for i in again)])
+            for i, reply in zip(again, fresh[len(self._loads) :], strict=True):
                 replies[i] = reply
-            still = first_refusal(replies)
-            if still is None:
-                return
-            error = still
-        raise self._link.refused(error)
+        if error := first_refusal(replies):
+            raise self._link.refused(error)
 
     def _claim(self, operation: Claim) -> bytes:
         home, pool, call, attempt, token, lease_ms, request = operation

@@ -27,11 +27,13 @@ def pack(*arguments: Argument) -> bytes:
 class Link:
     """A connection that is made when it is needed and dropped whenever the state of its stream is in doubt.
 
-    Not for two threads at once.
+    `greeting` commands are sent on every new connection, their replies thrown away. Not for two threads at once.
     """
 
-    def __init__(self, url: str, *, timeout: timedelta) -> None:
+    def __init__(self, url: str, *, timeout: timedelta, greeting: Sequence[bytes] = ()) -> None:
         self.url = public_url(url)
+        self._greeting = greeting
+        self._greeted = False
         seconds = timeout.total_seconds()
         try:
             pool = ConnectionPool.from_url(
@@ -50,24 +52,18 @@ class Link:
 
         **Raises** UnreachableError: the outcome of every command is unknown.
         """
-        connection = self._connection
-        replies: list[Any] = []
         try:
-            connection.connect()
-            connection.send_packed_command([b"".join(commands)], check_health=False)
-            read = connection.read_response
-            for _ in commands:
-                try:
-                    replies.append(read(disable_decoding=True))
-                except ResponseError as error:
-                    replies.append(error)
+            if not self._greeted:
+                self._connection.connect()
+                self._roundtrip(self._greeting)
+                self._greeted = True
+            return self._roundtrip(commands)
         except BaseException as error:
             # Replies may still be under way; the next batch must never take them for its own.
-            connection.disconnect()
+            self.close()
             if isinstance(error, RedisError | OSError):
                 raise self._unreachable(error) from error
             raise
-        return replies
 
     def ask(self, *arguments: Argument) -> Any:
         """The reply to one command. **Raises** UnreachableError, also when the command is refused."""
@@ -78,6 +74,7 @@ class Link:
 
     def close(self) -> None:
         """Hangs up; the next exchange connects again."""
+        self._greeted = False
         self._connection.disconnect()
 
     def refused(self, error: ResponseError) -> UnreachableError:
@@ -85,6 +82,17 @@ class Link:
         return UnreachableError(
             f"the Redis at {self.url} refuses: {error}", hint="see `refold doctor`, then send again", url=self.url
         )
+
+    def _roundtrip(self, commands: Sequence[bytes]) -> list[Any]:
+        replies: list[Any] = []
+        self._connection.send_packed_command([b"".join(commands)], check_health=False)
+        read = self._connection.read_response
+        for _ in commands:
+            try:
+                replies.append(read(disable_decoding=True))
+            except ResponseError as error:
+                replies.append(error)
+        return replies
 
     def _unreachable(self, error: BaseException) -> UnreachableError:
         hint = "start it, or correct the address in REFOLD_REDIS__URL"

@@ -1,0 +1,1 @@
+"""One contract suite per port, run on memory and on the real thing."""

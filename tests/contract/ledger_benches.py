@@ -1,0 +1,153 @@
+"""The two ledgers under test, each with its clock and with a look at what it holds, in one shape."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+import redis
+
+from refold.adapters.memory.ledger import MemoryLedger
+from refold.adapters.redis.ledger import RedisLedger
+from refold.ports.ledger import Ledger, Operation, Outbox, Reply
+
+HOUR_MS = 3_600_000
+DEADLINE_S = 10.0
+
+
+class State(NamedTuple):
+    """All that a ledger holds, except times: entries by home and call, leased calls and results by home and pool."""
+
+    entries: dict[tuple[int, str], dict[str, object]]
+    leased: dict[tuple[int, str], set[str]]
+    outbox: dict[tuple[int, str], dict[str, bytes]]
+
+
+class Bench(Protocol):
+    """A ledger, ways to let time pass, and a look inside."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        ...
+
+    def pass_ms(self, ms: int) -> None:
+        """Returns when the ledger's own clock has moved on by at least `ms`."""
+        ...
+
+    def forget(self, home: int, call: str) -> None:
+        """Loses an entry, as its retention does."""
+        ...
+
+    def expires_in_ms(self, home: int, call: str) -> int:
+        """After how long an entry is going to be lost."""
+        ...
+
+    def state(self) -> State:
+        """What the ledger holds."""
+        ...
+
+
+class MemoryBench:
+    """The ledger in memory; its clock moves only by `pass_ms`."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+        self.ledger = MemoryLedger(lambda: self.now)
+
+    def pass_ms(self, ms: int) -> None:
+        self.now += ms
+
+    def forget(self, home: int, call: str) -> None:
+        snapshot = self.ledger.snapshot()
+        expired = snapshot.entries[home, call]._replace(expires_ms=self.now)
+        self.ledger.rollback(snapshot._replace(entries={**snapshot.entries, (home, call): expired}))
+
+    def expires_in_ms(self, home: int, call: str) -> int:
+        return self.ledger.entries()[home, call].expires_ms - self.now
+
+    def state(self) -> State:
+        entries = {}
+        for key, entry in self.ledger.entries().items():
+            shown: dict[str, object] = {"state": entry.state, "attempt": entry.attempt, "token": entry.token}
+            if entry.closed:
+                shown["closed"] = True
+            if entry.state == "done":
+                shown |= {"success": entry.success, "result": entry.result}
+            else:
+                shown["takeover"] = entry.takeover
+                if not entry.closed:
+                    shown["request"] = entry.request
+            entries[key] = shown
+        leased = {key: set(leases) for key, leases in self.ledger.leases().items() if leases}
+        outbox = {key: dict(results) for key, results in self.ledger.outbox().items() if results}
+        return State(entries, leased, outbox)
+
+
+class RedisBench:
+    """The ledger on a real server, under a prefix of its own; its clock is the server's."""
+
+    def __init__(self, url: str) -> None:
+        self.prefix = f"t{uuid4().hex}"
+        self.ledger = RedisLedger(url, prefix=self.prefix)
+        self.client: Any = redis.Redis.from_url(url, protocol=2)
+
+    def pass_ms(self, ms: int) -> None:
+        until, deadline = self._now_ms() + ms, time.monotonic() + DEADLINE_S
+        while self._now_ms() < until:
+            assert time.monotonic() < deadline, "the server's clock stands still"
+
+    def forget(self, home: int, call: str) -> None:
+        assert self.client.delete(f"{self.prefix}:{{{home}}}:call:{call}") == 1
+
+    def expires_in_ms(self, home: int, call: str) -> int:
+        return int(self.client.pttl(f"{self.prefix}:{{{home}}}:call:{call}"))
+
+    def state(self) -> State:
+        found = State({}, {}, {})
+        for key in self.client.scan_iter(match=f"{self.prefix}:*", count=1000):
+            _, tag, kind, name = key.decode().split(":", 3)
+            home = int(tag[1:-1])
+            if kind == "call":
+                found.entries[home, name] = _shown(self.client.hgetall(key))
+            elif kind == "leases":
+                found.leased[home, name] = {call.decode() for call in self.client.zrange(key, 0, -1)}
+            else:
+                assert kind == "outbox", f"{key!r} is no key of the ledger"
+                found.outbox[home, name] = {f.decode(): result for f, result in self.client.hgetall(key).items()}
+        return found
+
+    def close(self) -> None:
+        keys = list(self.client.scan_iter(match=f"{self.prefix}:*", count=1000))
+        if keys:
+            self.client.delete(*keys)
+        self.client.close()
+        self.ledger.close()
+
+    def _now_ms(self) -> int:
+        seconds, micros = self.client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+def ask(bench: Bench, operation: Operation) -> Reply:
+    """The reply to one operation."""
+    (reply,) = bench.ledger.run([operation])
+    return reply
+
+
+def outbox_of(bench: Bench, *, limit: int = 100) -> dict[str, bytes]:
+    """What the outbox lists."""
+    reply: Any = ask(bench, Outbox(7, "default", limit))
+    found = dict(reply)
+    assert len(found) == len(reply) <= limit
+    return found
+
+
+def _shown(raw: dict[bytes, bytes]) -> dict[str, object]:
+    shown: dict[str, object] = {name.decode(): value for name, value in raw.items()}
+    shown |= {"state": raw[b"state"].decode(), "attempt": int(raw[b"attempt"]), "token": raw[b"token"].decode()}
+    for flag in ("closed", "takeover", "success"):
+        if flag in shown:
+            shown[flag] = shown[flag] == b"1"
+    return shown

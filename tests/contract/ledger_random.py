@@ -1,0 +1,88 @@
+"""Random operations over few homes, calls and tokens, and how two ledgers are held against each other on them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from refold.ports.ledger import (
+    Busy,
+    Claim,
+    Close,
+    Complete,
+    Lapsed,
+    Operation,
+    Outbox,
+    Release,
+    Renew,
+    Reply,
+    Sent,
+    outbox_field,
+)
+from tests.contract.ledger_benches import HOUR_MS, Bench
+
+_homes = st.sampled_from([0, 7])
+_pools = st.just("default")
+_calls = st.sampled_from(["r-1/2", "r-1.3/2"])
+_attempts = st.integers(1, 3)
+_tokens = st.sampled_from(["ann", "bob", "eve"])
+_leases = st.sampled_from([0, HOUR_MS])
+_bytes = st.binary(max_size=80)
+_fields = st.lists(st.builds(outbox_field, _calls, _attempts), max_size=3).map(tuple)
+
+operations: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(Claim, _homes, _pools, _calls, _attempts, _tokens, _leases, _bytes),
+    st.builds(Claim, st.just(7), _pools, st.just("r-1/2"), _attempts, _tokens, _leases, _bytes),
+    st.builds(Renew, _homes, _pools, _calls, _attempts, _tokens, _leases, _bytes),
+    st.builds(Release, _homes, _pools, _calls, _tokens),
+    st.builds(Complete, _homes, _pools, _calls, _attempts, _tokens, st.booleans(), _bytes),
+    st.builds(Close, _homes, _pools, _calls),
+    st.builds(Lapsed, _homes, _pools, st.just(100)),
+    st.builds(Outbox, _homes, _pools, st.just(100)),
+    st.builds(Sent, _homes, _pools, _fields),
+)
+batches = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, max_size=8)
+
+
+def difference(one: Bench, other: Bench, sent: Sequence[Sequence[Operation]]) -> str | None:
+    """The first thing in which two ledgers differ after the same batches, or None."""
+    for batch in sent:
+        for operation, left, right in zip(batch, one.ledger.run(batch), other.ledger.run(batch), strict=True):
+            if _comparable(left) != _comparable(right):
+                return f"{operation}: {left} against {right}"
+    if one.state() != other.state():
+        return f"{one.state()} against {other.state()}"
+    return None
+
+
+def _comparable(reply: Reply) -> object:
+    if isinstance(reply, Busy):
+        assert 0 < reply.wait_ms <= HOUR_MS
+        return Busy
+    return (type(reply), sorted(reply) if isinstance(reply, list) else reply)
+
+
+def seeded(seed: int) -> list[list[Operation]]:
+    """Batches from a seed: the same words as `batches`, quicker to draw and the same on every machine."""
+    draw = random.Random(seed)
+    return [[_any(draw) for _ in range(draw.randint(1, 12))] for _ in range(draw.randint(1, 8))]
+
+
+def _any(draw: random.Random) -> Operation:
+    home, call, attempt = 7, "r-1/2", draw.randint(1, 3)
+    token, lease_ms = draw.choice(["ann", "bob", "eve"]), draw.choice([0, HOUR_MS])
+    text = str(draw.randint(0, 99)).encode()
+    choices: list[Operation] = [
+        Claim(home, "default", call, attempt, token, lease_ms, text),
+        Claim(home, "default", call, attempt, token, lease_ms, text),
+        Renew(home, "default", call, attempt, token, lease_ms, text),
+        Release(home, "default", call, token),
+        Complete(home, "default", call, attempt, token, draw.random() < 0.5, text),
+        Close(home, "default", call),
+        Lapsed(home, "default", 100),
+        Outbox(home, "default", 100),
+        Sent(home, "default", (outbox_field(call, attempt),)),
+    ]
+    return draw.choice(choices)

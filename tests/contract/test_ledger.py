@@ -1,0 +1,405 @@
+"""The contract of `refold.ports.ledger`, rule by rule, on memory and on a real Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from refold.embedded.valkey import EmbeddedValkey
+from refold.ports.ledger import (
+    Busy,
+    Claim,
+    Claimed,
+    Close,
+    Complete,
+    Completed,
+    Fenced,
+    Lapsed,
+    Outbox,
+    Release,
+    Renew,
+    Renewed,
+    Sent,
+    Stored,
+    Superseded,
+    outbox_field,
+    parse_outbox_field,
+)
+from tests.contract.ledger_benches import HOUR_MS, Bench, MemoryBench, RedisBench, ask, outbox_of
+
+DAY_MS = 24 * HOUR_MS
+CALL = "r-1/2"
+
+
+@pytest.fixture(params=["memory", "redis"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Give an empty ledger."""
+    if request.param == "memory":
+        yield MemoryBench()
+        return
+    server: EmbeddedValkey = request.getfixturevalue("valkey")
+    made = RedisBench(server.url)
+    yield made
+    made.close()
+
+
+def claim(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS, call: str = CALL, home: int = 7) -> Claim:
+    return Claim(home, "default", call, attempt, token, lease_ms, f"request {call}#{attempt}".encode())
+
+
+def renew(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS) -> Renew:
+    return Renew(7, "default", CALL, attempt, token, lease_ms, f"request {CALL}#{attempt}".encode())
+
+
+def complete(token: str, *, attempt: int = 1, success: bool = True, result: bytes = b'"ok"') -> Complete:
+    return Complete(7, "default", CALL, attempt, token, success, result)
+
+
+def sent(*fields: str) -> Sent:
+    return Sent(7, "default", fields)
+
+
+CLOSE = Close(7, "default", CALL)
+LAPSED = Lapsed(7, "default", 100)
+OUTBOX = Outbox(7, "default", 100)
+FIELD = outbox_field(CALL, 1)
+
+
+def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
+    assert ask(bench, claim("ann")) == Claimed(takeover=False)
+
+    entry = bench.state().entries[7, CALL]
+    assert entry == {
+        "state": "started",
+        "attempt": 1,
+        "token": "ann",
+        "takeover": False,
+        "request": b"request r-1/2#1",
+    }
+
+
+def test_the_same_claim_sent_again_gets_the_first_answer(bench: Bench) -> None:
+    ask(bench, claim("ann"))
+
+    assert ask(bench, claim("ann")) == Claimed(takeover=False)
+
+
+def test_the_same_claim_sent_again_gets_the_first_answer_even_after_its_lease(bench: Bench) -> None:
+    ask(bench, claim("ann", lease_ms=0))
+
+    assert ask(bench, claim("ann", lease_ms=0)) == Claimed(takeover=False)
+
+
+def test_a_takeover_sent_again_is_still_a_takeover(bench: Bench) -> None:
+    ask(bench, claim("ann", lease_ms=0))
+    ask(bench, claim("bob"))
+
+    assert ask(bench, claim("bob")) == Claimed(takeover=True)
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_live_lease_keeps_others_away_and_tells_for_how_long(bench: Bench, attempt: int) -> None:
+    ask(bench, claim("ann"))
+
+    reply = ask(bench, claim("bob", attempt=attempt))
+
+    assert isinstance(reply, Busy)
+    assert HOUR_MS - 60_000 < reply.wait_ms <= HOUR_MS
+    assert bench.state().entries[7, CALL]["token"] == "ann"
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_lapsed_lease_is_taken_over_by_the_same_or_a_higher_attempt(bench: Bench, attempt: int) -> None:
+    ask(bench, claim("ann", lease_ms=0))
+
+    assert ask(bench, claim("bob", attempt=attempt)) == Claimed(takeover=True)
+    assert bench.state().entries[7, CALL] == {
+        "state": "started",
+        "attempt": attempt,
+        "token": "bob",
+        "takeover": True,
+        "request": f"request {CALL}#{attempt}".encode(),
+    }
+
+
+def test_a_lease_lapses_when_its_time_is_over(bench: Bench) -> None:
+    ask(bench, claim("ann", lease_ms=400))
+    assert isinstance(ask(bench, claim("bob")), Busy)
+
+    bench.pass_ms(400)
+
+    assert ask(bench, claim("bob")) == Claimed(takeover=True)
+
+
+@pytest.mark.parametrize("lease_ms", [0, HOUR_MS])
+def test_a_lower_attempt_than_the_started_one_is_superseded(bench: Bench, lease_ms: int) -> None:
+    ask(bench, claim("ann", attempt=2, lease_ms=lease_ms))
+
+    assert ask(bench, claim("bob", attempt=1)) == Superseded()
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+def test_a_stored_success_answers_every_attempt_and_lies_in_the_outbox_again(bench: Bench, attempt: int) -> None:
+    field = outbox_field(CALL, 2)
+    bench.ledger.run([claim("ann", attempt=2), complete("ann", attempt=2), sent(field)])
+
+    assert ask(bench, claim("bob", attempt=attempt)) == Stored(field, b'"ok"')
+    assert ask(bench, OUTBOX) == [(field, b'"ok"')]
+
+
+def test_a_stored_failure_answers_its_own_attempt_and_lies_in_the_outbox_again(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann", success=False, result=b"no"), sent(FIELD)])
+
+    assert ask(bench, claim("bob")) == Stored(FIELD, b"no")
+    assert ask(bench, OUTBOX) == [(FIELD, b"no")]
+
+
+def test_a_stored_failure_gives_way_to_a_higher_attempt_without_a_takeover(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann", success=False, result=b"no")])
+
+    assert ask(bench, claim("bob", attempt=2)) == Claimed(takeover=False)
+    assert "result" not in bench.state().entries[7, CALL]
+
+
+def test_a_lower_attempt_than_the_failed_one_is_superseded(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", attempt=2), complete("ann", attempt=2, success=False)])
+
+    assert ask(bench, claim("bob", attempt=1)) == Superseded()
+
+
+@pytest.mark.parametrize(("token", "attempt"), [("ann", 1), ("bob", 1), ("bob", 2)])
+def test_a_closed_call_cannot_be_claimed(bench: Bench, token: str, attempt: int) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), CLOSE])
+
+    assert ask(bench, claim(token, attempt=attempt)) == Superseded()
+
+
+def test_a_renewal_makes_the_lease_longer(bench: Bench) -> None:
+    ask(bench, claim("ann", lease_ms=0))
+
+    assert ask(bench, renew("ann")) == Renewed(closed=False)
+    assert isinstance(ask(bench, claim("bob")), Busy)
+
+
+def test_a_renewal_makes_a_lost_entry_again(bench: Bench) -> None:
+    assert ask(bench, renew("ann", attempt=2)) == Renewed(closed=False)
+
+    assert isinstance(ask(bench, claim("bob", attempt=2)), Busy)
+    assert ask(bench, claim("ann", attempt=2)) == Claimed(takeover=False)
+    assert bench.state().entries[7, CALL]["request"] == b"request r-1/2#2"
+
+
+def test_a_renewal_under_another_token_is_fenced(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0)])
+
+    assert ask(bench, renew("ann")) == Fenced()
+    assert ask(bench, LAPSED) == [b"request r-1/2#1"]
+
+
+def test_a_renewal_tells_that_the_call_was_closed_and_does_not_lease_it(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), CLOSE])
+
+    assert ask(bench, renew("ann", lease_ms=0)) == Renewed(closed=True)
+    assert ask(bench, renew("bob")) == Fenced()
+    assert bench.state().leased == {}
+
+
+def test_a_renewal_after_the_end_tells_to_stop_and_changes_nothing(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann")])
+    before = bench.state()
+
+    assert ask(bench, renew("ann")) == Renewed(closed=True)
+    assert ask(bench, renew("bob")) == Fenced()
+    assert bench.state() == before
+
+
+def test_a_release_makes_the_call_absent(bench: Bench) -> None:
+    ask(bench, claim("ann"))
+
+    assert ask(bench, Release(7, "default", CALL, "ann")) is None
+    assert bench.state() == ({}, {}, {})
+    assert ask(bench, claim("bob")) == Claimed(takeover=False)
+
+
+def test_a_release_of_a_closed_call_makes_it_absent(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), CLOSE, Release(7, "default", CALL, "ann")])
+
+    assert bench.state().entries == {}
+
+
+def test_a_release_under_another_token_changes_nothing(bench: Bench) -> None:
+    ask(bench, claim("ann"))
+    before = bench.state()
+
+    assert ask(bench, Release(7, "default", CALL, "bob")) is None
+    assert bench.state() == before
+
+
+def test_a_release_after_the_end_changes_nothing(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann")])
+    before = bench.state()
+
+    assert ask(bench, Release(7, "default", CALL, "ann")) is None
+    assert bench.state() == before
+
+
+def test_completing_puts_result_into_ledger_and_outbox_and_drops_request_and_lease(bench: Bench) -> None:
+    ask(bench, claim("ann"))
+
+    assert ask(bench, complete("ann")) == Completed(FIELD)
+    assert bench.state() == (
+        {(7, CALL): {"state": "done", "attempt": 1, "token": "ann", "success": True, "result": b'"ok"'}},
+        {},
+        {(7, "default"): {FIELD: b'"ok"'}},
+    )
+
+
+def test_completing_works_after_the_lease_as_long_as_nobody_took_over(bench: Bench) -> None:
+    ask(bench, claim("ann", lease_ms=0))
+
+    assert ask(bench, complete("ann")) == Completed(FIELD)
+    assert ask(bench, LAPSED) == []
+
+
+def test_completing_a_lost_entry_stores_the_result(bench: Bench) -> None:
+    assert ask(bench, complete("ann", attempt=2)) == Completed(outbox_field(CALL, 2))
+    assert ask(bench, claim("bob")) == Stored(outbox_field(CALL, 2), b'"ok"')
+
+
+def test_completing_twice_answers_the_same_and_keeps_the_first_result(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann"), sent(FIELD)])
+
+    assert ask(bench, complete("ann", success=False, result=b"other")) == Completed(FIELD)
+    assert ask(bench, OUTBOX) == [(FIELD, b'"ok"')]
+    assert bench.state().entries[7, CALL]["success"] is True
+
+
+def test_completing_after_a_takeover_is_fenced_and_writes_nothing(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob")])
+    before = bench.state()
+
+    assert ask(bench, complete("ann")) == Fenced()
+    assert bench.state() == before
+
+
+def test_completing_after_somebody_else_did_is_fenced(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob"), complete("bob"), sent(FIELD)])
+
+    assert ask(bench, complete("ann")) == Fenced()
+    assert ask(bench, OUTBOX) == []
+
+
+def test_a_result_that_comes_after_the_call_was_closed_is_still_real(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), CLOSE])
+
+    assert ask(bench, complete("bob")) == Fenced()
+    assert ask(bench, complete("ann")) == Completed(FIELD)
+    assert ask(bench, OUTBOX) == [(FIELD, b'"ok"')]
+
+
+def test_a_failure_of_a_closed_call_leaves_it_closed(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), CLOSE, complete("ann", success=False)])
+
+    assert ask(bench, claim("bob", attempt=2)) == Superseded()
+
+
+def test_closing_a_done_or_unknown_call_changes_nothing(bench: Bench) -> None:
+    assert ask(bench, CLOSE) is None
+    assert bench.state() == ({}, {}, {})
+
+    bench.ledger.run([claim("ann"), complete("ann", success=False)])
+    before = bench.state()
+    ask(bench, CLOSE)
+    assert bench.state() == before
+
+
+def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
+    bench.ledger.run([claim(f"t{i}", call=f"r-{i}/1", lease_ms=0) for i in range(4)])
+    bench.ledger.run(
+        [
+            claim("ann", call="alive/1"),
+            Close(7, "default", "r-1/1"),
+            Complete(7, "default", "r-2/1", 1, "t2", True, b""),
+            Release(7, "default", "r-3/1", "t3"),
+        ]
+    )
+
+    assert ask(bench, LAPSED) == [b"request r-0/1#1"]
+    assert ask(bench, Lapsed(7, "other", 100)) == []
+    assert ask(bench, Lapsed(6, "default", 100)) == []
+
+
+def test_lapsed_requests_are_limited(bench: Bench) -> None:
+    bench.ledger.run([claim(f"t{i}", call=f"r-{i}/1", lease_ms=0) for i in range(5)])
+
+    reply = ask(bench, Lapsed(7, "default", 3))
+
+    assert isinstance(reply, list)
+    assert len(set(reply)) == 3
+
+
+def test_an_entry_that_has_expired_leaves_the_lapsed_ones_too(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0, call="r-2/1")])
+    bench.forget(7, CALL)
+
+    assert ask(bench, LAPSED) == [b"request r-2/1#1"]
+    assert bench.state().leased == {(7, "default"): {"r-2/1"}}
+
+
+def test_the_outbox_is_limited_and_empties_as_fields_are_sent(bench: Bench) -> None:
+    results = {outbox_field(f"r-{i}/1", 1): str(i).encode() for i in range(5)}
+    bench.ledger.run([Complete(7, "default", f"r-{i}/1", 1, "ann", True, str(i).encode()) for i in range(5)])
+
+    some = outbox_of(bench, limit=3)
+    assert len(some) == 3
+    assert some.items() <= results.items()
+
+    assert ask(bench, sent(*some, "unknown/1#1")) is None
+    assert outbox_of(bench) == {field: result for field, result in results.items() if field not in some}
+
+
+def test_an_empty_outbox_and_nothing_sent_are_fine(bench: Bench) -> None:
+    assert bench.ledger.run([OUTBOX, sent(), LAPSED]) == [[], None, []]
+    assert bench.ledger.run([]) == []
+
+
+def test_results_of_two_attempts_do_not_displace_each_other_in_the_outbox(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann", success=False, result=b"no")])
+    bench.ledger.run([claim("bob", attempt=2), complete("bob", attempt=2)])
+
+    assert outbox_of(bench) == {FIELD: b"no", outbox_field(CALL, 2): b'"ok"'}
+
+
+def test_homes_and_calls_with_like_names_do_not_meet(bench: Bench) -> None:
+    calls = ["r/1", "r/11", "r.1/1", "r:leases/1", "call:r/1"]
+    claims = [claim("ann", call=call, home=home) for call in calls for home in (1, 11)]
+
+    assert bench.ledger.run(claims) == [Claimed(takeover=False)] * len(claims)
+
+
+def test_any_bytes_come_back_as_they_were(bench: Bench) -> None:
+    raw = bytes(range(256)) + b"\r\n$-1\r\n"
+
+    bench.ledger.run([claim("ann", lease_ms=0)._replace(request=raw)])
+    assert ask(bench, LAPSED) == [raw]
+
+    assert ask(bench, complete("ann", result=raw)) == Completed(FIELD)
+    assert ask(bench, OUTBOX) == [(FIELD, raw)]
+    assert ask(bench, claim("bob")) == Stored(FIELD, raw)
+
+
+def test_started_entries_are_kept_for_a_month_and_others_for_a_week(bench: Bench) -> None:
+    def days() -> float:
+        return round(bench.expires_in_ms(7, CALL) / DAY_MS, 2)
+
+    ask(bench, claim("ann"))
+    assert days() == 30
+    ask(bench, CLOSE)
+    assert days() == 7
+    ask(bench, complete("ann", success=False))
+    assert days() == 7
+
+
+def test_an_outbox_field_tells_its_call_and_attempt() -> None:
+    assert parse_outbox_field(outbox_field("a:b@c~d.12/34", 5)) == ("a:b@c~d.12/34", 5)

@@ -1,0 +1,80 @@
+"""The two ledgers against each other on random operations, and what it takes to make them differ."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from refold.adapters.redis import scripts
+from refold.embedded.valkey import EmbeddedValkey
+from refold.ports.ledger import Operation
+from tests.contract.ledger_benches import MemoryBench, RedisBench
+from tests.contract.ledger_random import batches, difference, seeded
+
+SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=SHARED)
+@given(sent=batches)
+def test_memory_and_redis_give_the_same_replies_and_hold_the_same(
+    valkey: EmbeddedValkey, sent: list[list[Operation]]
+) -> None:
+    assert _difference(valkey, sent) is None
+
+
+PLANTED = [
+    pytest.param(*bug, id=bug[0] + ": " + bug[1])
+    for bug in [
+        ("claim", "success == '1' or ", ""),
+        ("claim", "or tonumber(on_record) == attempt", ""),
+        ("claim", "    redis.call('HSET', KEYS[3], ARGV[1] .. '#' .. on_record, result)\n", ""),
+        ("claim", "closed or attempt <", "attempt <"),
+        ("claim", "closed or attempt < tonumber(on_record)", "closed"),
+        ("claim", "token == ARGV[3]", "false"),
+        ("claim", "{'claimed', tonumber(takeover)}", "{'claimed', 0}"),
+        ("claim", "tonumber(lease) > now", "false"),
+        ("claim", "state == 'started' and 1 or 0", "state and 1 or 0"),
+        ("claim", "  redis.call('DEL', KEYS[1])\n", ""),
+        ("claim", "redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[1])", ""),
+        ("renew", "state and token ~= ARGV[3]", "false"),
+        ("renew", "state == 'done' or closed", "state == 'done'"),
+        ("renew", "state == 'done' or closed", "closed"),
+        ("renew", "if not state then", "if false then"),
+        ("renew", "redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[1])", ""),
+        ("release", "state == 'started' and token == ARGV[2]", "state == 'started'"),
+        ("release", "state == 'started' and token == ARGV[2]", "token == ARGV[2]"),
+        ("release", "redis.call('ZREM', KEYS[2], ARGV[1])", ""),
+        ("complete", "state and token ~= ARGV[3]", "false"),
+        ("complete", "state == 'done'", "false"),
+        ("complete", "'request', 'takeover'", "'takeover'"),
+        ("complete", "redis.call('ZREM', KEYS[2], ARGV[1])", ""),
+        ("complete", "redis.call('HSET', KEYS[3], ARGV[1] .. '#' .. ARGV[2], ARGV[5])", ""),
+        ("close", "state == 'started' and not closed", "state"),
+        ("close", "redis.call('ZREM', KEYS[2], ARGV[1])", ""),
+        ("close", "redis.call('HDEL', KEYS[1], 'request')", ""),
+        ("lapsed", "'-inf', now", "'-inf', '+inf'"),
+    ]
+]
+
+
+@pytest.mark.parametrize(("script", "right", "wrong"), PLANTED)
+def test_a_rule_that_is_broken_is_noticed(
+    valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch, script: str, right: str, wrong: str
+) -> None:
+    source = scripts.SOURCES[script]
+    assert source.count(right) == 1
+    monkeypatch.setitem(scripts.SOURCES, script, source.replace(right, wrong))
+
+    assert any(_difference(valkey, seeded(seed)) for seed in range(200))
+
+
+def test_the_seeded_operations_find_no_difference_when_no_rule_is_broken(valkey: EmbeddedValkey) -> None:
+    assert [_difference(valkey, seeded(seed)) for seed in range(200)] == [None] * 200
+
+
+def _difference(valkey: EmbeddedValkey, sent: list[list[Operation]]) -> str | None:
+    real = RedisBench(valkey.url)
+    try:
+        return difference(MemoryBench(), real, sent)
+    finally:
+        real.close()
