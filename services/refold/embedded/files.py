@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+
+from refold.core.errors import ConflictError
 
 
 def cache_dir() -> Path:
@@ -33,3 +36,41 @@ def write_atomic(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.replace(path)
+
+
+class FolderLock:
+    """The right to run on a folder: one process at a time; the kernel takes it back when its holder dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: TextIO | None = None
+
+    def acquire(self) -> None:
+        """Take the lock at once or not at all.
+
+        **Raises**: ConflictError, with the pid of the holder, when somebody has it.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle = self._path.open("a+")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.seek(0)
+            holder = handle.read().strip() or "unknown"
+            handle.close()
+            raise ConflictError(
+                f"process {holder} already runs on {self._path.parent}",
+                hint="stop it, or choose another folder",
+                pid=holder,
+                folder=str(self._path.parent),
+            ) from error
+        handle.truncate(0)
+        handle.write(f"{os.getpid()}\n")
+        handle.flush()
+        self._handle = handle
+
+    def release(self) -> None:
+        """Give the lock back; does nothing when it is not held."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None

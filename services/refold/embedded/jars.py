@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from jgo.maven import MavenContext
-
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.embedded.files import cache_dir, exclusive
 from refold.resources import resource
@@ -116,6 +114,9 @@ def _download(jar: Jar, folder: Path) -> None:
 
 
 def _resolve(jar: Jar, part: Path) -> Path:
+    # Imported late: it takes 0.3 s, and only the first start on a machine downloads anything.
+    from jgo.maven import MavenContext
+
     reason: Exception | None = None
     for attempt in range(_ATTEMPTS):
         # A fresh folder each time: jgo takes a half-written file for a finished one.

@@ -69,9 +69,7 @@ class EmbeddedKafka(EmbeddedServer):
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "tmp").mkdir(exist_ok=True)
         self._conf.write_text(
-            server_properties(
-                self._store, port=self.port, controller_port=self.controller_port, extra=self._properties
-            )
+            server_properties(self._store, port=self.port, controller_port=self.controller_port, extra=self._properties)
         )
         if not (self._store / "meta.properties").exists():
             self._format(java)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,15 @@ from refold.embedded import launch
 Process = subprocess.Popen[bytes]
 
 
+def check_command(argv: Sequence[str]) -> None:
+    """Refuse a command line whose program does not exist.
+
+    **Raises**: UsageError.
+    """
+    if shutil.which(argv[0]) is None:
+        raise UsageError(f"no such command: {argv[0]}", command=argv[0])
+
+
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> Process:
     """Start a child whose output is appended to a log file.
 
@@ -26,30 +36,33 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = Non
 
     **Raises**: UsageError when the command does not exist.
     """
+    check_command(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = list(argv)
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
     with log.open("ab") as output:
-        try:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=None if env is None else dict(env),
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise UsageError(f"no such command: {argv[0]}", command=argv[0]) from error
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=None if env is None else dict(env),
+            start_new_session=True,
+        )
+
+
+def ask(process: Process) -> None:
+    """Ask a child to stop; one that is suspended is woken, or it would not hear."""
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
 
 
 def end(process: Process, *, grace: timedelta) -> None:
     """Ask a child to stop, and kill its whole group if it has not within the grace period."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(grace.total_seconds())
+    ask(process)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(grace.total_seconds())
     kill(process)
 
 

@@ -87,9 +87,7 @@ class EmbeddedServer(ABC):
         while not self.answers():
             facts = {"log": str(self.log), "tail": process.tail(self.log)}
             if not alive():
-                raise RefoldError(
-                    f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts
-                )
+                raise RefoldError(f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts)
             if time.monotonic() > deadline:
                 raise UnreachableError(
                     f"the embedded {self.name} does not answer after {timeout}",

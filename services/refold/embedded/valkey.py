@@ -50,9 +50,8 @@ class EmbeddedValkey(EmbeddedServer):
 
     def prepare(self) -> None:
         """Write valkey.conf."""
-        store = self.data_dir / "store"
-        store.mkdir(parents=True, exist_ok=True)
-        fixed = {"bind": HOST, "port": str(self.port), "dir": str(store), "daemonize": "no"}
+        self._store.mkdir(parents=True, exist_ok=True)
+        fixed = {"bind": HOST, "port": str(self.port), "dir": str(self._store), "daemonize": "no"}
         lines = [f'{key} "{value}"' for key, value in {**_DURABLE, **fixed, **self._overrides}.items()]
         self._conf.write_text("\n".join(lines) + "\n")
 
@@ -72,12 +71,21 @@ class EmbeddedValkey(EmbeddedServer):
     def wipe(self) -> None:
         """Lose everything, as a new disk does: crash, delete the data, start again on the same port."""
         self.kill()
-        shutil.rmtree(self.data_dir / "store", ignore_errors=True)
+        self.erase()
         self.start()
+
+    def erase(self) -> None:
+        """Delete the data of a server that is down."""
+        shutil.rmtree(self._store, ignore_errors=True)
+        self._store.mkdir(parents=True)
 
     @property
     def _conf(self) -> Path:
         return self.data_dir / "valkey.conf"
+
+    @property
+    def _store(self) -> Path:
+        return self.data_dir / "store"
 
 
 def _binary() -> Path:

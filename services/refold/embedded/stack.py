@@ -1,0 +1,210 @@
+"""One developer's platform on one folder: broker, Valkey and services, each a supervised process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from refold.core.errors import UsageError
+from refold.embedded.children import Child, Exit
+from refold.embedded.files import FolderLock, write_atomic
+from refold.embedded.jars import Progress
+from refold.embedded.kafka import EmbeddedKafka
+from refold.embedded.server import EmbeddedServer
+from refold.embedded.signals import stop_signals
+from refold.embedded.supervisor import Pids, Supervisor
+from refold.embedded.valkey import EmbeddedValkey
+
+# The reverse of the order in which they stop.
+_BROKER, _VALKEY, _SERVICES = range(3)
+# How long a broken supervision stays unnoticed while nothing else happens.
+_WATCH_S = 1.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service process of the stack; list it twice to run two of them under one name."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_services(app: str | None) -> list[Service]:
+    """Return one planner and one executor that serve the app, or the built-in agents when there is none."""
+    which = ("--app", app) if app else ()
+    return [Service(name, (sys.executable, "-m", "refold", "serve", name, *which)) for name in ("planner", "executor")]
+
+
+def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
+    return lambda: supervisor.active and supervisor.restarts(name) == 0
+
+
+class DevStack:
+    """Starts everything on a folder, keeps it alive, and keeps `dev.json` there true from ready to stop.
+
+    An address given as `kafka` or `redis` replaces the embedded server. `prepare` gets the bootstrap address
+    when the broker is ready and before the first service starts: create topics there. `fresh` forgets all
+    earlier data.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        app: str | None = None,
+        *,
+        kafka: str | None = None,
+        redis: str | None = None,
+        fresh: bool = False,
+        services: Sequence[Service] | None = None,
+        prepare: Callable[[str], None] | None = None,
+        progress: Progress | None = None,
+        on_exit: Callable[[Exit], None] | None = None,
+        kafka_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.dev_json = self.data_dir / "dev.json"
+        self._given = kafka, redis
+        self._fresh = fresh
+        self._services = list(default_services(app) if services is None else services)
+        self._prepare = prepare
+        self._progress = progress
+        self._on_exit = on_exit
+        self._kafka_properties = kafka_properties
+        self._lock = FolderLock(self.data_dir / "lock")
+        self._writing = threading.Lock()
+        self._ready = False
+        self._supervisor: Supervisor | None = None
+        self._valkey: EmbeddedValkey | None = None
+        self.kafka, self.redis = kafka or "", redis or ""
+
+    def start(self) -> Self:
+        """Start all and return when the servers answer and the services are started.
+
+        **Raises**: ConflictError when another stack runs on the folder; what `prepare` raises. Nothing is
+        left running then.
+        """
+        self._lock.acquire()
+        try:
+            if self._fresh:
+                self._forget()
+            self._supervisor = Supervisor(on_change=self._note, on_exit=self._on_exit)
+            self._start_servers(self._supervisor)
+            if self._prepare is not None:
+                self._prepare(self.kafka)
+            self._start_services(self._supervisor)
+            self._ready = True
+            self._note(self._supervisor.pids())
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop services, then Valkey, then the broker; does nothing when all is stopped."""
+        self._ready = False
+        try:
+            if self._supervisor is not None:
+                self._supervisor.stop()
+        finally:
+            self._supervisor = None
+            self.dev_json.unlink(missing_ok=True)
+            self._lock.release()
+
+    def run_until_stopped(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Wait for SIGINT or SIGTERM, then stop all; a second signal kills what has not stopped yet.
+
+        `on_ready` is called as soon as signals are listened to: say there, and not before, that they may come.
+        """
+        supervisor = self.supervisor
+        with stop_signals(supervisor.hurry) as asked:
+            on_ready()
+            while supervisor.active and not asked.wait(_WATCH_S):
+                pass
+            self.stop()
+
+    def wipe_valkey(self) -> None:
+        """Lose everything that Valkey holds, as a new disk does: crash, delete the data, start again.
+
+        **Raises**: UsageError when Valkey is not part of this stack.
+        """
+        if self._valkey is None:
+            raise UsageError("the Valkey of this stack is somebody else's", hint="wipe it there")
+        with self.supervisor.down("valkey"):
+            self._valkey.erase()
+        self._valkey.wait_ready()
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """What keeps the processes alive.
+
+        **Raises**: UsageError when the stack is not started.
+        """
+        if self._supervisor is None:
+            raise UsageError("the stack is not running", hint="call start() first")
+        return self._supervisor
+
+    def __enter__(self) -> Self:
+        return self if self._ready else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start_servers(self, supervisor: Supervisor) -> None:
+        """Start Valkey first: it comes up while the broker's folder is being formatted."""
+        kafka, redis = self._given
+        broker: EmbeddedKafka | None = None
+        if redis is None:
+            self._valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
+            self.redis = self._valkey.url
+            self._supervise(supervisor, "valkey", self._valkey, rank=_VALKEY)
+        if kafka is None:
+            broker = EmbeddedKafka(
+                self.data_dir / "kafka",
+                properties=self._kafka_properties,
+                progress=self._progress,
+                log=self._log("broker"),
+            )
+            self.kafka = broker.bootstrap
+            self._supervise(supervisor, "broker", broker, rank=_BROKER)
+        for name, server in (("valkey", self._valkey), ("broker", broker)):
+            if server is not None:
+                server.wait_ready(alive=_without_restart(supervisor, name))
+
+    def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
+        server.prepare()
+        supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
+
+    def _start_services(self, supervisor: Supervisor) -> None:
+        shared = {**os.environ, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
+        # Lines that a killed service has printed must be in its log.
+        shared["PYTHONUNBUFFERED"] = "1"
+        for service in self._services:
+            env = {**shared, **service.env}
+            supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
+
+    def _note(self, pids: Pids) -> None:
+        """Write dev.json, once the stack is ready: its presence says so."""
+        with self._writing:
+            if self._ready:
+                processes = {"broker": [], "valkey": [], **pids}
+                content = {"kafka": self.kafka, "redis": self.redis, "processes": processes}
+                write_atomic(self.dev_json, json.dumps(content, indent=2) + "\n")
+
+    def _forget(self) -> None:
+        """Delete what earlier stacks left, by name: the folder may hold files of the user's."""
+        for name in ("kafka", "valkey", "logs"):
+            shutil.rmtree(self.data_dir / name, ignore_errors=True)
+
+    def _log(self, name: str) -> Path:
+        return self.data_dir / "logs" / f"{name}.log"

@@ -1,0 +1,177 @@
+"""Named child processes that are started again when they die, and stopped in order at the end."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from refold.core.errors import NotFoundError, RefoldError
+from refold.embedded import process
+from refold.embedded.children import Child, Exit, Slot
+
+Pids = dict[str, list[int]]
+
+_STOP_POLL_S = 0.02
+_ALIVE_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class _TakeDown:
+    """A request to kill all children of a name and to leave them down."""
+
+    slots: list[Slot]
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Supervisor:
+    """Runs children from one thread of its own, because Linux ends a child with the thread that started it.
+
+    `on_change` gets name -> pids after every start and end, `on_exit` every end that nobody asked for; both
+    are called on that thread. When one of them raises, all children are killed, and `stop` raises it again.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[Pids], None] | None = None,
+        on_exit: Callable[[Exit], None] | None = None,
+    ) -> None:
+        self._on_change = on_change
+        self._on_exit = on_exit
+        self._slots: list[Slot] = []
+        self._inbox: queue.SimpleQueue[Slot | _TakeDown | None] = queue.SimpleQueue()
+        self._hurry = threading.Event()
+        self._stopped_cleanly = False
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        self._thread.start()
+
+    def add(self, child: Child) -> None:
+        """Start a child, and keep it alive from now on; its pid is known on return.
+
+        **Raises**: UsageError when its command does not exist; RefoldError when supervision is over.
+        """
+        process.check_command(child.argv)
+        slot = Slot(child)
+        self._slots.append(slot)
+        self._inbox.put(slot)
+        self._await(slot.started)
+
+    def pids(self) -> Pids:
+        """Return the living processes by name; a name whose children are all down has an empty list."""
+        found: Pids = {}
+        for slot in list(self._slots):
+            living, running = found.setdefault(slot.child.name, []), slot.process
+            if running is not None:
+                living.append(running.pid)
+        return found
+
+    def restarts(self, name: str) -> int:
+        """Return how often children of this name were started again."""
+        return sum(max(0, slot.starts - 1) for slot in list(self._slots) if slot.child.name == name)
+
+    @contextmanager
+    def down(self, name: str) -> Iterator[None]:
+        """Kill all children of a name, keep them down while the block runs, then start them again at once.
+
+        **Raises**: NotFoundError when nothing has this name; RefoldError when supervision is over.
+        """
+        slots = [slot for slot in list(self._slots) if slot.child.name == name]
+        if not slots:
+            raise NotFoundError(f"no process is called {name}", name=name)
+        request = _TakeDown(slots)
+        self._inbox.put(request)
+        self._await(request.done)
+        try:
+            yield
+        finally:
+            for slot in slots:
+                slot.due = time.monotonic()
+                self._inbox.put(slot)
+
+    @property
+    def active(self) -> bool:
+        """Whether children are kept alive: false after `stop`, and after a callback has raised."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End all children, highest rank first, by force when their grace is over; may be called again.
+
+        **Raises**: RefoldError when a callback had raised and ended the supervision early.
+        """
+        self._inbox.put(None)
+        self._thread.join()
+        if not self._stopped_cleanly:
+            raise RefoldError("supervision broke off", hint="the traceback on stderr says why")
+
+    def hurry(self) -> None:
+        """Cut short all grace periods of a stop, present and future."""
+        self._hurry.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+            for rank in sorted({slot.child.rank for slot in self._slots}, reverse=True):
+                self._end([slot for slot in self._slots if slot.child.rank == rank])
+            self._stopped_cleanly = True
+        finally:
+            for slot in self._slots:
+                slot.kill(due=None)
+
+    def _turn(self) -> bool:
+        """Start what is due, then wait for the next thing to happen; False when asked to stop."""
+        for slot in list(self._slots):
+            if slot.due is not None and slot.due <= time.monotonic():
+                slot.start(self._inbox.put)
+                self._changed()
+        pauses = [slot.due - time.monotonic() for slot in list(self._slots) if slot.due is not None]
+        try:
+            message = self._inbox.get(timeout=max(0.0, min(pauses)) if pauses else None)
+        except queue.Empty:
+            return True
+        if isinstance(message, _TakeDown):
+            for slot in message.slots:
+                slot.kill(due=None)
+            self._changed()
+            message.done.set()
+        elif message is not None and (exit_ := message.ended()) is not None:
+            self._changed()
+            if self._on_exit is not None:
+                self._on_exit(exit_)
+        return message is not None
+
+    def _end(self, slots: list[Slot]) -> None:
+        """Ask all of them to stop, give the longest grace among them, then kill what is left."""
+        deadline = time.monotonic() + max(slot.child.grace.total_seconds() for slot in slots)
+        for slot in slots:
+            if slot.process is not None:
+                process.ask(slot.process)
+        while any(slot.lives for slot in slots) and time.monotonic() < deadline:
+            if self._hurry.wait(_STOP_POLL_S):
+                break
+        for slot in slots:
+            slot.kill(due=None)
+
+    def _await(self, done: threading.Event) -> None:
+        """Wait for the supervisor's thread, which may be gone."""
+        while not done.wait(_ALIVE_POLL_S):
+            if not self.active:
+                raise RefoldError("the supervisor has stopped")
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self.pids())

@@ -1,0 +1,197 @@
+"""The stack of one developer: real servers, stand-in services, and a dev.json that is always true."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from redis import Redis, RedisError
+
+from refold.core.errors import ConflictError, RefoldError, UsageError
+from refold.embedded.stack import DevStack, Service, default_services
+from tests.embedded.processes import SLEEPER, gone, lives
+from tests.waiting import eventually
+
+SERVICES = (Service("planner", SLEEPER), Service("executor", SLEEPER), Service("executor", SLEEPER))
+KAFKA, REDIS = "127.0.0.1:9", "redis://127.0.0.1:9/0"  # nobody listens there
+FOREGROUND = """
+import sys
+from pathlib import Path
+from refold.embedded.stack import DevStack, Service
+sleeper = Service("planner", tuple(sys.argv[2:]))
+stack = DevStack(Path(sys.argv[1]), kafka="127.0.0.1:9", services=[sleeper])
+stack.start()
+stack.run_until_stopped(lambda: print("ready", flush=True))
+"""
+
+
+def create_topic(bootstrap: str) -> None:
+    """Create one topic, as the owner of the topic settings does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    try:
+        admin.create_topics([NewTopic("made-by-prepare", 3, 1)])["made-by-prepare"].result()
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise
+
+
+def dev(folder: Path) -> dict[str, Any]:
+    """Read dev.json, empty when it is not there."""
+    path = folder / "dev.json"
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return content
+
+
+def processes(folder: Path) -> dict[str, list[int]]:
+    """Return the pids that dev.json tells."""
+    found: dict[str, list[int]] = dev(folder)["processes"]
+    return found
+
+
+def answers(redis: str) -> bool:
+    """Tell whether Valkey is reached."""
+    try:
+        return bool(Redis.from_url(redis).ping())
+    except RedisError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
+    """Give a whole stack with stand-in services, whose processes may be killed."""
+    with DevStack(tmp_path_factory.mktemp("dev"), services=SERVICES, prepare=create_topic) as running:
+        yield running
+
+
+def test_dev_json_names_addresses_and_living_processes(stack: DevStack) -> None:
+    content = dev(stack.data_dir)
+
+    assert content["kafka"] == stack.kafka
+    assert content["redis"] == stack.redis
+    counts = {name: len(pids) for name, pids in content["processes"].items()}
+    assert counts == {"broker": 1, "valkey": 1, "planner": 1, "executor": 2}
+    assert all(lives(pid) for pids in content["processes"].values() for pid in pids)
+
+
+def test_prepare_has_run_and_services_know_the_addresses(stack: DevStack) -> None:
+    environ = Path(f"/proc/{processes(stack.data_dir)['planner'][0]}/environ")
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+
+    assert len(admin.list_topics(timeout=10).topics["made-by-prepare"].partitions) == 3
+    if environ.exists():
+        told = environ.read_text().split("\0")
+        assert f"REFOLD_KAFKA__BOOTSTRAP={stack.kafka}" in told
+        assert f"REFOLD_REDIS__URL={stack.redis}" in told
+
+
+@pytest.mark.parametrize("name", ["planner", "valkey", "broker"])
+def test_dev_json_follows_a_process_that_was_killed(stack: DevStack, name: str) -> None:
+    addresses = stack.kafka, stack.redis
+    (first,) = processes(stack.data_dir)[name]
+
+    os.kill(first, signal.SIGKILL)
+    (second,) = eventually(lambda: set(processes(stack.data_dir)[name]) - {first})
+
+    assert lives(second)
+    assert (dev(stack.data_dir)["kafka"], dev(stack.data_dir)["redis"]) == addresses
+    eventually(lambda: answers(stack.redis))
+    admin = AdminClient({"bootstrap.servers": stack.kafka, "log_level": 0})
+    eventually(lambda: "made-by-prepare" in admin.list_topics(timeout=10).topics)
+
+
+def test_a_wiped_valkey_is_empty_and_served_again(stack: DevStack) -> None:
+    Redis.from_url(stack.redis).set("effect", "done")
+
+    stack.wipe_valkey()
+
+    assert Redis.from_url(stack.redis).dbsize() == 0
+
+
+def test_a_second_stack_on_the_folder_is_refused(stack: DevStack) -> None:
+    second = DevStack(stack.data_dir, services=SERVICES)
+
+    with pytest.raises(ConflictError, match=f"process {os.getpid()} already runs on"):
+        second.start()
+
+    assert len(processes(stack.data_dir)["planner"]) == 1
+
+
+def test_a_second_start_finds_everything_again(stack: DevStack) -> None:
+    addresses, pids = (stack.kafka, stack.redis), [p for ps in processes(stack.data_dir).values() for p in ps]
+    Redis.from_url(stack.redis).set("effect", "done")
+
+    stack.stop()
+    assert gone(*pids)()
+    assert dev(stack.data_dir) == {}
+    stack.start()
+
+    assert (stack.kafka, stack.redis) == addresses
+    assert Redis.from_url(stack.redis).get("effect") == b"done"
+    assert "made-by-prepare" in AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=10).topics
+
+
+def test_fresh_forgets_the_servers_data_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with DevStack(tmp_path, kafka=KAFKA, services=()) as first:
+        Redis.from_url(first.redis).set("effect", "done")
+
+    with DevStack(tmp_path, kafka=KAFKA, services=(), fresh=True) as second:
+        assert Redis.from_url(second.redis).dbsize() == 0
+
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_outside_addresses_replace_the_embedded_servers(tmp_path: Path) -> None:
+    with DevStack(tmp_path, kafka=KAFKA, redis=REDIS, services=(Service("planner", SLEEPER),)) as stack:
+        content = dev(tmp_path)
+
+        assert (content["kafka"], content["redis"]) == (KAFKA, REDIS)
+        assert content["processes"]["broker"] == content["processes"]["valkey"] == []
+        with pytest.raises(UsageError, match="somebody else's"):
+            stack.wipe_valkey()
+
+
+def test_a_failed_prepare_leaves_nothing_running_and_the_folder_free(tmp_path: Path) -> None:
+    def refuse(bootstrap: str) -> None:
+        raise RefoldError(f"cannot create topics on {bootstrap}")
+
+    with pytest.raises(RefoldError, match="cannot create topics on 127.0.0.1:9"):
+        DevStack(tmp_path, kafka=KAFKA, services=SERVICES, prepare=refuse).start()
+
+    assert dev(tmp_path) == {}
+    with DevStack(tmp_path, kafka=KAFKA, redis=REDIS, services=()):
+        assert dev(tmp_path) != {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_the_stack_however_it_ends(tmp_path: Path, number: signal.Signals) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FOREGROUND, str(tmp_path), *SLEEPER], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "ready\n"
+    pids = processes(tmp_path)["planner"] + processes(tmp_path)["valkey"]
+
+    parent.send_signal(number)
+    parent.communicate(timeout=20)
+
+    eventually(gone(*pids))
+    assert parent.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 0)
+
+
+def test_the_services_are_planner_and_executor_of_the_app() -> None:
+    planner, executor = default_services("examples.deploy:app")
+
+    assert planner.argv == (sys.executable, "-m", "refold", "serve", "planner", "--app", "examples.deploy:app")
+    assert executor.argv[-3:] == ("executor", "--app", "examples.deploy:app")
+    assert default_services(None)[0].argv[-1] == "planner"
