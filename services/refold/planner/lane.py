@@ -40,7 +40,7 @@ from refold.planner import inputs, outgoing
 from refold.planner.hosting import Agents
 from refold.planner.marks import Emitted, Item, Outstanding
 from refold.ports.effects import News
-from refold.ports.log import Assigned, Outgoing, Record
+from refold.ports.log import NEVER, Assigned, Outgoing, Record
 
 RUN_LOG = "run-log"
 
@@ -173,6 +173,9 @@ class Lane:
             self._drop_speculation(sent.entry.run_id)
             self._unasked.append(sent.item)
             self._lost = self.wants_end = True
+        elif offset == NEVER:
+            self._drop_speculation(sent.entry.run_id)
+            self._send_too_large(self.accepted.get(sent.entry.run_id), sent.entry.events, sent.item)
         elif offset < self.position:
             self._retry(sent.item)  # read and judged before its delivery was reported
         else:
@@ -452,7 +455,7 @@ class Lane:
         )
         name, value = wire.encode_entry(entry)
         if len(value) > self._limits.payload_bytes * 2:
-            self._send_too_large(before, events, item, len(value))
+            self._send_too_large(before, events, item)
             return
         after.head = chain.Head(name, entry.last_seq)
         self._speculated[item.run_id] = after
@@ -463,11 +466,11 @@ class Lane:
         key = log_key(item.run_id, entry.seq, name)
         self.appends.append(Outgoing(RUN_LOG, self.partition, key, value, headers, token))
 
-    def _send_too_large(self, before: RunState | None, events: list[Event], item: Item, size: int) -> None:
+    def _send_too_large(self, before: RunState | None, events: list[Event], item: Item) -> None:
         """The run fails with what it wanted to write as the reason; its input, if that is small, is kept."""
         self._agents.forget(item.run_id)
         limit = self._limits.payload_bytes
-        failure = Failure("too_large", f"an entry of {size} bytes is over the limit; keep values under {limit} bytes")
+        failure = Failure("too_large", f"an entry is over the size limit; keep every value under {limit} bytes")
         kept = [event for event in events if isinstance(event, RunRequested) and len(event.input) <= limit]
         after = before.copy() if before else RunState(item.run_id)
         ending: list[Event] = [*kept, RunFailed(failure)]

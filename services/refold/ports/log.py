@@ -34,6 +34,10 @@ class Outgoing(NamedTuple):
     token: int
 
 
+NEVER = -1
+"""The `offset` of a delivery that certainly did not and will not happen, because the record is too large."""
+
+
 class Delivery(NamedTuple):
     """What became of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never."""
 

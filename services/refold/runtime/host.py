@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -32,7 +32,10 @@ from refold.ports.effects import (
     ToolEnded,
 )
 from refold.ports.ledger import Ledger, Operation
-from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
+from refold.ports.log import Assigned, End, EventLog, Outgoing, Revoked, Taken
+from refold.runtime.faults import Boundaries
+
+T = TypeVar("T")
 
 TAKE = 500
 """Records per turn. Larger turns flush less often but make the first record of a turn wait for the last."""
@@ -72,6 +75,7 @@ class Host:
         self._services, self._log, self._ledger = services, event_log, ledger
         self._queue: SimpleQueue[Taken | ToolEnded | BaseException] = SimpleQueue()
         self._tools = tools(self._queue.put) if tools else None
+        self._boundaries = Boundaries()
         self._room = threading.Semaphore(4)
         self._stopped = threading.Event()
         self.turns = 0
@@ -115,9 +119,9 @@ class Host:
         starts: list[StartTool] = []
         for effect in effects:
             if isinstance(effect, Append):
-                answers += self._log.append(effect.records)
+                answers += self._log.append(self._may(effect.records, self._log.append))
             elif isinstance(effect, Publish):
-                self._log.publish(effect.records)
+                self._log.publish(self._may(effect.records, self._write))
             elif isinstance(effect, AskLedger):
                 asked.append(effect)
             elif isinstance(effect, StartTool):
@@ -142,6 +146,7 @@ class Host:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
         operations: list[Operation] = [operation for batch in asked for operation in batch.operations]
+        operations = self._may(operations, self._ledger.run)
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
@@ -153,6 +158,20 @@ class Host:
             found.append(Answers(batch.batch, replies[:count]))
             replies = replies[count:]
         return found
+
+    def _may(self, effects: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
+        """The effects, unless a fault is due among them: then those before it are carried out, and the process dies."""
+        if not self._boundaries.armed:
+            return effects
+        last = self._boundaries.take(len(effects))
+        if last is not None:
+            carry_out(effects[:last])
+            self._boundaries.die()
+        return effects
+
+    def _write(self, records: list[Outgoing]) -> None:
+        """Publishes and makes sure that it is done: a fault after an effect needs the effect."""
+        self._log.append(records)
 
     def _wait_s(self) -> float:
         due = [due for service in self._services if (due := service.next_due_ms()) is not None]

@@ -1,0 +1,43 @@
+"""Kills this process at an exact boundary, for tests: `REFOLD_FAULT_KILL=17` dies before the 17th effect.
+
+`REFOLD_FAULT_KILL=17:after` dies when the 17th effect is done and its answer not yet known to the service. Effects are
+counted over the life of the process, every record and every ledger operation by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from refold.core.errors import UsageError
+
+VARIABLE = "REFOLD_FAULT_KILL"
+
+
+class Boundaries:
+    """Counts the effects of a process and kills it at one of them."""
+
+    def __init__(self, spec: str | None = None) -> None:
+        spec = os.environ.get(VARIABLE, "") if spec is None else spec
+        number, _, when = spec.partition(":")
+        if spec and (not number.isdigit() or when not in ("", "before", "after")):
+            raise UsageError(f"{VARIABLE}={spec!r}", hint="write a number, or a number and :after")
+        self._at = int(number) if spec else 0
+        self._after = when == "after"
+        self._count = 0
+
+    @property
+    def armed(self) -> bool:
+        """Whether there is a boundary to die at."""
+        return bool(self._at)
+
+    def take(self, effects: int) -> int | None:
+        """So many effects are about to be carried out: None, or how many of them before the process has to die."""
+        before, self._count = self._count, self._count + effects
+        if not before < self._at <= self._count:
+            return None
+        return self._at - before if self._after else self._at - before - 1
+
+    def die(self) -> None:
+        """Ends this process as `kill -9` does."""
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,113 @@
+"""Settings from the environment: `REFOLD_KAFKA__BOOTSTRAP=broker:9092`. Read once, in the command line."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from refold.core.errors import UsageError
+
+PREFIX = "REFOLD_"
+NOT_SETTINGS = ("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_SOAK")
+"""What else may stand in the environment: folders, the switch for tracebacks, injected faults, the test campaigns."""
+
+
+class _Room(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KafkaSettings(_Room):
+    """How Kafka is reached and used.
+
+    `options` go to librdkafka as they are, for consumers, producers and admin calls: SASL, TLS, OAuth, tuning. What
+    the product's promises rest on (acks, idempotence, commits, group) cannot be set there.
+    """
+
+    bootstrap: str = "127.0.0.1:9092"
+    prefix: str = Field("refold.", pattern=r"^[A-Za-z0-9._-]{0,60}$")
+    partitions: int = Field(4, ge=1, le=10_000)
+    """Of every topic. Four keep a laptop's cores busy; choose it once, runs do not move between partitions."""
+    replication: int | None = Field(None, ge=1)
+    """None: 3, or as many as there are brokers when there are fewer."""
+    session_timeout_ms: int = Field(10_000, ge=1_000)
+    """How long the partitions of a dead process wait for it before others get them. Shorter throws out slow ones."""
+    delivery_timeout_ms: int = Field(30_000, ge=1_000)
+    """How long a write is tried again before its outcome counts as unknown. Covers the restart of a broker (3-11 s)."""
+    linger_ms: float = Field(0, ge=0)
+    """How long a write waits for company. Turns flush what they write, so waiting only adds latency."""
+    sync: bool = False
+    """Topics are made with `flush.messages=1`: every write is on disk before it is acknowledged."""
+    options: dict[str, str] = {}
+
+
+class RedisSettings(_Room):
+    """Where the ledger of effects is.
+
+    **Units**: `retention_ms` is how long a finished call is remembered. It has to be longer than any command may
+    come late; after it only the claim chain and the run log know the call.
+    """
+
+    url: str = "redis://127.0.0.1:6379/0"
+    prefix: str = "refold"
+    retention_ms: int = Field(7 * 86_400_000, ge=60_000)
+
+
+class PlannerPart(_Room):
+    """How the planner decides. **Units**: milliseconds; see `core.decide.Rules` and `planner.lane.Limits`."""
+
+    redispatch_ms: int = Field(10_000, ge=100)
+    park_ms: int = Field(60_000, ge=100)
+
+
+class ExecutorPart(_Room):
+    """How executors act. **Units**: milliseconds; see `executor.job.Times` and `executor.service.ExecutorSettings`."""
+
+    slots: int = Field(200, ge=1)
+    lease_ms: int = Field(1_500, ge=100)
+    guarded_lease_ms: int = Field(10_000, ge=100)
+    grace_ms: int = Field(10_000, ge=0)
+
+
+class Settings(BaseSettings):
+    """Everything that is set from outside."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True, extra="forbid"
+    )
+
+    environment: str = Field("dev", min_length=1, max_length=100)
+    """Part of every idempotency key, so that a test system and the real one never share an effect."""
+    max_payload_bytes: int = Field(1_048_576, ge=1_024, le=64 << 20)
+    """The longest input, argument or result, as JSON text."""
+    member: str = ""
+    """The name of a process in its group, by default service and host. No fence for anything."""
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    planner: PlannerPart = PlannerPart()
+    executor: ExecutorPart = ExecutorPart()
+
+
+def load(**overrides: Any) -> Settings:
+    """The settings of this process; `overrides` (of the command line) win over the environment.
+
+    **Raises** UsageError for an unknown REFOLD_ name and for a value that cannot be.
+    """
+    known = {name.upper() for name in Settings.model_fields}
+    for name in os.environ:
+        if name.upper().startswith(PREFIX) and not name.startswith(NOT_SETTINGS):
+            room = name.upper().removeprefix(PREFIX).partition("__")[0]
+            if room not in known:
+                raise UsageError(f"{name} is not a setting of Refold", hint=f"the rooms are {', '.join(sorted(known))}")
+    try:
+        return Settings(**overrides)
+    except (ValidationError, ValueError) as error:
+        raise UsageError("a setting is not valid", hint=_explain(error)) from None
+
+
+def _explain(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)[:300]
+    return "; ".join(f"{PREFIX}{'__'.join(str(p) for p in e['loc']).upper()}: {e['msg']}" for e in error.errors())
