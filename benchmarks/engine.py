@@ -1,0 +1,139 @@
+"""The engine under load: real planner, executor, relay, schemas and validation, as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, Producer
+
+from benchmarks.measure import STEPS, cpu_seconds, latency, memory_mib
+from refold.adapters.kafka.topics import Topics
+from refold.core.ids import home
+from refold.runtime.settings import KafkaSettings
+
+ROOT = Path(__file__).parents[1]
+APP = "benchmarks.workload:app"
+
+
+class Engine:
+    """Planner and executor on a broker and a Redis, with topics of their own."""
+
+    def __init__(self, bootstrap: str, redis_url: str, folder: Path, *, sync: bool) -> None:
+        prefix = f"bench{os.urandom(3).hex()}."
+        self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync)
+        self.folder, self.effects = folder, folder / f"{prefix}effects"
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "REFOLD_KAFKA__BOOTSTRAP": bootstrap,
+            "REFOLD_KAFKA__PREFIX": prefix,
+            "REFOLD_REDIS__URL": redis_url,
+            "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
+            "BENCHMARK_EFFECTS": str(self.effects),
+        }
+        Topics(self.settings).apply()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for service in ("planner", "executor"):
+            self.start(service)
+        self.client = Client(self.settings)
+        self.client.finish(self.client.start("ten", 1), timeout_s=30)
+
+    def start(self, service: str) -> None:
+        """Starts a service, as a supervisor would."""
+        log = (self.folder / f"{service}.log").open("ab")
+        command = [sys.executable, "-m", "refold", "serve", service, "--app", APP]
+        self.processes[service] = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+
+    def kill(self, service: str) -> None:
+        """`kill -9`."""
+        process = self.processes[service]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        """Stops the services and closes the client."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait(20)
+        self.client.close()
+
+    def measure(self, runs: int, load: int, repeat: int) -> dict[str, Any]:
+        """Latency of one run at a time, then the rate with 100 runs in flight."""
+        self.client.drive("ten", 20, in_flight=1)
+        found: dict[str, Any] = {"ms_per_step": latency(self.client.drive("ten", runs, in_flight=1))}
+        self.client.drive("ten", 100, in_flight=100)
+        rates, cpu = [], cpu_seconds()
+        for _ in range(repeat):
+            begun = time.perf_counter()
+            self.client.drive("ten", load, in_flight=100)
+            rates.append(round(load * STEPS / (time.perf_counter() - begun)))
+        found["steps_per_s"] = sorted(rates)
+        found["cpu_ms_per_step"] = round((cpu_seconds() - cpu) * 1000 / (repeat * load * STEPS), 3)
+        found["memory_mib"] = {name: memory_mib([process.pid]) for name, process in self.processes.items()}
+        return found
+
+
+class Client:
+    """A user: publishes requests as plain JSON, consumes run-completed."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        common = {"bootstrap.servers": settings.bootstrap, "log_level": 0}
+        self._producer = Producer({**common, "linger.ms": 0, "acks": "all", "enable.idempotence": True})
+        self._consumer = Consumer(
+            {**common, "group.id": f"client-{os.getpid()}-{settings.prefix}", "auto.offset.reset": "earliest"}
+        )
+        self._consumer.subscribe([f"{settings.prefix}run-completed"])
+
+    def close(self) -> None:
+        """Leaves."""
+        self._consumer.close()
+
+    def start(self, agent: str, runs: int) -> set[bytes]:
+        """Asks for runs; returns their ids."""
+        tag = os.urandom(4).hex()
+        ids = [f"{tag}-{number}" for number in range(runs)]
+        for run in ids:
+            value = orjson.dumps({"run_id": run, "agent": agent})
+            place = home(run, self._settings.partitions)
+            self._producer.produce(f"{self._settings.prefix}run-requested", value, run, place)
+        self._producer.flush()
+        return {run.encode() for run in ids}
+
+    def completed(self, timeout_s: float = 0.05) -> list[bytes]:
+        """The runs that ended since the last call."""
+        first = self._consumer.poll(timeout_s)
+        messages = [] if first is None else [first, *self._consumer.consume(499, 0)]
+        return [message.key() for message in messages if message.error() is None and message.key()]
+
+    def finish(self, runs: set[bytes], *, timeout_s: float) -> float:
+        """Waits for all of them; returns the seconds it took. **Raises** TimeoutError, naming one that did not end."""
+        left, begun = set(runs), time.perf_counter()
+        while left:
+            left.difference_update(self.completed())
+            if time.perf_counter() - begun > timeout_s:
+                raise TimeoutError(f"{len(left)} of {len(runs)} runs did not end in {timeout_s} s, e.g. {left.pop()!r}")
+        return time.perf_counter() - begun
+
+    def drive(self, agent: str, runs: int, *, in_flight: int) -> list[float]:
+        """Keeps so many runs in flight until all are done; seconds from request to completion of each."""
+        begun: dict[bytes, float] = {}
+        spans: list[float] = []
+        started = 0
+        while len(spans) < runs:
+            now = time.perf_counter()
+            if wanted := min(in_flight - len(begun), runs - started):
+                started += wanted
+                begun.update(dict.fromkeys(self.start(agent, wanted), now))
+            for run in self.completed():
+                if run in begun:
+                    spans.append(time.perf_counter() - begun.pop(run))
+        return spans
