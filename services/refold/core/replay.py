@@ -230,10 +230,10 @@ def replay(execution: Execution, state: RunState) -> list[tuple[int, Intent]]:
                 beyond.append((step, intent))
 
     moment = execution.moment
-    moment.now_ms, moment.replaying = state.started_ms, True
+    moment.now_ms, moment.replaying = state.started_ms, bool(state.steps)
     check(execution.start())
     for step, (at_ms, outcome) in state.outcomes.items():
-        moment.now_ms = at_ms
+        moment.now_ms, moment.replaying = at_ms, execution.steps < len(state.steps)
         check(execution.settle(step, outcome))
     moment.replaying = False
     if execution.steps < len(state.steps):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, NotRequired, get_type_hints
+from typing import Any, Final, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import CoreConfig, SchemaSerializer
 from typing_extensions import TypedDict  # typing's own is refused by pydantic before Python 3.12
 
 from refold.core import canonical
 from refold.core.errors import MalformedError, UsageError
+
+_CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
+"""Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""
+
+_LONG_NUMBER: Final = re.compile(r"[0-9]{16}")
 
 
 class Shape:
@@ -34,7 +40,7 @@ class Shape:
             raise UsageError(f"{what}: a set has no order that a replay could repeat", hint="use a list or a tuple")
         self._check = adapter.validator.validate_python
         self._check_json = adapter.validator.validate_json
-        self._plain = adapter.serializer.to_python
+        self._plain = SchemaSerializer(adapter.core_schema, _CONSTANTS).to_python
 
     def dump(self, value: Any) -> str:
         """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or has no JSON form."""
@@ -42,7 +48,7 @@ class Shape:
             return plain_json(self._plain(self._check(value), mode="json", by_alias=True, warnings=False))
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
-        except (PydanticSerializationError, MalformedError) as error:
+        except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
             raise UsageError(f"{self.what}: not JSON", hint=str(error)) from None
 
     def load(self, text: str) -> Any:
@@ -108,9 +114,13 @@ def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ())
 
 
 def plain_json(value: Any) -> str:
-    """The canonical JSON of plain data. **Raises** MalformedError, also when it nests deeper than a reader takes."""
+    """The canonical JSON of plain data.
+
+    **Raises** MalformedError, also for what no reader takes: deep nesting, and floats from 2^53 up, which RFC 8785
+    writes as integers.
+    """
     text = canonical.dumps(value)
-    if text.count("[") + text.count("{") > canonical.MAX_DEPTH:
+    if text.count("[") + text.count("{") > canonical.MAX_DEPTH or _LONG_NUMBER.search(text):
         canonical.parse(text)
     return text
 

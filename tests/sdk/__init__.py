@@ -1,0 +1,1 @@
+"""What agent authors import, tested without any service."""
