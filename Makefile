@@ -52,9 +52,9 @@ lint: setup ## Style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lock: setup ## Resolve all dependencies anew into requirements.lock
+lock: setup ## Resolve pyproject.toml into requirements.lock (LOCK_FLAGS=--upgrade moves all)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock --quiet
+		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock --quiet $(LOCK_FLAGS)
 
 clean: ## Remove .venv and what tools left behind
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .refold

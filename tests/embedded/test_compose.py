@@ -1,0 +1,84 @@
+"""docker-compose.yml mirrors the embedded stack; no engine is needed to see that."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from refold.embedded.properties import server_properties
+from refold.embedded.stack import default_services
+from refold.embedded.valkey import EmbeddedValkey
+from refold.resources import resource
+
+ROOT = Path(__file__).parents[2]
+# Where the containers live differs; how the one node behaves must not.
+ADDRESSES = {
+    "advertised.listeners",
+    "controller.quorum.bootstrap.servers",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dirs",
+}
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """Give the service blocks of the compose file."""
+    blocks: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return blocks
+
+
+def test_the_broker_has_the_settings_of_the_embedded_one(services: dict[str, Any]) -> None:
+    environment = services["kafka"]["environment"]
+    text = server_properties(Path("unused"), port=1, controller_port=2, extra={})
+    embedded = dict(line.split("=", 1) for line in text.splitlines())
+
+    for key in embedded.keys() - ADDRESSES:
+        assert environment["KAFKA_" + key.upper().replace(".", "_")] == embedded[key], key
+
+
+def test_the_broker_is_the_version_of_the_locked_jars(services: dict[str, Any]) -> None:
+    locked = re.search(r"org\.apache\.kafka:kafka_2\.13:(\S+)", resource("infra", "jars.lock").read_text())
+
+    assert locked is not None
+    assert services["kafka"]["image"] == f"apache/kafka:{locked[1]}"
+
+
+def test_valkey_is_as_durable_as_the_embedded_one(services: dict[str, Any], tmp_path: Path) -> None:
+    server = EmbeddedValkey(tmp_path)
+    server.prepare()
+    conf = dict(line.split(" ", 1) for line in (tmp_path / "valkey.conf").read_text().splitlines())
+    _, *command = services["valkey"]["command"]
+
+    options = dict(zip(command[::2], command[1::2], strict=True))
+
+    assert len(options) == 4
+    assert {key.removeprefix("--"): f'"{value}"' for key, value in options.items()}.items() <= conf.items()
+
+
+def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[str, Any]) -> None:
+    for service in default_services("${APP:-examples/deploy.py}"):
+        block = services[service.name]
+
+        assert block["command"] == list(service.argv[3:])
+        assert block["environment"].keys() == {"REFOLD_KAFKA__BOOTSTRAP", "REFOLD_REDIS__URL"}
+        assert (ROOT / block["build"]["dockerfile"]).is_file()
+
+
+def test_everything_is_published_on_the_loopback_interface_only(services: dict[str, Any]) -> None:
+    published = [port for block in services.values() for port in block.get("ports", [])]
+
+    assert len(published) == 2
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_the_image_copies_only_what_is_in_the_repository() -> None:
+    lines = resource("infra", "Dockerfile").read_text().splitlines()
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
+
+    assert copies
+    assert all((ROOT / name).exists() for names in copies for name in names)
