@@ -101,7 +101,8 @@ def hint_for_event(event: str, args: tuple[Any, ...]) -> str | None:
     hint = _EVENTS.get(event)
     if hint is None or event not in ("open", "os.mkdir", "os.rename", "os.remove"):
         return hint
-    if "__pycache__" in str(args[0]):  # an import under way writes its bytecode
+    # An import under way writes its bytecode; and a number is a file that was opened, and judged, before.
+    if "__pycache__" in str(args[0]) or isinstance(args[0], int):
         return None
     return hint if event != "open" or _writes(args[1], args[2]) else None
 

@@ -78,9 +78,11 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         name, op = step.argval, step.opname
         if op in ("EXTENDED_ARG", "CACHE"):
             continue
-        if load is not None and op in ("LOAD_ATTR", "LOAD_METHOD") and scope.attribute(load, name):
-            load.called = load.called or op == "LOAD_METHOD" or _pushes_null(step)
-            continue
+        if load is not None and op in ("LOAD_ATTR", "LOAD_METHOD"):
+            if scope.attribute(load, name):
+                load.called = load.called or op == "LOAD_METHOD" or _pushes_null(step)
+                continue
+            load.called = False  # what is called, if anything, is the attribute
         if load is not None:
             load.called = load.called or op == "PUSH_NULL"
             yield load
@@ -136,7 +138,7 @@ class _Scope:
         thing = getattr(load.thing, name, _NOTHING)
         if thing is _NOTHING:
             return False
-        load.path, load.thing, load.called = f"{load.path}.{name}", thing, False
+        load.path, load.thing = f"{load.path}.{name}", thing
         return True
 
     def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
