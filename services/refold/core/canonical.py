@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 
+import orjson
 import rfc8785
 
 from refold.core.errors import MalformedError
@@ -38,8 +39,13 @@ def parse(data: bytes | str) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """The canonical text of a JSON value. **Raises** MalformedError when it has none (NaN, huge integer, surrogate)."""
+    """The canonical text of a JSON value. **Raises** MalformedError when it has none (NaN, huge integer, surrogate).
+
+    What holds no float and only ASCII keys has the same text from orjson with sorted keys, at a tenth of the time.
+    """
     try:
+        if _is_plain(value, MAX_DEPTH):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
         return rfc8785.dumps(value).decode()
     except (rfc8785.CanonicalizationError, ValueError, RecursionError, TypeError) as error:
         raise MalformedError("the value has no JSON form", hint=str(error)[:200]) from None
@@ -48,6 +54,19 @@ def dumps(value: Any) -> str:
 def text(value: str) -> str:
     """The canonical text of a string."""
     return f'"{value}"' if _PLAIN.match(value) else dumps(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    if not depth:
+        return False
+    if kind is dict:
+        return all(type(key) is str and key.isascii() and _is_plain(item, depth - 1) for key, item in value.items())
+    return kind is list and all(_is_plain(item, depth - 1) for item in value)
 
 
 def _refuse_depth(source: str) -> None:

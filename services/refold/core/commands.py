@@ -33,19 +33,23 @@ class Command:
 
 
 def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
-    """The orders of an accepted entry, in order. `state` is the state right after it, `offset` where it lies."""
+    """The orders of an accepted entry. `state` is the state right after it, `offset` where it lies.
+
+    **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone.
+    """
     found: list[Command] = []
+    closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, CallDispatched):
             found.append(_request(state, event, offset))
         elif isinstance(event, CallCompleted | CallFailed):
-            found.append(close(state, event.step))
+            closed.append(close(state, event.step))
         elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
             for step, opened in state.open.items():
                 if opened.phase != "sleep":
-                    found.append(close(state, step))
+                    closed.append(close(state, step))
             found.append(_outcome(state, event))
-    return found
+    return found + closed
 
 
 def close(state: RunState, step: int) -> Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 _TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.avro+binary"))
@@ -17,17 +18,21 @@ def cloud_event(
     kind: str, subject: str, *, id: str, source: str, at_ms: int, trace: str = ""
 ) -> list[tuple[str, bytes]]:
     """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about."""
-    found = [
-        *_FIXED,
-        ("ce_id", id.encode()),
-        ("ce_type", b"refold." + kind.encode()),
-        ("ce_source", source.encode()),
-        ("ce_time", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").encode()),
-        ("ce_subject", subject.encode()),
-    ]
+    found = [*_fixed(kind, source), _time(at_ms), ("ce_id", id.encode()), ("ce_subject", subject.encode())]
     if trace:
         found.append(("traceparent", trace.encode()))
     return found
+
+
+@lru_cache(maxsize=256)
+def _fixed(kind: str, source: str) -> tuple[tuple[str, bytes], ...]:
+    return (*_FIXED, ("ce_type", f"refold.{kind}".encode()), ("ce_source", source.encode()))
+
+
+@lru_cache(maxsize=16)
+def _time(at_ms: int) -> tuple[str, bytes]:
+    """Most records of a turn have the same time."""
+    return "ce_time", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").encode()
 
 
 def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:

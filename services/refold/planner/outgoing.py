@@ -13,12 +13,16 @@ DEAD_LETTER = "dead-letter"
 
 
 def command(state: RunState, order: Command, offset: int, *, partition: int, actor: str, at_ms: int) -> Outgoing:
-    """A command that the entry at a run-log offset orders, in the trace of the run's request."""
-    value = wire.encode(order.message) if order.message else None
+    """A command that the entry at a run-log offset orders, in the trace of the run's request.
+
+    A tombstone says nothing but its key, so it has no headers either.
+    """
+    if order.message is None:
+        return Outgoing(order.topic, partition, order.key.encode(), None, (), 0)
     trace = state.request.traceparent if state.request else ""
     name = f"{partition}/{offset}/{order.key}"
     headers = cloud_event(order.topic, order.key, id=name, source=actor, at_ms=at_ms, trace=trace)
-    return Outgoing(order.topic, partition, order.key.encode(), value, headers, 0)
+    return Outgoing(order.topic, partition, order.key.encode(), wire.encode(order.message), headers, 0)
 
 
 def forward(record: Record, run: str, target: int) -> Outgoing:

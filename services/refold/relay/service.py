@@ -22,12 +22,14 @@ class RelaySettings:
 
     **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
     of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
+    `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time.
     """
 
     pool: str = "default"
     member: str = "relay-1"
     sweep_ms: int = 1_000
     sweep_limit: int = 500
+    drop_ms: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Relay:
         self._sent: dict[int, list[str]] = {}
         self._batches: dict[int, list[Operation]] = {}
         self._asked: list[Operation] = []
+        self._drop_due = 0
         self._now = Now(0, 0)
 
     def offer(self, home: int, *, field: str, result: bytes) -> None:
@@ -87,7 +90,8 @@ class Relay:
 
     def next_due_ms(self) -> int | None:
         """See `Service`."""
-        return self._now.wall_ms + self._settings.sweep_ms if self._homes else None
+        ahead = self._settings.drop_ms if self._sent else self._settings.sweep_ms
+        return self._now.wall_ms + ahead if self._homes else None
 
     def _delivered(self, delivery: Delivery) -> None:
         offer = self._flying.pop(delivery.token, None)
@@ -129,9 +133,10 @@ class Relay:
         if self._offers:
             effects.append(Publish([self._outgoing(offer) for offer in self._offers]))
             self._offers = []
-        for home, fields in self._sent.items():
-            self._asked.append(Sent(home, self._settings.pool, tuple(fields)))
-        self._sent = {}
+        if self._sent and self._now.mono_ms >= self._drop_due:
+            self._drop_due = self._now.mono_ms + self._settings.drop_ms
+            self._asked += [Sent(home, self._settings.pool, tuple(fields)) for home, fields in self._sent.items()]
+            self._sent = {}
         if self._asked:
             batch = self._token()
             self._batches[batch] = self._asked
