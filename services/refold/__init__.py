@@ -12,6 +12,8 @@ by itself.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from refold.core.errors import (
     CallFailed,
     NonDeterminismError,
@@ -21,11 +23,12 @@ from refold.core.errors import (
     TransientError,
     UsageError,
 )
-from refold.sdk.app import App
-from refold.sdk.context import Context
-from refold.sdk.heartbeat import Cancelled, Heartbeat
-from refold.sdk.retry import Retry
-from refold.sdk.tool import DID_NOT_HAPPEN
+if TYPE_CHECKING:
+    from refold.sdk.app import App
+    from refold.sdk.context import Context
+    from refold.sdk.heartbeat import Cancelled, Heartbeat
+    from refold.sdk.retry import Retry
+    from refold.sdk.tool import DID_NOT_HAPPEN
 
 __all__ = [
     "DID_NOT_HAPPEN",
@@ -44,10 +47,24 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    """`refold.__version__`, looked up only when asked for: reading package metadata takes milliseconds."""
-    if name != "__version__":
-        raise AttributeError(f"module refold has no attribute {name!r}")
-    from importlib.metadata import version
+_LAZY = {
+    "DID_NOT_HAPPEN": "refold.sdk.tool",
+    "App": "refold.sdk.app",
+    "Cancelled": "refold.sdk.heartbeat",
+    "Context": "refold.sdk.context",
+    "Heartbeat": "refold.sdk.heartbeat",
+    "Retry": "refold.sdk.retry",
+}
 
-    return version("refold")
+
+def __getattr__(name: str) -> Any:
+    """What needs pydantic or package metadata is looked up when asked for: `refold --help` needs neither."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("refold")
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module refold has no attribute {name!r}")

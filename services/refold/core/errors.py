@@ -44,6 +44,12 @@ class UnreachableError(RefoldError):
     code = "unreachable"
 
 
+class TimedOutError(RefoldError):
+    """What was waited for has not come in time; it may still come."""
+
+    code = "timed_out"
+
+
 class MalformedError(RefoldError):
     """A record cannot be read as what its topic holds; it belongs into the dead letters."""
 

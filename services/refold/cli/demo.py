@@ -1,0 +1,9 @@
+"""`refold demo`"""
+
+from __future__ import annotations
+
+import typer
+
+
+def demo(ctx: typer.Context) -> None:
+    """Deploy in five steps, with processes killed on the way."""

@@ -1,0 +1,103 @@
+"""`refold dev`: a whole platform on one folder, in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.platform import DataOption, data_dir
+
+if TYPE_CHECKING:
+    from refold.embedded.children import Exit
+    from refold.embedded.stack import Service
+
+HELLO = "refold.cli.hello:app"
+
+
+def dev(
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="[APP]", help="MODULE:APP or path/file.py[:APP]; without it, a hello app.", show_default=False
+        ),
+    ] = HELLO,
+    data: DataOption = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
+    kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
+    redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
+) -> None:
+    """Run a broker, Valkey and every service here, each as a process that is started again when it dies."""
+    from refold.embedded.stack import DevStack
+
+    began = time.monotonic()
+    pools = pools_of(app)
+    stack = DevStack(
+        data_dir(data),
+        kafka=kafka or None,
+        redis=redis or None,
+        fresh=fresh,
+        services=services(app, pools),
+        prepare=topics_for(pools),
+        progress=output.progress(),
+        on_exit=_tell_exit,
+    )
+    with stack:
+        _tell_ready(stack.kafka, stack.redis, str(stack.dev_json), app, stack.supervisor.pids())
+        output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
+        stack.run_until_stopped()
+    output.say("stopped; the data is kept for the next start")
+
+
+def pools_of(app: str) -> tuple[str, ...]:
+    """The pools of an app: each is served by an executor process of its own."""
+    from refold.sdk.app import App
+
+    return App.load(app).pools
+
+
+def services(app: str, pools: tuple[str, ...], *, python: str = sys.executable) -> list[Service]:
+    """One planner, and one executor per pool."""
+    from refold.embedded.stack import Service
+
+    serve = (python, "-m", "refold", "serve")
+    executors = [Service("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in pools]
+    return [Service("planner", (*serve, "planner", "--app", app)), *executors]
+
+
+def topics_for(pools: tuple[str, ...]) -> Callable[[str], None]:
+    """What creates the topics on a broker before the first service starts."""
+
+    def prepare(bootstrap: str) -> None:
+        from refold.adapters.kafka.topics import Topics
+        from refold.runtime.settings import load
+
+        settings = load(kafka={"bootstrap": bootstrap})
+        Topics(settings.kafka, pools, payload_bytes=settings.max_payload_bytes).apply()
+
+    return prepare
+
+
+def _tell_exit(gone: Exit) -> None:
+    how = f"was ended by {signal.Signals(-gone.code).name}" if gone.code < 0 else f"ended with {gone.code}"
+    pause = gone.pause.total_seconds()
+    again = f"again in {pause:g} s" if pause else "again"
+    output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
+
+
+def _tell_ready(kafka: str, redis: str, dev_json: str, app: str, pids: dict[str, list[int]]) -> None:
+    output.say(f"Kafka     [bold]{kafka}[/]")
+    output.say(f"Redis     [bold]{redis}[/]")
+    output.say(f"app       {output.escape(app)}")
+    for name, numbers in pids.items():
+        output.say(f"{name:<9} {', '.join(map(str, numbers))}")
+    output.say(f"[dim]{output.escape(dev_json)} is kept up to date with all of this[/]\n")
+    agent, given = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
+    output.say(f"start a run     refold run start {agent}{given} --wait")
+    if pids.get("executor"):
+        output.say(f"kill a service  kill -9 {pids['executor'][0]}")

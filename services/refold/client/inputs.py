@@ -1,0 +1,182 @@
+"""Sends an input as any user may, and learns from the log what became of it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from refold.client.judged import Judged
+from refold.client.runs import Run, Runs
+from refold.core import canonical, wire
+from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, TimedOutError, UsageError
+from refold.core.events import Cause
+from refold.core.ids import home, parse_call_id
+from refold.core.messages import DeadLetter, RunRequest, RunSignal
+from refold.ports.log import Record
+
+T = TypeVar("T")
+VERDICTS = ("happened", "did_not_happen", "give_up")
+
+
+class Sender(Protocol):
+    """What publishes inputs."""
+
+    def send(self, message: RunRequest | RunSignal) -> tuple[int, int]:
+        """Publishes to the home of the run and waits for the ack; returns partition and offset."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of an input. `what`: `accepted`, or `known` when the log had it before and nothing changed."""
+
+    what: str
+    run: Run
+    position: Cause
+
+
+class Inputs:
+    """Inputs to runs. **Units**: timeouts in seconds; None waits for ever."""
+
+    def __init__(self, runs: Runs, sender: Sender) -> None:
+        self._runs, self._sender = runs, sender
+
+    def start(self, request: RunRequest) -> Cause:
+        """Publishes a request; returns where it lies."""
+        return Cause("run-requested", *self._sender.send(request))
+
+    def started(self, request: RunRequest, position: Cause, timeout_s: float | None = 30.0) -> Answer:
+        """Waits until the planner has taken a request.
+
+        **Raises** ConflictError when the run exists with other input, TimedOutError.
+        """
+
+        def judge(run: Run, judged: Judged | None) -> Answer | None:
+            asked = run.state.request
+            if asked is None:
+                return None
+            if run.state.position == position:
+                return Answer("accepted", run, position)
+            if (asked.agent, asked.input) == (request.agent, request.input):
+                return Answer("known", run, position)
+            raise ConflictError(f"run {request.run_id} exists with other input", hint="choose another --id")
+
+        return self._follow(request.run_id, position, judge, timeout_s)
+
+    def ended(self, run: str, timeout_s: float | None = None) -> Run:
+        """Waits until a run is over. **Raises** TimedOutError."""
+        for found, _ in self._until(run, timeout_s, "over"):
+            if found.state.over:
+                return found
+        raise AssertionError("a tail goes on for ever")
+
+    def cancel(self, signal: RunSignal, timeout_s: float | None = 30.0) -> Answer:
+        """Cancels a run. **Raises** NotFoundError, ConflictError when it is over already, TimedOutError."""
+        state = self._runs.get(signal.run_id).state
+        if state.over and state.status != "cancelled":
+            raise ConflictError(f"run {signal.run_id} is {state.status} already", hint="nothing is left to cancel")
+
+        def judge(run: Run, judged: Judged | None) -> Answer | None:
+            if not run.state.over:
+                return None
+            if run.state.status != "cancelled":
+                raise ConflictError(f"run {signal.run_id} {run.state.status} first", hint="nothing is left to cancel")
+            return Answer("accepted" if self._answers(run, position) else "known", run, position)
+
+        position = Cause("run-signalled", *self._sender.send(signal))
+        return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def resolve(self, signal: RunSignal, timeout_s: float | None = 30.0) -> Answer:
+        """Settles a call in doubt; `signal` comes from `resolution`.
+
+        **Raises** ConflictError when somebody decided otherwise or the run is over, TimedOutError.
+        """
+        data = canonical.parse(signal.data)
+        step, attempt, verdict = data["step"], data["attempt"], data["verdict"]
+
+        def judge(run: Run, judged: Judged | None) -> Answer | None:
+            if self._answers(run, position):
+                return Answer("accepted", run, position)
+            said = run.state.resolved.get(step)
+            if said and said.attempt >= attempt:
+                if said.attempt == attempt and said.verdict != verdict:
+                    raise ConflictError(
+                        f"{said.actor or 'somebody'} resolved step {step} of {signal.run_id} as {said.verdict}",
+                        hint=f"`refold run show {signal.run_id}` tells what followed",
+                    )
+                return Answer("known", run, position)
+            if run.state.over:
+                raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
+            return None
+
+        position = Cause("run-signalled", *self._sender.send(signal))
+        return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def _answers(self, run: Run, position: Cause) -> bool:
+        return any(found.entry is not None and found.entry.cause == position for found in run.records)
+
+    def _follow(
+        self, run: str, position: Cause, judge: Callable[[Run, Judged | None], T | None], timeout_s: float | None
+    ) -> T:
+        letters = self._letters(run)
+        for found, judged in self._until(run, timeout_s, f"answered ({position.topic}, offset {position.offset})"):
+            answer = judge(found, judged)
+            if answer is not None:
+                return answer
+            if judged is None:
+                _refuse(letters, position)
+        raise AssertionError("a tail goes on for ever")
+
+    def _until(self, run: str, timeout_s: float | None, what: str) -> Iterator[tuple[Run, Judged | None]]:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for found in self._runs.follow(run):
+            yield found
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimedOutError(
+                    f"run {run} is not {what} after {timeout_s:g} s",
+                    hint="is a planner running? `refold doctor` looks; the input stays in the log and is not lost",
+                )
+
+    def _letters(self, run: str) -> Iterator[Record | None]:
+        return self._runs.reader.tail("dead-letter", home(run, self._runs.partitions))
+
+
+def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunSignal:
+    """The signal that settles a call in doubt, with step and attempt looked up in the log.
+
+    **Raises** MalformedError for what is no call id, NotFoundError, ConflictError when the call is not in doubt.
+    """
+    name, seq = parse_call_id(call)
+    state = runs.get(name).state
+    step = state.step_of(seq)
+    if step is None:
+        raise NotFoundError(f"run {name} proposed no call {call}", hint=f"`refold run show {name}` lists its calls")
+    opened, said = state.open.get(step), state.resolved.get(step)
+    if said and said.verdict == verdict and (opened is None or opened.phase != "doubt"):
+        attempt = said.attempt  # said again: harmless, and the answer is the same
+    elif opened is None or opened.phase != "doubt":
+        now = f"resolved as {said.verdict}" if said else opened.phase if opened else "settled"
+        raise ConflictError(f"call {call} is not in doubt, it is {now}", hint=f"`refold run show {name}` tells more")
+    else:
+        attempt = opened.attempt
+    content = {"step": step, "attempt": attempt, "verdict": verdict, "result": result, "comment": comment}
+    return RunSignal(name, f"resolve-{secrets.token_hex(6)}", "resolve", canonical.dumps(content), actor)
+
+
+def _refuse(letters: Iterator[Record | None], position: Cause) -> None:
+    """Raises what the dead letter of this input says, if there is one."""
+    for record in letters:
+        if record is None:
+            return
+        try:
+            letter = wire.decode(DeadLetter, record.value or b"")
+        except (MalformedError, FoldError):
+            continue
+        if (letter.topic, letter.partition, letter.offset) == (position.topic, position.partition, position.offset):
+            hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
+            if letter.code == "conflict":
+                raise ConflictError(letter.reason, hint=hint)
+            raise UsageError(f"the input was refused: {letter.reason}", hint=hint)

@@ -1,0 +1,85 @@
+"""Finds, lists and follows runs by reading the run log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from refold.client.judged import RUN_LOG, Judged, LogFold, judge
+from refold.client.timeline import Timeline
+from refold.core.errors import NotFoundError
+from refold.core.ids import home, run_id
+from refold.core.state import RunState
+from refold.ports.log import LogReader
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as the log has it. `records` holds its entries in order, `void` the records that wanted to be one."""
+
+    state: RunState
+    timeline: Timeline
+    records: list[Judged] = field(default_factory=list)
+    void: list[Judged] = field(default_factory=list)
+
+
+class Runs:
+    """Every run in the log, one at a time or all of them."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+
+    @cached_property
+    def partitions(self) -> int:
+        """How many homes there are."""
+        return self.reader.partitions(RUN_LOG)
+
+    def get(self, run: str) -> Run:
+        """One run, with its whole history. **Raises** NotFoundError."""
+        found = self.find(run)
+        if found is None:
+            raise NotFoundError(
+                f"there is no run {run}", hint="`refold run list` shows all; a request is known once a planner took it"
+            )
+        return found
+
+    def find(self, run: str) -> Run | None:
+        """One run, or None when the log has no entry of it."""
+        number = home(run_id(run), self.partitions)
+        found = Run(RunState(run), Timeline(run))
+        for fold, judged in judge(self.reader, partition=number):
+            if judged.run_id == run:
+                take(found, judged, fold)
+        return found if found.records else None
+
+    def all(self) -> list[Run]:
+        """All runs, in order of their requests' arrival in the log."""
+        found: dict[str, Run] = {}
+        for fold, judged in judge(self.reader):
+            if judged.run_id:
+                run = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
+                take(run, judged, fold)
+        return sorted((run for run in found.values() if run.records), key=lambda run: run.state.requested_ms)
+
+    def follow(self, run: str) -> Iterator[tuple[Run, Judged | None]]:
+        """The run as each of its records arrives, from the first and for ever; None whenever nothing is new."""
+        number = home(run_id(run), self.partitions)
+        found, fold = Run(RunState(run), Timeline(run)), LogFold()
+        for record in self.reader.tail(RUN_LOG, number):
+            judged = fold.feed(record) if record else None
+            if judged is None:
+                yield found, None
+            elif judged.run_id == run:
+                take(found, judged, fold)
+                yield found, judged
+
+
+def take(run: Run, judged: Judged, fold: LogFold) -> None:
+    """Adds a judged record to its run."""
+    if judged.void or judged.entry is None:
+        run.void.append(judged)
+        return
+    run.records.append(judged)
+    run.state = fold.states[judged.run_id]
+    run.timeline.feed(judged.entry)

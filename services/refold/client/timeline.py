@@ -1,0 +1,181 @@
+"""A run step by step: what was asked, tried, doubted and found, from the events of its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from refold.core.events import (
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallFailed,
+    CallProposed,
+    DoubtResolved,
+    Entry,
+    Failure,
+    LateResultRecorded,
+    NoteRecorded,
+    SleepEnded,
+    SleepStarted,
+)
+from refold.core.ids import call_id
+
+StepStatus = Literal["proposed", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try of a call. `dispatches` counts how often it was handed to the executors; more than once is a takeover.
+
+    **Units**: milliseconds since 1970; 0 stands for not (yet). `status`: running, completed, failed, unknown or doubt.
+    """
+
+    number: int
+    started_ms: int
+    dispatches: int = 1
+    ended_ms: int = 0
+    status: str = "running"
+    failure: Failure | None = None
+    retry_ms: int = 0
+
+
+@dataclass(slots=True)
+class StepLine:
+    """What a run asked for once, and all that came of it. `result` is JSON text, empty for none."""
+
+    step: int
+    kind: Literal["call", "note", "sleep"]
+    name: str
+    status: StepStatus
+    call_id: str = ""
+    effect: str = ""
+    args: str = ""
+    key: str = ""
+    started_ms: int = 0
+    ended_ms: int = 0
+    until_ms: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    result: str = ""
+    failure: Failure | None = None
+    resolved: DoubtResolved | None = None
+    late: list[LateResultRecorded] = field(default_factory=list)
+
+
+class Timeline:
+    """The steps of a run, fed with its accepted entries in order."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.steps: list[StepLine] = []
+
+    def feed(self, entry: Entry) -> None:
+        """Takes an accepted entry."""
+        for number, event in enumerate(entry.events, start=entry.seq):
+            handler = _HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, event, number, entry.at_ms)
+
+    @property
+    def in_doubt(self) -> list[StepLine]:
+        """The calls that wait for a human."""
+        return [line for line in self.steps if line.status == "doubt"]
+
+    def line(self, step: int) -> StepLine:
+        """A step that was asked for."""
+        return self.steps[step - 1]
+
+
+def _noted(timeline: Timeline, event: NoteRecorded, seq: int, at_ms: int) -> None:
+    line = StepLine(event.step, "note", event.kind, "noted", result=event.data, started_ms=at_ms, ended_ms=at_ms)
+    timeline.steps.append(line)
+
+
+def _slept(timeline: Timeline, event: SleepStarted, seq: int, at_ms: int) -> None:
+    timeline.steps.append(StepLine(event.step, "sleep", "sleep", "sleeping", started_ms=at_ms, until_ms=event.until_ms))
+
+
+def _proposed(timeline: Timeline, event: CallProposed, seq: int, at_ms: int) -> None:
+    timeline.steps.append(
+        StepLine(
+            event.step,
+            "call",
+            event.tool,
+            "proposed",
+            call_id=call_id(timeline.run_id, seq),
+            effect=event.effect,
+            args=event.args,
+            key=event.key,
+            started_ms=at_ms,
+        )
+    )
+
+
+def _dispatched(timeline: Timeline, event: CallDispatched, seq: int, at_ms: int) -> None:
+    line = timeline.line(event.step)
+    line.status = "running"
+    if line.attempts and line.attempts[-1].number == event.attempt:
+        line.attempts[-1].dispatches += 1
+    else:
+        line.attempts.append(Attempt(event.attempt, at_ms))
+
+
+def _failed_attempt(timeline: Timeline, event: AttemptFailed, seq: int, at_ms: int) -> None:
+    line = timeline.line(event.step)
+    line.status = "backoff"
+    _end(line, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
+    line.attempts[-1].retry_ms = event.retry_ms
+
+
+def _completed(timeline: Timeline, event: CallCompleted, seq: int, at_ms: int) -> None:
+    line = timeline.line(event.step)
+    line.status, line.result, line.ended_ms = "completed", event.result, at_ms
+    _end(line, event.attempt, at_ms, "completed", None)
+
+
+def _failed(timeline: Timeline, event: CallFailed, seq: int, at_ms: int) -> None:
+    line = timeline.line(event.step)
+    line.status, line.failure, line.ended_ms = "failed", event.failure, at_ms
+    _end(line, event.attempt, at_ms, "failed", event.failure)
+
+
+def _doubted(timeline: Timeline, event: CallDoubted, seq: int, at_ms: int) -> None:
+    line = timeline.line(event.step)
+    line.status = "doubt"
+    _end(line, event.attempt, at_ms, "doubt", event.failure)
+
+
+def _resolved(timeline: Timeline, event: DoubtResolved, seq: int, at_ms: int) -> None:
+    timeline.line(event.step).resolved = event
+
+
+def _late(timeline: Timeline, event: LateResultRecorded, seq: int, at_ms: int) -> None:
+    timeline.line(event.step).late.append(event)
+
+
+def _woke(timeline: Timeline, event: SleepEnded, seq: int, at_ms: int) -> None:
+    line = timeline.line(event.step)
+    line.status, line.ended_ms = "completed", at_ms
+
+
+def _end(line: StepLine, number: int, at_ms: int, status: str, failure: Failure | None) -> None:
+    for attempt in line.attempts:
+        if attempt.number == number and attempt.status in ("running", "doubt"):
+            attempt.ended_ms, attempt.status, attempt.failure = at_ms, status, failure
+
+
+_HANDLERS: dict[type, Callable[[Timeline, Any, int, int], None]] = {
+    NoteRecorded: _noted,
+    SleepStarted: _slept,
+    SleepEnded: _woke,
+    CallProposed: _proposed,
+    CallDispatched: _dispatched,
+    AttemptFailed: _failed_attempt,
+    CallCompleted: _completed,
+    CallFailed: _failed,
+    CallDoubted: _doubted,
+    DoubtResolved: _resolved,
+    LateResultRecorded: _late,
+}

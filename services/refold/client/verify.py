@@ -1,0 +1,193 @@
+"""Re-checks everything that the topics say, from raw bytes: nothing here trusts a service.
+
+The run log is the truth; `run-completed` and the `tool-requested` topics are what the planner made of it, and must
+agree with it. On a live platform they follow the log within moments, so a disagreement counts only if it stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from refold.client.judged import RUN_LOG, Judged, LogFold
+from refold.core import wire
+from refold.core.commands import commands
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import CallProposed, Entry
+from refold.core.ids import home
+from refold.core.messages import RunOutcome, ToolRequest
+from refold.core.state import RunState
+from refold.ports.log import LogReader
+
+PAUSE_S = 0.5
+
+
+class Violation(NamedTuple):
+    """Something that must not be. `kind` is for programs, `what` for people; `run_id` is empty for a whole topic."""
+
+    kind: str
+    run_id: str
+    what: str
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a verification found.
+
+    **Shape**: `digests` has the fold of every run by id; `overdue` the runs for which something was due at `now_ms`
+    and has not happened (a platform that stands still has some; a running one that keeps them is stuck).
+    """
+
+    now_ms: int
+    partitions: int = 0
+    records: int = 0
+    events: int = 0
+    accepted: int = 0
+    void: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+    overdue: list[str] = field(default_factory=list)
+    in_doubt: list[str] = field(default_factory=list)
+    frozen: dict[str, str] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)
+
+
+def verify(reader: LogReader, *, now_ms: int, settle_s: float = 5.0) -> Verified:
+    """Checks all of it. **Units**: `settle_s` is how long other topics may take to agree with the log."""
+    deadline = time.monotonic() + settle_s
+    while True:
+        found = _once(reader, now_ms)
+        if not any(violation.kind in _MAY_SETTLE for violation in found.violations) or time.monotonic() > deadline:
+            return found
+        time.sleep(PAUSE_S)
+
+
+_MAY_SETTLE = frozenset({"outcome", "open-call"})
+_OVERDUE_MS = 15_000
+# A re-dispatch waits 10 s beyond a call's timeout by default, and takes a moment itself.
+
+
+def _once(reader: LogReader, now_ms: int) -> Verified:
+    fold = LogFold()
+    found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
+    states: dict[str, RunState] = fold.states
+    for record in reader.scan(RUN_LOG):
+        judged = fold.feed(record)
+        found.records += 1
+        _check_record(found, judged, fold)
+    found.accepted, found.events, found.void = fold.accepted, fold.events, dict(fold.void)
+    found.frozen = dict(fold.frozen)
+    found.runs = dict(Counter(state.status for state in states.values()))
+    for state in states.values():
+        _note(found, state)
+    _check_outcomes(found, reader, states)
+    _check_open_calls(found, reader, states)
+    return found
+
+
+def _check_record(found: Verified, judged: Judged, fold: LogFold) -> None:
+    """A record must be what its key says, and one that counts must lie at home."""
+    run, void = judged.run_id, judged.void
+    if void == "hash":
+        _add(found, "hash", run, f"{judged.place} has other bytes than its key names: they were changed")
+    elif void == "body":
+        _add(found, "body", run, f"{judged.place} is not an entry of the run that its key names")
+    elif void == "orphan" and run not in fold.states:
+        _add(found, "beginning", run, f"{judged.place} goes on with a history whose beginning is not in the log")
+    elif not void and home(run, found.partitions) != judged.record.partition:
+        _add(found, "home", run, f"{judged.place} counts, but the home of the run is {home(run, found.partitions)}")
+
+
+def _note(found: Verified, state: RunState) -> None:
+    found.digests[state.run_id] = state.digest()
+    if state.over:
+        return
+    found.open.append(state.run_id)
+    if any(opened.phase == "doubt" for opened in state.open.values()):
+        found.in_doubt.append(state.run_id)
+    due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
+    if state.status == "pending" and state.request:
+        due.append(state.request.not_before_ms or state.requested_ms)
+    waits = any(opened.phase == "doubt" for opened in state.open.values())
+    if (due and min(due) < found.now_ms - _OVERDUE_MS) or not (due or waits):
+        found.overdue.append(state.run_id)
+
+
+def _check_outcomes(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
+    """Every run that is over has told so, once, and what it told is what the fold says."""
+    told: dict[str, RunOutcome] = {}
+    for record in reader.scan("run-completed"):
+        if record.value is None:
+            told.pop((record.key or b"").decode(errors="replace"), None)
+            continue
+        try:
+            outcome = wire.decode(RunOutcome, record.value)
+        except (MalformedError, FoldError) as error:
+            place = f"run-completed/{record.partition}/{record.offset}"
+            _add(found, "unreadable", "", f"{place} is no outcome: {error.message}")
+            continue
+        if outcome.run_id in told and told[outcome.run_id] != outcome:
+            _add(found, "outcome", outcome.run_id, "run-completed has two different outcomes of the run")
+        told[outcome.run_id] = outcome
+    for run, state in states.items():
+        outcome_told = told.pop(run, None)
+        if state.over and outcome_told is None:
+            _add(found, "outcome", run, f"the run is {state.status}, and run-completed does not have it")
+        elif outcome_told is not None and outcome_told != _expected(state):
+            _add(found, "outcome", run, f"run-completed says {outcome_told.status} otherwise than the fold")
+    for run in told:
+        _add(found, "outcome", run, "run-completed tells of a run that the log does not have")
+
+
+def _expected(state: RunState) -> RunOutcome | None:
+    """What the planner's own function makes of the last event of the fold."""
+    if state.end is None:
+        return None
+    last = Entry(state.run_id, state.head.seq, b"", state.at_ms, None, "", b"", [state.end])
+    for command in commands(state, last, 0):
+        if isinstance(command.message, RunOutcome):
+            return command.message
+    return None
+
+
+def _check_open_calls(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
+    """The request topics are the table of what is open: no call more, none less."""
+    expected: dict[str, int] = {}
+    pools = {"default"}
+    for state in states.values():
+        pools |= {step.pool for step in state.steps if isinstance(step, CallProposed)}
+        for step, opened in ({} if state.over else state.open).items():
+            if opened.phase in ("dispatched", "backoff", "doubt"):
+                expected[f"{state.run_id}/{state.seqs[step - 1]}"] = opened.attempt
+    asked = _open_requests(found, reader, pools)
+    for call, attempt in expected.items():
+        if call not in asked:
+            _add(found, "open-call", call.partition("/")[0], f"call {call} is open, and no executor is asked for it")
+        elif asked[call] != attempt:
+            text = f"call {call} is at attempt {attempt}, and executors are asked for {asked[call]}"
+            _add(found, "open-call", call.partition("/")[0], text)
+    for call in asked.keys() - expected.keys():
+        _add(found, "open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
+
+
+def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[str, int]:
+    asked: dict[str, int] = {}
+    for pool in sorted(pools):
+        for record in reader.scan(f"tool-requested.{pool}"):
+            call = (record.key or b"").decode(errors="replace")
+            if record.value is None:
+                asked.pop(call, None)
+                continue
+            try:
+                asked[call] = wire.decode(ToolRequest, record.value).attempt
+            except (MalformedError, FoldError) as error:
+                place = f"tool-requested.{pool}/{record.partition}/{record.offset}"
+                _add(found, "unreadable", "", f"{place} is no request: {error.message}")
+    return asked
+
+
+def _add(found: Verified, kind: str, run: str, what: str) -> None:
+    found.violations.append(Violation(kind, run, what))
