@@ -1,0 +1,206 @@
+"""What may never be, checked on raw records and the receiver's count when a case is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from refold.core import chain
+from refold.core.chain import LogRecord
+from refold.core.state import RunState, evolve, fold
+from refold.planner.service import Planner
+from refold.ports.log import Record
+from refold.testing.sim.history import Call, History, Run, decode
+from refold.testing.sim.scenarios import Scenario
+from refold.testing.sim.world import TOOL_REQUESTED, World
+
+INPUTS = ("run-requested", "run-signalled", "tool-completed")
+
+
+def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
+    """Everything that is wrong, each with the name of the promise that it breaks; empty when all is well."""
+    found = [*world.history.wrong, *world.wrong]
+    found += _starts(world, scenario)
+    for run in world.history.runs.values():
+        for call in run.calls.values():
+            found += _effects(world, run, call, scenario.verdict)
+    found += _ledger(world)
+    found += _letters(world, scenario)
+    found += _folds(world)
+    if at_rest:
+        found += _orders(world)
+        found += _outcomes(world)
+        found += _positions(world)
+    return found
+
+
+def _starts(world: World, scenario: Scenario) -> Iterator[str]:
+    """Every request that was taken became a run, and none became another run."""
+    asked: dict[str, list[tuple[str, Any]]] = {}
+    for given in scenario.inputs:
+        if given.kind in ("run", "repeat", "conflict"):
+            value = json.loads(given.value or b"")
+            asked.setdefault(value["run_id"], []).append((value["agent"], value["input"]))
+    for name, wanted in asked.items():
+        run = world.history.runs.get(name)
+        if run is None:
+            yield f"lost: the request for run {name} has left no trace"
+        elif (run.request[0], json.loads(run.request[1])) not in wanted:
+            yield f"lost: run {name} is not what was asked for"
+    for name in world.history.runs.keys() - asked.keys():
+        yield f"invented: nobody asked for run {name}"
+
+
+def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
+    """The classes keep their word, and no result is without its effect."""
+    done = [effect for effect in world.receiver.done if effect.call == call.id]
+    if call.effect == "pure":
+        return
+    applied = sum(effect.applied for effect in done)
+    wrongly = 0 if verdict == "truth" else sum(said == "did_not_happen" for said in call.said.values())
+    if applied > 1 + wrongly:
+        yield f"twice: call {call.id} ({call.effect}) had its effect {applied} times"
+    if len({effect.key for effect in done}) > 1:
+        yield f"key: call {call.id} used more than one key"
+    results = {effect.result for effect in done}
+    if call.phase == "completed" and call.result not in results and "happened" not in call.said.values():
+        yield f"invented: call {call.id} has the result {call.result} and no such effect"
+    if call.phase == "failed" and done and call.failure not in ("given_up", "broken"):
+        yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
+
+
+def _ledger(world: World) -> Iterator[str]:
+    """Ledger and log do not say different things of a call."""
+    calls = {call.id: (run, call) for run in world.history.runs.values() for call in run.calls.values()}
+    for (_, name), entry in world.ledger.entries().items():
+        if name not in calls:
+            yield f"ledger: it knows a call {name} that the log does not"
+            continue
+        call = calls[name][1]
+        if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
+            result = decode(entry.result)["result"]
+            if result != call.result and "happened" not in call.said.values() and result not in call.late:
+                yield f"ledger: call {name} is {result} there and {call.result} in the log"
+    for leases in world.ledger.leases().values():
+        for name in leases:
+            if name in calls and (calls[name][0].over or calls[name][1].phase in ("completed", "failed")):
+                yield f"ledger: call {name} is settled and still leased"
+
+
+def _letters(world: World, scenario: Scenario) -> Iterator[str]:
+    """Poison is put away with its position, and nothing else is."""
+    letters = [decode(record.value or b"") for record in world.written.get("dead-letter", ())]
+    bad = [given for given in scenario.inputs if given.kind == "poison"]
+    conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
+    refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
+    for given in bad:
+        if not any(letter["topic"] == given.topic and letter["value"] == (given.value or b"") for letter in letters):
+            yield f"poison: {given.value!r} on {given.topic} has no dead letter"
+    for key in conflicts - refused:
+        yield f"poison: the contradictory start of {key!r} has no dead letter"
+    for letter in letters:
+        source = world.broker.log(letter["topic"], letter["partition"])
+        record = source[letter["offset"]] if letter["offset"] < len(source) else None
+        if record is not None and (record.value or b"") != letter["value"]:
+            yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
+        known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
+        resolving = letter["topic"] == "run-signalled" and letter["code"] == "conflict"
+        if not known and letter["key"] not in conflicts and not resolving:
+            yield f"poison: a good input of {letter['topic']} became a dead letter ({letter['code']}: {letter['reason']})"
+
+
+def _orders(world: World) -> Iterator[str]:
+    """Every accepted dispatch went out, and every call that is settled was closed."""
+    sent: set[tuple[str, int]] = set()
+    last: dict[bytes | None, bytes | None] = {}
+    for record in world.written.get(TOOL_REQUESTED, ()):
+        last[record.key] = record.value
+        if record.value and record.value[:1] == b"\0":
+            ask = decode(record.value)
+            sent.add((ask["call_id"], ask["attempt"]))
+    for run in world.history.runs.values():
+        for call in run.calls.values():
+            for attempt in call.attempts:
+                if (call.id, attempt) not in sent:
+                    yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
+            if last.get(call.id.encode(), None) is not None:
+                yield f"orders: call {call.id} is settled and its request still open"
+
+
+def _outcomes(world: World) -> Iterator[str]:
+    """Whoever waits for a run hears of its end, and nothing else."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for record in world.written.get("run-completed", ()):
+        outcome = decode(record.value or b"")
+        told.setdefault(outcome["run_id"], []).append(outcome)
+    for run in world.history.runs.values():
+        outcomes = told.pop(run.id, [])
+        if run.over and not outcomes:
+            yield f"outcome: run {run.id} is over and nobody was told"
+        for outcome in outcomes:
+            result = run.end.get("result", "null") if run.end else None
+            if (outcome["status"], outcome["seq"], outcome["result"]) != (run.status, run.seq, result):
+                yield f"outcome: run {run.id} is {run.status} and was told to be {outcome}"
+    for name in told:
+        yield f"outcome: run {name} was told to be over and is not"
+
+
+def _positions(world: World) -> Iterator[str]:
+    """At rest every input is settled and committed, and every planner has folded what the log holds."""
+    committed = world.broker.committed.get("refold-planner", {})
+    for partition, process in world.owners["planner"].items():
+        for topic in (*INPUTS, "run-log"):
+            end, position = len(world.broker.log(topic, partition)), committed.get((topic, partition), 0)
+            if position > end or (position < end and any(world.broker.log(topic, partition)[position:])):
+                yield f"stuck: {topic}/{partition} has {end} records and its low-water mark is {position}"
+        planner = process.services[0]
+        assert isinstance(planner, Planner), "a planner's process hosts a planner"
+        for name, state in planner.lanes[partition].accepted.items():
+            run = world.history.runs.get(name)
+            if run is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
+                yield f"fold: the planner has run {name} at {state.head.seq} {state.status}, the log says otherwise"
+
+
+def _folds(world: World) -> Iterator[str]:
+    """The fold is a function of what counts: whole, in pieces, with duplicates and after compaction it is the same."""
+    for (topic, _), log in world.broker.logs.items():
+        if topic != "run-log":
+            continue
+        records = [record for record in log if record is not None]
+        whole = _fold(records)
+        half = len(records) // 2
+        if _fold([*records[:half], *records[:half], *records[half:], *records[half:]]) != whole:
+            yield "fold: duplicated records change the state"
+        again = History()
+        last = {record.key: index for index, record in enumerate(records)}
+        for index, record in enumerate(records):
+            if last[record.key] == index:
+                again.follow(record)
+        for name, run in again.runs.items():
+            if run.digest() != world.history.runs[name].digest():
+                yield f"fold: compaction changes run {name}"
+            if whole.get(name, ("", 0))[1] != run.seq:
+                yield f"fold: core and checker disagree on run {name}"
+        if len(again.runs) != len(whole):
+            yield "fold: core and checker know different runs"
+
+
+def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:
+    states: dict[str, RunState] = {}
+    pieces: dict[str, list[LogRecord]] = {}
+    for record in records:
+        judged = chain.read(record.key, record.value)
+        if not isinstance(judged, LogRecord):
+            continue
+        name = judged.entry.run_id
+        before = states.get(name)
+        if chain.extends(before.head if before else chain.Head(), judged.entry):
+            states[name] = evolve(before, judged.entry, judged.id)
+            pieces.setdefault(name, []).append(judged)
+    found: dict[str, tuple[str, int]] = {}
+    for name, parts in pieces.items():
+        state = fold(((part.id, part.entry) for part in parts), name)
+        same = state.digest() == states[name].digest()
+        found[name] = (state.digest() if same else "the fold in one piece differs", state.head.seq)
+    return found

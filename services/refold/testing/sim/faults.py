@@ -1,0 +1,55 @@
+"""What can go wrong at a boundary, by name, and which of it makes sense where."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from refold.core.errors import UsageError
+
+PROCESS = ("die", "die-after", "freeze", "freeze-after", "pause", "pause-after")
+"""The process at the boundary dies, or freezes while a successor works (a zombie), or pauses for less than that.
+
+`-after`: the effect is done, its answer is lost or comes late.
+"""
+
+WRITE = ("lost", "unsure", "delayed")
+"""The outcome of a write is unknown: it is not there, it is there, it comes later."""
+
+LEDGER = ("cut", "cut-after")
+"""The ledger cannot be reached: the operation was not carried out, or it was."""
+
+AROUND = ("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget")
+"""Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts;
+the group offsets are gone and everything dies."""
+
+SMALL = ("die", "die-after", "freeze", "freeze-after", "wipe")
+"""What pairs are made of."""
+
+MODES = (*PROCESS, *WRITE, *LEDGER, *AROUND)
+
+
+class Fault(NamedTuple):
+    """A fault at the boundary with this number, counted from 1."""
+
+    at: int
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.at}:{self.mode}"
+
+
+def parse(text: str) -> Fault:
+    """A fault as `str` writes it. **Raises** UsageError."""
+    at, _, mode = text.partition(":")
+    if not at.isdigit() or mode not in MODES:
+        raise UsageError(f"{text!r} is not a fault", hint=f"write NUMBER:MODE; modes are {', '.join(MODES)}")
+    return Fault(int(at), mode)
+
+
+def modes_at(kind: str) -> tuple[str, ...]:
+    """The faults that make sense at a boundary of this kind."""
+    if kind in ("append", "publish"):
+        return (*PROCESS, *WRITE, *AROUND)
+    if kind == "ledger":
+        return (*PROCESS, *LEDGER, *AROUND)
+    return (*PROCESS, *AROUND)

@@ -1,0 +1,236 @@
+"""A simulated process: services and what carries their effects out, one boundary at a time.
+
+It does what `runtime.host` does in production. It can die at any boundary, and it can freeze there and go on later with
+what it was about to do, as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from refold.ports.effects import (
+    Answers,
+    Append,
+    AskEnd,
+    AskLedger,
+    Commit,
+    Effect,
+    Flow,
+    Item,
+    Now,
+    Publish,
+    Service,
+    StartTool,
+    StopTool,
+)
+from refold.ports.ledger import Reply
+from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Revoked
+from refold.testing.sim.broker import Place
+
+if TYPE_CHECKING:
+    from refold.testing.sim.world import World
+
+UNREACHABLE = object()
+"""The answer to a ledger operation that did not come."""
+
+
+class Act(NamedTuple):
+    """Something that a process is about to do: a boundary."""
+
+    kind: str
+    what: Any
+    detail: object
+
+
+Carrying = Generator[Act, Any, None]
+
+
+class Process:
+    """A process of one role. `parts` has the reading positions of its partitions, whether they are still its own."""
+
+    def __init__(self, world: World, name: str, services: Sequence[Service], membership: Membership) -> None:
+        self.world, self.name, self.services, self.membership = world, name, services, membership
+        self.state = "up"
+        self.parts: dict[int, dict[str, int]] = {}
+        self.answers: list[Item] = []
+        self.inbox: list[Item] = []
+        self.rebalances: list[Assigned | Revoked] = []
+        self.tool_acts: list[Act] = []
+        self.checked_ms: dict[int, int] = {}
+        self.skew_ms = 0
+        self._born_ms = world.now_ms
+        self._reach: dict[Place, int] = {}
+        self._paused: set[Place] = set()
+        self._carrying: Carrying | None = None
+        self._act: Act | None = None
+        self._reply: Any = None
+        self._due_ms = 0
+
+    # Membership
+
+    def assign(self, partition: int) -> None:
+        """Gives it a partition, with positions and ends as they are now."""
+        broker, member = self.world.broker, self.membership
+        committed = broker.committed.get(member.group, {})
+        known = {topic: offset for (topic, number), offset in committed.items() if number == partition}
+        ends = {topic: len(broker.log(topic, partition)) for topic in member.replay}
+        self.rebalances.append(Assigned(partition, known, ends))
+
+    def revoke(self, partition: int) -> None:
+        """Tells it that a partition is another's."""
+        self.rebalances.append(Revoked(partition))
+
+    # One step
+
+    def next_due_ms(self) -> int:
+        """When it wants to be called though nothing came."""
+        return self._due_ms
+
+    def step(self) -> bool:
+        """Takes a turn, or goes on with what it was doing when it froze. False: there was nothing to do."""
+        if self._carrying is None:
+            if self.tool_acts:
+                acts, self.tool_acts = self.tool_acts, []
+                self._carrying, self._reply = self._tools(acts), None
+            else:
+                inbox = self._take()
+                now = self.world.now_ms
+                if not inbox and now < self._due_ms:
+                    return False
+                effects = self._turn(inbox, Now(now + self.skew_ms, now - self._born_ms + 1))
+                self._carrying, self._reply = self._carry(effects), None
+        self._drive()
+        return True
+
+    def _turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        effects: list[Effect] = []
+        for service in self.services:
+            effects += service.turn(inbox, now)
+            service.news.clear()
+        for effect in effects:
+            if isinstance(effect, StartTool) and effect.request.effect != "pure" and not effect.probe:
+                self.checked_ms[effect.job] = self.world.now_ms
+        due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
+        self._due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
+        return effects
+
+    def _drive(self) -> None:
+        assert self._carrying is not None, "only what was begun goes on"
+        world = self.world
+        while self.state == "up":
+            if self._act is None:
+                try:
+                    self._act = self._carrying.send(self._reply)
+                except StopIteration:
+                    self._carrying = None
+                    return
+                mode = world.boundary(self, self._act)
+                if mode and world.strike(self, self._act, mode):
+                    continue
+            act, self._act = self._act, None
+            self._reply = world.do(self, act)
+
+    def done(self, reply: Any) -> None:
+        """The pending act was carried out by whoever struck: this is its answer."""
+        self._act, self._reply = None, reply
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing waits for it."""
+        if self._carrying or self.answers or self.inbox or self.rebalances or self.tool_acts:
+            return False
+        return not any(
+            position < len(self.world.broker.log(topic, partition))
+            for partition, positions in self.parts.items()
+            for topic, position in positions.items()
+        )
+
+    # What comes in
+
+    def _take(self) -> list[Item]:
+        if self.answers:
+            found, self.answers = self.answers, []
+            return found
+        items: list[Item] = []
+        if self.rebalances:
+            items += self.rebalances
+            for change in self.rebalances:
+                self._rebalanced(change)
+            self.rebalances = []
+        for partition, positions in self.parts.items():
+            for topic, position in positions.items():
+                log = self.world.broker.log(topic, partition)
+                if position < len(log) and (topic, partition) not in self._paused:
+                    upto = self.world.fetch(self, topic, position, len(log))
+                    items += [record for record in log[position:upto] if record is not None]
+                    positions[topic] = upto
+        items += self._reached()
+        if self.inbox:
+            items += self.inbox
+            self.inbox = []
+        return items
+
+    def _rebalanced(self, change: Assigned | Revoked) -> None:
+        partition, member = change.partition, self.membership
+        if isinstance(change, Revoked):
+            self.parts.pop(partition, None)
+            self._reach = {place: end for place, end in self._reach.items() if place[1] != partition}
+            return
+        resumed = (member.subscribe, *member.resume)
+        self.parts[partition] = {topic: change.committed.get(topic, 0) for topic in resumed}
+        self.parts[partition] |= dict.fromkeys(member.replay, 0)
+        self._reach |= {(topic, partition): end for topic, end in change.ends.items()}
+
+    def _reached(self) -> list[Item]:
+        if not self._reach:
+            return []
+        there = [(place, end) for place, end in self._reach.items() if self.parts[place[1]][place[0]] >= end]
+        for place, _ in there:
+            del self._reach[place]
+        return [Reached(*place, end) for place, end in there]
+
+    # What goes out
+
+    def _tools(self, acts: list[Act]) -> Carrying:
+        for act in acts:
+            yield act
+
+    def _carry(self, effects: list[Effect]) -> Carrying:
+        for effect in effects:
+            if isinstance(effect, Append):
+                deliveries = []
+                for record in effect.records:
+                    deliveries.append(Delivery(record.token, (yield _write("append", record))))
+                self.answers += deliveries
+            elif isinstance(effect, Publish):
+                for record in effect.records:
+                    self.world.deliver(self, Delivery(record.token, (yield _write("publish", record))))
+            elif isinstance(effect, AskLedger):
+                yield from self._ask(effect)
+            elif isinstance(effect, AskEnd):
+                end = yield Act("end", effect, effect.partition)
+                self.answers.append(End(effect.topic, effect.partition, end))
+            elif isinstance(effect, Commit):
+                yield Act("commit", effect, sorted(effect.positions.items()))
+            elif isinstance(effect, StartTool):
+                yield Act("start", effect, (effect.job, effect.request.call_id, effect.request.attempt, effect.probe))
+            elif isinstance(effect, StopTool):
+                yield Act("stop", effect, (effect.job, effect.reason))
+            elif isinstance(effect, Flow):
+                place = (effect.topic, effect.partition)
+                (self._paused.add if effect.action == "pause" else self._paused.discard)(place)
+
+    def _ask(self, effect: AskLedger) -> Carrying:
+        replies: list[Reply] = []
+        for operation in effect.operations:
+            reply = yield Act("ledger", operation, (type(operation).__name__, *operation[2:5]))
+            if reply is UNREACHABLE:
+                self.answers.append(Answers(effect.batch, None))
+                return
+            replies.append(reply)
+        self.answers.append(Answers(effect.batch, replies))
+
+
+def _write(kind: str, record: Outgoing) -> Act:
+    return Act(kind, record, (record.topic, record.partition, record.key))
