@@ -1,8 +1,8 @@
 """Keeps agent code from the outside world while it runs.
 
 `scan` reads the code before it runs and sees what it names; this sees what really happens, in libraries too. Python
-reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and here is one that objects while an agent
-is driven. Reading a file is let pass, as imports do it too.
+reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and here is one that objects while an
+agent is driven. Reading a file is let pass, as imports do it too.
 """
 
 from __future__ import annotations
