@@ -23,6 +23,7 @@ from refold.core.errors import (
     TransientError,
     UsageError,
 )
+
 if TYPE_CHECKING:
     from refold.sdk.app import App
     from refold.sdk.context import Context
