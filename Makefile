@@ -23,9 +23,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/installer.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/installer.txt
 	@echo "setup 2/3: packages from requirements.lock, hashes checked"
-	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
 	@echo "setup 3/3: refold itself, editable"
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q services
 	@touch $@
 
 test: setup ## Run the test suite

@@ -30,7 +30,7 @@ class Engine:
         self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
         self._environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": str(ROOT),
             "REFOLD_KAFKA__BOOTSTRAP": bootstrap,
             "REFOLD_KAFKA__PREFIX": prefix,

@@ -20,42 +20,46 @@ async def nothing(i: int, *, idempotency_key: str) -> int:
     return i
 
 
-def _path() -> str:
-    return os.environ["BENCHMARK_EFFECTS"]
+def _effects() -> int:
+    """The outside world: a file to which every effect appends one line in one write."""
+    path = os.environ["BENCHMARK_EFFECTS"]
+    if path not in _files:
+        _files[path] = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
+    return _files[path]
+
+
+def _has(key: str) -> bool:
+    return f" {key}\n".encode() in os.pread(_effects(), 1 << 26, 0)
 
 
 def _fire(line: str) -> None:
-    """One line per effect, appended in one write: what the outside world saw."""
-    path = _path()
-    if path not in _files:
-        _files[path] = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
-    os.write(_files[path], f"{line}\n".encode())
+    os.write(_effects(), f"{line}\n".encode())
 
 
-def _happened(idempotency_key: str) -> bool:
-    try:
-        with open(_path()) as effects:
-            return any(line.split()[2] == idempotency_key for line in effects)
-    except FileNotFoundError:
-        return False
+@app.tool(effect="keyed", retry=Retry(attempts=5))
+async def fire_keyed(run: str, i: int, *, idempotency_key: str) -> int:
+    """An effect on a receiver that knows the keys it has served, then 20 ms in which a kill finds it unrecorded."""
+    _fire(f"{run} {i} {'again' if _has(idempotency_key) else 'effect'} {idempotency_key}")
+    await asyncio.sleep(0.02)
+    return i
 
 
-def _ask(run: str, i: int, *, idempotency_key: str) -> int | object:
-    return i if _happened(idempotency_key) else DID_NOT_HAPPEN
+def _ask(i: int, *, idempotency_key: str) -> int | object:
+    return i if _has(idempotency_key) else DID_NOT_HAPPEN
 
 
 @app.tool(effect="probed", probe=_ask, lease=timedelta(seconds=1.5), retry=Retry(attempts=5))
-async def fire(run: str, i: int, *, idempotency_key: str) -> int:
-    """Has an effect, then takes 20 ms, so that a kill finds effects whose result was not recorded."""
-    _fire(f"{run} {i} {idempotency_key}")
+async def fire_probed(run: str, i: int, *, idempotency_key: str) -> int:
+    """The same on a receiver that does not mind keys but can be asked."""
+    _fire(f"{run} {i} effect {idempotency_key}")
     await asyncio.sleep(0.02)
     return i
 
 
 @app.tool(effect="once", lease=timedelta(seconds=1.5))
 async def fire_once(run: str, i: int) -> int:
-    """The same, of a receiver that can neither be asked nor told a key."""
-    _fire(f"{run} {i} -")
+    """The same on a receiver that can neither be asked nor told a key."""
+    _fire(f"{run} {i} effect -")
     await asyncio.sleep(0.02)
     return i
 
@@ -70,18 +74,18 @@ async def ten(ctx: Context) -> int:
 
 
 @app.agent
-async def ten_effects(ctx: Context) -> int:
-    """Ten steps, each with an effect that its receiver can be asked about."""
-    total = 0
-    for i in range(STEPS):
-        total += await ctx.call(fire, ctx.run_id, i)
-    return total
+async def ten_keyed(ctx: Context) -> int:
+    """Ten effects under keys."""
+    return sum([await ctx.call(fire_keyed, ctx.run_id, i) for i in range(STEPS)])
+
+
+@app.agent
+async def ten_probed(ctx: Context) -> int:
+    """Ten effects that can be asked about."""
+    return sum([await ctx.call(fire_probed, ctx.run_id, i) for i in range(STEPS)])
 
 
 @app.agent
 async def ten_once(ctx: Context) -> int:
-    """Ten steps, each with an effect that nobody can be asked about."""
-    total = 0
-    for i in range(STEPS):
-        total += await ctx.call(fire_once, ctx.run_id, i)
-    return total
+    """Ten effects that nobody can be asked about."""
+    return sum([await ctx.call(fire_once, ctx.run_id, i) for i in range(STEPS)])

@@ -1,6 +1,7 @@
 """`refold serve`: one service in this process, until it is told to stop.
 
-The one place where rooms are put together: a service, its adapters, its host.
+The one place where rooms are put together: a service, its adapters, its host. Each command imports what it needs and
+no more, because the time to start is time to recover.
 """
 
 from __future__ import annotations
@@ -20,20 +21,10 @@ import typer
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.topics import Topics
-from refold.adapters.redis.ledger import RedisLedger
 from refold.core.decide import Rules
-from refold.executor import service as executing
-from refold.executor.job import Times
-from refold.executor.service import Executor, ExecutorSettings
-from refold.executor.toolbox import Toolbox
-from refold.planner import service as planning
-from refold.planner.lane import Limits
-from refold.planner.service import Planner, PlannerSettings
 from refold.ports.effects import ToolEnded
-from refold.relay.service import Relay, RelaySettings
 from refold.runtime import logging, settings
 from refold.runtime.host import Host
-from refold.runtime.settings import Settings
 from refold.sdk.app import App
 
 serve = typer.Typer(help="Run one service in this process.", no_args_is_help=True)
@@ -46,13 +37,24 @@ Member = Annotated[str, typer.Option("--member", help="Name of this process in i
 @serve.command()
 def planner(app: AppOption, member: Member = "") -> None:
     """Decide: read inputs, append to the run log, order work from the executors."""
+    from refold.planner import service as planning
+    from refold.planner.lane import Limits
+    from refold.planner.service import Planner, PlannerSettings
+
     options = settings.load()
     name = member or options.member or f"planner-{socket.gethostname()}"
     logging.configure("planner")
     loaded = App.load(app)
     Topics(options.kafka, loaded.pools).check()
-    service = Planner(loaded, _planner_settings(options, name), nonce=lambda: os.urandom(16))
-    host = Host([service], KafkaEventLog(options.kafka, planning.membership(_planner_settings(options, name))))
+    own = PlannerSettings(
+        partitions=options.kafka.partitions,
+        member=name,
+        environment=options.environment,
+        rules=Rules(redispatch_ms=options.planner.redispatch_ms),
+        limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.planner.park_ms),
+    )
+    service = Planner(loaded, own, nonce=lambda: os.urandom(16))
+    host = Host([service], KafkaEventLog(options.kafka, planning.membership(own)))
     _run(host, "planner", grace_s=0.0)
 
 
@@ -63,17 +65,30 @@ def executor(
     pool: Annotated[str, typer.Option(help="The pool whose calls this process takes")] = "default",
 ) -> None:
     """Act: claim calls, run tools, record results. The relay runs in here too."""
+    from refold.adapters.redis.ledger import RedisLedger
+    from refold.executor import service as executing
+    from refold.executor.job import Times
+    from refold.executor.service import Executor, ExecutorSettings
+    from refold.executor.toolbox import Toolbox
+    from refold.relay.service import Relay, RelaySettings
+
     options = settings.load()
     name = member or options.member or f"executor-{pool}-{socket.gethostname()}"
     logging.configure("executor")
     loaded = App.load(app)
     Topics(options.kafka, loaded.pools).check()
-    ledger = RedisLedger(options.redis.url, prefix=options.redis.prefix, retention=timedelta(milliseconds=options.redis.retention_ms))
+    retention = timedelta(milliseconds=options.redis.retention_ms)
+    ledger = RedisLedger(options.redis.url, prefix=options.redis.prefix, retention=retention)
     for problem in ledger.problems():
         log.warning("redis.unsafe", problem=problem)
     numbers = count(1)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}"), token=lambda: next(numbers))
-    own = _executor_settings(options, loaded, name, pool)
+    times = Times(
+        lease_ms=options.executor.lease_ms,
+        guarded_lease_ms=options.executor.guarded_lease_ms,
+        by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
+    )
+    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times)
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:
@@ -85,25 +100,6 @@ def executor(
 
     host = Host([service, relay], KafkaEventLog(options.kafka, executing.membership(own)), ledger=ledger, tools=tools)
     _run(host, "executor", drain=drain, grace_s=options.executor.grace_ms / 1000)
-
-
-def _planner_settings(options: Settings, member: str) -> PlannerSettings:
-    return PlannerSettings(
-        partitions=options.kafka.partitions,
-        member=member,
-        environment=options.environment,
-        rules=Rules(redispatch_ms=options.planner.redispatch_ms),
-        limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.planner.park_ms),
-    )
-
-
-def _executor_settings(options: Settings, app: App, member: str, pool: str) -> ExecutorSettings:
-    times = Times(
-        lease_ms=options.executor.lease_ms,
-        guarded_lease_ms=options.executor.guarded_lease_ms,
-        by_tool={tool.name: tool.lease_ms for tool in app.tools.values() if tool.lease_ms},
-    )
-    return ExecutorSettings(pool=pool, member=member, slots=options.executor.slots, times=times)
 
 
 def _run(host: Host, name: str, *, drain: Callable[[], bool] = lambda: True, grace_s: float) -> None:

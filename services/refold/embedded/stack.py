@@ -186,7 +186,9 @@ class DevStack:
         supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
 
     def _start_services(self, supervisor: Supervisor) -> None:
-        shared = {**os.environ, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
+        # A service that is restarted has no time to compile its modules again, whatever the shell prefers.
+        outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        shared = {**outer, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
         for service in self._services:

@@ -49,7 +49,7 @@ class Times:
     receiver.
     """
 
-    lease_ms: int = 1_500
+    lease_ms: int = 1_000
     guarded_lease_ms: int = 10_000
     margin: float = 0.5
 

@@ -47,7 +47,7 @@ class ExecutorSettings:
     slots: int = 200
     backlog: int = 2_000
     tend_ms: int = 20
-    reap_ms: int = 250
+    reap_ms: int = 200
     commit_ms: int = 500
     resend_ms: int = 100
     remember: int = 20_000

@@ -66,7 +66,7 @@ class ExecutorPart(_Room):
     """How executors act. **Units**: milliseconds; see `executor.job.Times` and `executor.service.ExecutorSettings`."""
 
     slots: int = Field(200, ge=1)
-    lease_ms: int = Field(1_500, ge=100)
+    lease_ms: int = Field(1_000, ge=100)
     guarded_lease_ms: int = Field(10_000, ge=100)
     grace_ms: int = Field(10_000, ge=0)
 
