@@ -66,7 +66,7 @@ def _is_plain(value: Any, depth: int) -> bool:
         return False
     if kind is dict:
         return all(type(key) is str and key.isascii() and _is_plain(item, depth - 1) for key, item in value.items())
-    return kind is list and all(_is_plain(item, depth - 1) for item in value)
+    return bool(kind is list and all(_is_plain(item, depth - 1) for item in value))
 
 
 def _refuse_depth(source: str) -> None:

@@ -8,7 +8,7 @@ Planner, executor, projections, client and verifier all ask here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from refold.core import wire
 from refold.core.errors import FoldError, MalformedError
@@ -16,16 +16,14 @@ from refold.core.events import Entry
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, parse_log_key
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """Where a run's history ends: the id of its last entry and the seq of its last event."""
 
     id: EntryId = NO_ENTRY
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(NamedTuple):
     """A run-log record that is what its key says it is; whether it counts is for `extends` to tell."""
 
     id: EntryId
@@ -51,7 +49,7 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
     if value is None:
         return "tombstone"
     run, seq, name = parts
-    if wire.schema_id(value) is None or entry_id(wire.body(value)) != name:
+    if len(value) < wire.FRAME_BYTES or value[0] != 0 or entry_id(value[wire.FRAME_BYTES :]) != name:
         return "hash"
     try:
         entry = wire.decode(Entry, value)

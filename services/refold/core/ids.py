@@ -6,6 +6,7 @@ An id never holds the separator of a key that it is part of, so that no key of o
 from __future__ import annotations
 
 import re
+from binascii import unhexlify
 from hashlib import blake2b, sha256
 from typing import NewType
 
@@ -76,11 +77,11 @@ def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
     match = _LOG_KEY.match(key or b"")
     if not match:
         return None
+    run, seq, name = match.groups()
     try:
-        run = RunId(match[1].decode())
+        return RunId(run.decode()), int(seq), EntryId(unhexlify(name))
     except UnicodeDecodeError:
         return None
-    return run, int(match[2]), EntryId(bytes.fromhex(match[3].decode()))
 
 
 def call_id(run: str, seq: int) -> CallId:

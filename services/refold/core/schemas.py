@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fastavro
-
 from refold.core.errors import FoldError
 
 Schema = dict[str, Any]
@@ -52,8 +50,7 @@ def table() -> tuple[dict[int, tuple[str, Schema]], dict[str, tuple[int, Schema]
     by_id: dict[int, tuple[str, Schema]] = {}
     newest: dict[str, tuple[int, Schema]] = {}
     for entry in lock():
-        parsed = fastavro.parse_schema(json.loads(path_of(entry).read_text()))
-        assert isinstance(parsed, dict)
+        parsed = json.loads(path_of(entry).read_text())
         by_id[entry.id] = (entry.subject, parsed)
         newest[entry.subject] = (entry.id, parsed)
     return by_id, newest

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import types
 import typing
 from collections.abc import Callable
 from functools import cache
-from io import BytesIO
 from typing import Any, TypeVar
 
-import fastavro
-
-from refold.core import canonical, events, messages, schemas
+from refold.core import avro, canonical, events, messages, schemas
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, entry_id
 
 T = TypeVar("T")
 _FRAME = struct.Struct(">bI")
+FRAME_BYTES = _FRAME.size
 
 SUBJECTS: dict[type, str] = {
     events.Entry: "run-log",
@@ -34,66 +31,67 @@ SUBJECTS: dict[type, str] = {
     messages.DeadLetter: "dead-letter",
 }
 
-_EVENTS: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in typing.get_args(events.Event)}
-_NAMES = {cls: name for name, cls in _EVENTS.items()}
+_PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy)
+_CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 
 
 def encode(message: Any) -> bytes:
-    """The framed value of a message or an entry."""
-    number, schema = schemas.table()[1][SUBJECTS[type(message)]]
-    out = BytesIO()
-    out.write(_FRAME.pack(0, number))
-    fastavro.schemaless_writer(out, schema, _to_datum(type(message))(message))
-    return out.getvalue()
+    """The framed value of a message or an entry. **Raises** MalformedError for text with a lone surrogate."""
+    frame, write = _writer(SUBJECTS[type(message)])
+    out = bytearray(frame)
+    try:
+        write(out, message)
+    except UnicodeEncodeError as error:
+        raise MalformedError("the message holds text that is not Unicode", hint=str(error)[:200]) from None
+    return bytes(out)
 
 
 def encode_entry(entry: events.Entry) -> tuple[EntryId, bytes]:
     """The id and the framed value of an entry."""
     value = encode(entry)
-    return entry_id(value[_FRAME.size :]), value
+    return entry_id(value[FRAME_BYTES:]), value
 
 
 def decode(cls: type[T], value: bytes) -> T:
     """A framed value as a message or an entry.
 
-    **Raises** FoldError when the schema or an event type is of a newer version, MalformedError when the bytes are
-    not what the frame says.
+    **Raises** FoldError when the schema is of a newer version, MalformedError when the bytes are not what the frame
+    says.
     """
-    number = schema_id(value)
-    if number is None:
+    if value[:1] != b"\0" or len(value) < FRAME_BYTES:
         raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
-    subject = SUBJECTS[cls]
-    writer = schemas.writer_schema(number, subject)
-    reader = schemas.table()[1][subject][1]
-    source = BytesIO(value)
-    source.seek(_FRAME.size)
-    try:
-        datum = fastavro.schemaless_reader(
-            source,
-            writer,
-            None if writer is reader else reader,
-            return_record_name=True,
-            return_record_name_override=True,
-        )
-        if source.read(1):
-            raise MalformedError("the value goes on after the end of its Avro body")
-        return typing.cast(T, _from_datum(cls)(datum))
-    except (FoldError, MalformedError):
-        raise
-    except Exception as error:  # fastavro has no error class of its own: any broken byte may surface as anything
-        raise MalformedError(f"the value is not Avro of {subject}", hint=repr(error)[:200]) from None
+    found: T = _reader(cls, value[1:5])(value, FRAME_BYTES)
+    return found
+
+
+@cache
+def _writer(subject: str) -> tuple[bytes, avro.Write]:
+    number, schema = schemas.table()[1][subject]
+    return _FRAME.pack(0, number), avro.writer(schema, _CLASSES)
+
+
+def _reader(cls: Any, number: bytes) -> Callable[[bytes, int], Any]:
+    known = _READERS.get((cls, number))
+    if known is None:
+        # Kept only when the id is known: whoever invents ids must not fill the memory.
+        schema = schemas.writer_schema(int.from_bytes(number), SUBJECTS[cls])
+        known = _READERS[cls, number] = avro.reader(schema, _CLASSES)
+    return known
+
+
+_READERS: dict[tuple[Any, bytes], Callable[[bytes, int], Any]] = {}
 
 
 def schema_id(value: bytes) -> int | None:
     """The schema id in the frame, or None when there is no frame."""
-    if len(value) < _FRAME.size or value[0] != 0:
+    if len(value) < FRAME_BYTES or value[0] != 0:
         return None
     return int(_FRAME.unpack_from(value)[1])
 
 
 def body(value: bytes) -> bytes:
     """The Avro body of a framed value."""
-    return value[_FRAME.size :]
+    return value[FRAME_BYTES:]
 
 
 def decode_input(cls: type[T], value: bytes, *, json_fields: tuple[str, ...]) -> T:
@@ -118,7 +116,6 @@ def decode_input(cls: type[T], value: bytes, *, json_fields: tuple[str, ...]) ->
 
 def _from_json(cls: type[T], parsed: dict[str, Any], json_fields: tuple[str, ...]) -> T:
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = _hints(cls)
     if extra := sorted(parsed.keys() - fields.keys()):
         raise MalformedError(f"unknown field {extra[0]!r}", hint=f"the fields are {', '.join(fields)}")
     values: dict[str, Any] = {}
@@ -130,8 +127,8 @@ def _from_json(cls: type[T], parsed: dict[str, Any], json_fields: tuple[str, ...
         value = parsed[name]
         if name in json_fields:
             value = canonical.dumps(value)
-        elif not _fits(value, hints[name]):
-            raise MalformedError(f"the field {name!r} has the wrong type", hint=f"it is {hints[name]}")
+        elif not _fits(value, spec.type):
+            raise MalformedError(f"the field {name!r} has the wrong type", hint=f"it is {spec.type}")
         values[name] = value
     return cls(**values)
 
@@ -142,70 +139,3 @@ def _fits(value: Any, hint: Any) -> bool:
     if typing.get_origin(hint) is dict:
         return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
     return isinstance(value, hint)
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-@cache
-def _to_datum(cls: type) -> Callable[[Any], Any]:
-    """A function from an instance to what fastavro writes; built once per class because this is the hot path."""
-    parts = []
-    env: dict[str, Any] = {}
-    for name, hint in _hints(cls).items():
-        nested = _nested(hint)
-        if hint == list[events.Event]:
-            env["event"] = _event_to_datum
-            parts.append(f"{name!r}: [event(e) for e in m.{name}]")
-        elif nested:
-            env[f"to_{name}"] = _to_datum(nested)
-            parts.append(f"{name!r}: None if m.{name} is None else to_{name}(m.{name})")
-        else:
-            parts.append(f"{name!r}: m.{name}")
-    function = eval(f"lambda m: {{{', '.join(parts)}}}", env)
-    return typing.cast(Callable[[Any], Any], function)
-
-
-def _event_to_datum(event: Any) -> tuple[str, Any]:
-    cls = type(event)
-    return _NAMES[cls], _to_datum(cls)(event)
-
-
-@cache
-def _from_datum(cls: type) -> Callable[[Any], Any]:
-    converters: dict[str, Callable[[Any], Any]] = {}
-    for name, hint in _hints(cls).items():
-        if hint == list[events.Event]:
-            converters[name] = lambda items: [_event_from_datum(item) for item in items]
-        elif nested := _nested(hint):
-            converters[name] = _optional(_from_datum(nested))
-    if not converters:
-        return lambda datum: cls(**datum)
-    pairs = tuple(converters.items())
-
-    def build(datum: dict[str, Any]) -> Any:
-        for name, convert in pairs:
-            datum[name] = convert(datum[name])
-        return cls(**datum)
-
-    return build
-
-
-def _optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else convert(value)
-
-
-def _event_from_datum(item: Any) -> Any:
-    name, datum = item
-    cls = _EVENTS.get(name)
-    if cls is None:
-        raise FoldError(f"{name} is not an event that this version knows", hint="upgrade before reading this run")
-    return _from_datum(cls)(datum)
-
-
-def _nested(hint: Any) -> type | None:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    found = [option for option in options if dataclasses.is_dataclass(option)]
-    return typing.cast(type, found[0]) if len(found) == 1 else None
