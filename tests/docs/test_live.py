@@ -1,0 +1,166 @@
+"""What the pages tell a reader to type, typed: against a real broker, Valkey and services, with the kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.docs.blocks import ROOT, Block, blocks, everywhere
+from tests.waiting import eventually
+
+GUIDES = ROOT / "docs" / "guides"
+FIRST, CLASSES, OPERATING = (GUIDES / f"{name}.md" for name in ("first-agent", "effect-classes", "operating"))
+OUTSIDE = GUIDES / "outside-producers-and-consumers.md"
+SETTINGS_ARE_VALID = "\npython -c 'from refold.runtime.settings import load; load()'\n"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A `refold dev` as a reader has it: a folder, in which everything is typed."""
+
+    folder: Path
+
+    @property
+    def kafka(self) -> str:
+        """The address in its dev.json."""
+        address: str = json.loads((self.folder / ".refold" / "dev.json").read_text())["kafka"]
+        return address
+
+    def type(self, text: str) -> str:
+        """Runs a block as a script that stops at the first failure; returns what it printed."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """A shell with `.venv` activated and no settings."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
+    return {**clean, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@contextmanager
+def developing(page: Path, folder: Path) -> Iterator[Stack]:
+    """Saves the page's app under the name that it says, and starts `refold dev` on it as it says."""
+    (command,) = (block.text.strip() for block in blocks(page, "bash") if is_dev(block))
+    (folder / command.split()[-1]).write_text(blocks(page, "python")[0].text)
+    # exec: the shell would not pass the signal on
+    dev = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=environment(), stdout=subprocess.DEVNULL)
+    try:
+        eventually(lambda: (folder / ".refold" / "dev.json").exists() or dev.poll() is not None, within=60)
+        assert dev.poll() is None, "refold dev ended"
+        yield Stack(folder)
+    finally:
+        dev.send_signal(signal.SIGINT)
+        code = dev.wait(timeout=60)
+    assert code == 0
+
+
+def is_dev(block: Block) -> bool:
+    return block.text.startswith("refold dev ")
+
+
+def is_make(block: Block) -> bool:
+    return block.text.startswith("make ")
+
+
+def typed(page: Path) -> list[Block]:
+    """What is to be typed beside a running `refold dev`."""
+    return [block for block in blocks(page, "bash") if not is_dev(block) and not is_make(block)]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with developing(ROOT / "README.md", tmp_path_factory.mktemp("readme")) as running:
+        yield running
+
+
+def test_no_shell_block_is_left_out() -> None:
+    here = {block for page in (ROOT / "README.md", FIRST, CLASSES, OPERATING) for block in blocks(page, "bash")}
+
+    assert set(everywhere("bash")) == here
+    assert [block.text.split() for block in here if is_make(block)] == [["make", "demo", "make", "test"]]
+
+
+def test_every_block_of_the_readme_does_what_it_says(stack: Stack) -> None:
+    said = [stack.type(block.text + SETTINGS_ARE_VALID) for block in typed(ROOT / "README.md")]
+
+    words = len((stack.folder / "report.py").read_text().split())
+    reports = [path.read_text() for path in stack.folder.glob("report-*.txt")]
+    assert reports == [f"{words} words in 1 files"] * 2
+    assert len(said) == 3
+    assert "everything agrees" in said[1]
+
+
+@pytest.mark.parametrize("block", [*typed(CLASSES), *typed(OPERATING)], ids=lambda block: block.name)
+def test_a_block_of_the_guides_works_on_a_running_stack(stack: Stack, block: Block) -> None:
+    stack.type(block.text + SETTINGS_ARE_VALID)
+
+
+def test_the_code_for_outsiders_starts_awaits_and_folds_a_run(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "schemas").symlink_to(ROOT / "schemas")
+    monkeypatch.chdir(tmp_path)
+    functions: dict[str, Any] = {}
+    for number, block in enumerate(blocks(OUTSIDE, "python")):
+        (tmp_path / f"block{number}.py").write_text(block.text)
+        functions |= run_path(f"block{number}.py")
+
+    functions["start"](stack.kafka, "r-9", "report", {"paths": ["report.py"]})
+    outcome = functions["wait"](stack.kafka, "r-9")
+    entries = list(functions["accepted"](raw_log(stack.kafka), functions["decode"]))
+
+    events = [event for entry in entries if entry["run_id"] == "r-9" for event in entry["events"]]
+    told = json.loads(stack.type("refold run events r-9 --json"))
+    assert outcome["status"] == "completed"
+    assert [name for name, _ in events] == [f"refold.{row['type']}" for row in told]
+    assert outcome["seq"] == len(events)
+
+
+def test_the_first_agent_runs_as_its_guide_says(tmp_path: Path) -> None:
+    with developing(FIRST, tmp_path) as stack:
+        said = [stack.type(block.text + SETTINGS_ARE_VALID) for block in typed(FIRST)]
+
+    assert '"status": "completed"' in said[0]
+    assert [path.read_text() for path in (tmp_path / "copies").iterdir()] == ["hello\n"]
+    assert "completed" in said[1]
+
+
+def raw_log(kafka: str) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of the run log, read by a plain consumer."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "raw", "enable.auto.commit": False})
+    try:
+        partitions = consumer.list_topics("refold.run-log").topics["refold.run-log"].partitions
+        found: list[tuple[bytes, bytes | None]] = []
+        for number in partitions:
+            place = TopicPartition("refold.run-log", number)
+            position, end = consumer.get_watermark_offsets(place)
+            consumer.assign([TopicPartition("refold.run-log", number, position)])
+            while position < end:
+                for message in consumer.consume(500, 1.0):
+                    position = (message.offset() or 0) + 1
+                    found.append((message.key() or b"", message.value()))
+        return found
+    finally:
+        consumer.close()
