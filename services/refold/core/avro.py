@@ -287,7 +287,8 @@ def _write_lines(schema: str, source: str) -> list[str]:
         return [f"n = {source}; n = n << 1 if n >= 0 else ~n << 1 | 1", "out.append(n) if n < 128 else put(out, n)"]
     if schema == "boolean":
         return [f"out.append(1 if {source} else 0)"]
-    encode = ".encode()" if schema == "string" else ""
+    # A lone surrogate, which only the message of an error can hold, is written as its escape.
+    encode = ".encode('utf-8', 'backslashreplace')" if schema == "string" else ""
     return [f"s = {source}{encode}; n = len(s) << 1", "out.append(n) if n < 128 else put(out, n)", "out += s"]
 
 

@@ -7,6 +7,7 @@ duplicate keys, NaN and infinities, lone surrogates, integers beyond 2^53 and ne
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -20,7 +21,9 @@ MAX_DEPTH = 64
 
 MAX_INTEGER = 2**53 - 1
 _PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
-_NOT_BRACKETS = re.compile(r"[^\[\]{}\"]+|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+# An unclosed string matches to the end, and nothing is tried twice: else a megabyte of quotes takes hours.
+_NOT_BRACKETS = re.compile(r'[^\[\]{}"]++|"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_LONG_INTEGER = re.compile(r"(?<![0-9.])[0-9]{16,}")
 
 
 def parse(data: bytes | str) -> Any:
@@ -31,7 +34,9 @@ def parse(data: bytes | str) -> Any:
         raise MalformedError("the text is not UTF-8", hint=str(error)) from None
     _refuse_depth(source)
     try:
-        value = json.loads(source, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
+        value = json.loads(
+            source, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
+        )
         _refuse_surrogates(source, value)
     except (ValueError, RecursionError) as error:
         raise MalformedError("the text is not JSON", hint=str(error)[:200]) from None
@@ -39,16 +44,19 @@ def parse(data: bytes | str) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """The canonical text of a JSON value. **Raises** MalformedError when it has none (NaN, huge integer, surrogate).
+    """The canonical text of a JSON value. **Raises** MalformedError when it has none that `parse` takes.
 
     What holds no float and only ASCII keys has the same text from orjson with sorted keys, at a tenth of the time.
     """
     try:
         if _is_plain(value, MAX_DEPTH):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-        return rfc8785.dumps(value).decode()
+        found = rfc8785.dumps(value).decode()
     except (rfc8785.CanonicalizationError, ValueError, RecursionError, TypeError) as error:
         raise MalformedError("the value has no JSON form", hint=str(error)[:200]) from None
+    if found.count("[") + found.count("{") > MAX_DEPTH or _LONG_INTEGER.search(found):
+        parse(found)  # what is too deep or an integer too large is refused here and not by every later reader
+    return found
 
 
 def text(value: str) -> str:
@@ -61,12 +69,12 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind is str or value is None or kind is bool:
         return True
     if kind is int:
-        return -MAX_INTEGER <= value <= MAX_INTEGER
+        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
     if not depth:
         return False
     if kind is dict:
         return all(type(key) is str and key.isascii() and _is_plain(item, depth - 1) for key, item in value.items())
-    return bool(kind is list and all(_is_plain(item, depth - 1) for item in value))
+    return kind is list and all(_is_plain(item, depth - 1) for item in value)
 
 
 def _refuse_depth(source: str) -> None:
@@ -94,6 +102,14 @@ def _integer(digits: str) -> int:
     if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:
         raise MalformedError(f"the integer {digits[:30]} is beyond 2^53", hint="send it as a string")
     return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    # Up to 1e21 the canonical text of a float is an integer's, and that would be refused when it is read again.
+    if MAX_INTEGER < abs(value) < 1e21 or value in (math.inf, -math.inf):
+        raise MalformedError(f"the number {digits[:30]} is beyond 2^53", hint="send it as a string")
+    return value
 
 
 def _refuse_surrogates(source: str, value: Any) -> None:

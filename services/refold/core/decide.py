@@ -136,13 +136,19 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdi
     return events
 
 
+_UNTIMED = frozenset({"proposed", "doubt"})
+_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt"})
+MAX_RETRY_AFTER_MS = 366 * 86_400_000
+"""The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
+
+
 def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
     if what.step == 0:
-        if state.status == "pending" and what.due_ms <= now:
+        if state.status == "pending" and state.request and state.request.not_before_ms <= now:
             return [RunStarted(rules.version)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
-    if opened is None or opened.due_ms != what.due_ms or opened.due_ms > now:
+    if opened is None or opened.phase in _UNTIMED or opened.due_ms != what.due_ms or opened.due_ms > now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
         return [SleepEnded(what.step)]
@@ -156,7 +162,10 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
 
 
 def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
-    data = canonical.parse(signal.data)
+    try:
+        data = canonical.parse(signal.data)
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
     data = data if isinstance(data, dict) else {}
     if signal.kind == "cancel":
         return [RunCancelled(str(data.get("reason", "")), signal.actor)]
@@ -192,29 +201,44 @@ def _result(state: RunState, result: ToolResult, now: int) -> Verdict:
         return Refuse("malformed", str(error))
     if step is None or not isinstance(state.steps[step - 1], CallProposed):
         return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id}")
+    if result.status not in _STATUSES:
+        return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
     opened = state.open.get(step)
     if opened is None:
         return _after_the_end(state, step, result)
     if result.status == "completed":
         events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
-        said = state.resolved.get(step)
-        if said and said.attempt >= result.attempt:
+        if _overruled(state, step, result):
             events.insert(0, LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
         return events
-    expected = "doubt" if result.late and result.status == "failed" else "dispatched"
+    if result.status == "broken" and _overruled(state, step, result):
+        return _contradiction(state, step, result)
+    expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
     return _unsuccessful(state, step, opened, result, now)
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
-    said, (_, outcome) = state.resolved.get(step), state.outcomes[step]
-    if said is None or result.status != "completed":
+    if step not in state.resolved or result.status not in ("completed", "broken"):
         return Ignore("the call is settled")
-    known = outcome.result if isinstance(outcome, CallCompleted) else None
+    outcome = state.outcomes[step][1]
+    if isinstance(outcome, CallCompleted) and (result.status == "broken" or outcome.result == result.result):
+        return Ignore("the call is settled")
+    return _contradiction(state, step, result)
+
+
+def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
+    """Whether a human has spoken on the attempt before its result came."""
+    said = state.resolved.get(step)
+    return said is not None and said.attempt >= result.attempt
+
+
+def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
+    """It happened, and a human said otherwise: recorded and alarmed, never dropped."""
     recorded = state.late.get(step)
-    if known == result.result or (recorded and recorded.result == result.result):
-        return Ignore("the call is settled")
+    if recorded and (recorded.status, recorded.result) == (result.status, result.result):
+        return Ignore("the late result is recorded")
     return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
 
 
@@ -233,7 +257,8 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
         and not (unknown and call.effect == "once")
     )
     if again:
-        wait = result.retry_after_ms or backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
+        wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
+        wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
         return [AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
     if unknown:
         return [CallDoubted(step, result.attempt, failure)]

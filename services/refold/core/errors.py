@@ -81,7 +81,7 @@ class TransientError(RefoldError):
         self.retry_after = retry_after
 
 
-class NotDone(TransientError):
+class NotDone(TransientError):  # noqa: N818 - what an author writes reads as a sentence: raise NotDone
     """The author's word that the effect did not happen: the call may be tried again, whatever its class."""
 
     code = "not_done"
@@ -93,13 +93,13 @@ class TerminalError(RefoldError):
     code = "terminal"
 
 
-class CallFailed(RefoldError):
+class CallFailed(RefoldError):  # noqa: N818
     """A call is over without a result; an agent may catch it and react."""
 
     code = "call_failed"
 
 
-class RunFailed(RefoldError):
+class RunFailed(RefoldError):  # noqa: N818
     """A run ended without a result; what a client sees."""
 
     code = "run_failed"

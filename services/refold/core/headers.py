@@ -15,7 +15,13 @@ MAX_BYTES = 65_536
 
 
 def cloud_event(
-    kind: str, subject: str, *, id: str, source: str, at_ms: int, trace: str = ""
+    kind: str,
+    subject: str,
+    *,
+    id: str,  # noqa: A002 - the CloudEvents name
+    source: str,
+    at_ms: int,
+    trace: str = "",
 ) -> list[tuple[str, bytes]]:
     """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about."""
     found = [*_fixed(kind, source), _time(at_ms), ("ce_id", id.encode()), ("ce_subject", subject.encode())]

@@ -21,6 +21,7 @@ NO_ENTRY = EntryId(b"")
 
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
 _RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}})*\Z")
+_SEQ = re.compile(r"[1-9][0-9]{0,9}\Z")
 _LOG_KEY = re.compile(rb"([^/]+)/([0-9]{10})/([0-9a-f]{32})\Z")
 
 
@@ -92,7 +93,7 @@ def call_id(run: str, seq: int) -> CallId:
 def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""
     run, _, seq = text.partition("/")
-    if not seq.isascii() or not seq.isdigit() or len(seq) > 10:
+    if not _SEQ.match(seq):
         raise MalformedError(
             f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it"
         )

@@ -79,7 +79,8 @@ class ToolResult:
     """Topic `tool-completed`, key call_id: how an attempt ended.
 
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
-    no use), `unknown` (it may have happened) or `doubt` (declared in the claim chain: not to be tried again without a human). `late`: it came past the ledger.
+    no use), `unknown` (it may have happened) or `doubt` (declared in the claim chain: not to be tried again without a
+    human). `late`: it came past the ledger.
     """
 
     call_id: str

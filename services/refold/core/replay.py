@@ -9,6 +9,7 @@ waits for something that has not happened yet. Where code and history disagree, 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,10 +147,8 @@ class Execution:
 
     def close(self) -> None:
         """Drops the code where it stands; its `finally` blocks run, and what they ask for is not heard."""
-        try:
+        with suppress(RuntimeError):  # the agent awaited something while it was dropped: nobody is there to answer
             self._main.close()
-        except RuntimeError:
-            pass  # the agent awaited something while it was being dropped: nobody is there to answer
 
     def _drive(self) -> list[tuple[int, Intent]]:
         while self._ready:
@@ -163,7 +162,7 @@ class Execution:
             asked = branch.coroutine.throw(error) if error is not None else branch.coroutine.send(value)
         except StopIteration as stop:
             branch.done(stop.value, None)
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - the boundary to agent code: any error of it ends in its history
             branch.done(None, failure)
         else:
             self._ask(asked, lambda v, e: self._ready.append((branch, v, e)))

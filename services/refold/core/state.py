@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -69,7 +70,7 @@ class RunState:
 
     **Shape**: `steps[i]` is step i+1 as the agent asked for it; `outcomes` holds the settled ones in the order in
     which they settled, with the time; `open` the others. `resolved` holds what a human said of a step in doubt last,
-    `late` the result that came for a step after it was settled.
+    `late` the result that came for a step after it was settled. `pools` is of a slim state alone: where its calls went.
     """
 
     run_id: str
@@ -88,6 +89,7 @@ class RunState:
     resolved: dict[int, DoubtResolved] = field(default_factory=dict)
     late: dict[int, LateResultRecorded] = field(default_factory=dict)
     end: RunCompleted | RunFailed | RunCancelled | None = None
+    pools: tuple[str, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -119,11 +121,18 @@ class RunState:
         """What has to be remembered of a run that is over: enough to judge every record that may still come."""
         other = RunState(self.run_id, self.head, self.status, end=self.end, at_ms=self.at_ms, position=self.position)
         other.request = dataclasses.replace(self.request, input="", labels={}) if self.request else None
+        other.pools = _shared(frozenset(step.pool for step in self.steps if isinstance(step, CallProposed)))
         return other
 
     def digest(self) -> str:
         """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
         return blake2b(repr(self).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _shared(pools: frozenset[str]) -> tuple[str, ...]:
+    """One tuple for all runs with the same pools: a planner remembers every run that it has seen."""
+    return tuple(sorted(pools))
 
 
 def evolve(state: RunState | None, entry: Entry, name: EntryId) -> RunState:
@@ -232,7 +241,8 @@ def _doubted(state: RunState, event: CallDoubted, seq: int, at_ms: int) -> None:
 def _resolved(state: RunState, event: DoubtResolved, seq: int, at_ms: int) -> None:
     state.resolved[event.step] = event
     if opened := state.open.get(event.step):
-        opened.maybe = False
+        # Whatever the receiver remembers of earlier attempts, the effect is not among it: its key window starts anew.
+        opened.maybe, opened.first_ms = False, 0
 
 
 def _settled(state: RunState, event: Outcome, seq: int, at_ms: int) -> None:

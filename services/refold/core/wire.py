@@ -36,13 +36,10 @@ _CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS
 
 
 def encode(message: Any) -> bytes:
-    """The framed value of a message or an entry. **Raises** MalformedError for text with a lone surrogate."""
+    """The framed value of a message or an entry."""
     frame, write = _writer(SUBJECTS[type(message)])
     out = bytearray(frame)
-    try:
-        write(out, message)
-    except UnicodeEncodeError as error:
-        raise MalformedError("the message holds text that is not Unicode", hint=str(error)[:200]) from None
+    write(out, message)
     return bytes(out)
 
 
