@@ -87,8 +87,9 @@ class Stage:
         self.kills: list[Kill] = []
         pools = dev.pools_of(app)
         self.cloud = Cloud(folder)
-        # Leases are short so that nobody has to wait for a demo: 2 s, where 10 s is what production takes for once.
-        env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__GUARDED_LEASE_MS": "2000"}
+        # The lease of a `once` call is 10 s: so long would everybody wait for a doubt. Half of it is still far above
+        # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
+        env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__GUARDED_LEASE_MS": "5000"}
         services = [Service(service.name, service.argv, env) for service in dev.services(app, pools)]
         self.stack = DevStack(folder, services=services, prepare=dev.topics_for(pools), progress=progress)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from refold.cli import output
@@ -18,9 +19,10 @@ ACTIONS = {"switch_mesh_once": "switch_mesh"}
 def judge(stage: Stage, live: Run, said: dict[str, Any] | None = None) -> dict[str, Any]:
     """The findings. `live` was folded while processes died; `said` is what a human did about a doubt."""
     run = live.state.run_id
-    outcome = stage.outside("await_completion.py", run)
-    projected = stage.outside("fold_log.py", run)["runs"][run]
-    verified = stage.command("run", "verify", run)
+    with ThreadPoolExecutor(3) as pool:
+        asked = pool.submit(stage.outside, "await_completion.py", run), pool.submit(stage.outside, "fold_log.py", run)
+        verified = stage.command("run", "verify", run)
+        outcome, projected = asked[0].result(), asked[1].result()["runs"][run]
     rebuilt = verified["digests"].get(run, "")
     steps = _steps(stage, live)
     effects = [step for step in steps if step["tool_effect"] != "pure"]

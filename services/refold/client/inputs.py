@@ -18,7 +18,7 @@ from refold.core.messages import DeadLetter, RunRequest, RunSignal
 from refold.ports.log import Record
 
 T = TypeVar("T")
-VERDICTS = ("happened", "did_not_happen", "give_up")
+_SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
 class Sender(Protocol):
@@ -122,7 +122,7 @@ class Inputs:
         self, run: str, position: Cause, judge: Callable[[Run, Judged | None], T | None], timeout_s: float | None
     ) -> T:
         letters = self._letters(run)
-        for found, judged in self._until(run, timeout_s, f"answered ({position.topic}, offset {position.offset})"):
+        for found, judged in self._until(run, timeout_s, f"done with {position.topic}/{position.partition}/{position.offset}"):
             answer = judge(found, judged)
             if answer is not None:
                 return answer
@@ -135,10 +135,10 @@ class Inputs:
         for found in self._runs.follow(run):
             yield found
             if deadline is not None and time.monotonic() > deadline:
-                raise TimedOutError(
-                    f"run {run} is not {what} after {timeout_s:g} s",
-                    hint="is a planner running? `refold doctor` looks; the input stays in the log and is not lost",
-                )
+                known = bool(found[0].records)
+                now = f"it is {found[0].state.status}" if known else "the log does not know it yet"
+                hint = f"`refold run show {run}` tells what it waits for" if known else "is a planner running?"
+                raise TimedOutError(f"run {run} is not {what} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def _letters(self, run: str) -> Iterator[Record | None]:
         return self._runs.reader.tail("dead-letter", home(run, self._runs.partitions))
