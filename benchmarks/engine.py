@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import orjson
+from benchmarks.measure import STEPS, cpu_seconds, latency, memory_mib
 from confluent_kafka import Consumer, Producer
 
-from benchmarks.measure import STEPS, cpu_seconds, latency, memory_mib
 from refold.adapters.kafka.topics import Topics
 from refold.core.ids import home
+from refold.embedded.children import Child
+from refold.embedded.supervisor import Supervisor
 from refold.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +30,7 @@ class Engine:
         prefix = f"bench{os.urandom(3).hex()}."
         self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
-        self._environment = {
+        environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": str(ROOT),
             "REFOLD_KAFKA__BOOTSTRAP": bootstrap,
@@ -39,30 +40,24 @@ class Engine:
             "BENCHMARK_EFFECTS": str(self.effects),
         }
         Topics(self.settings).apply()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._supervisor = Supervisor()
         for service in ("planner", "executor"):
-            self.start(service)
+            command = [sys.executable, "-m", "refold", "serve", service, "--app", APP]
+            self._supervisor.add(Child(service, command, folder / f"{service}.log", environment))
         self.client = Client(self.settings)
         self.client.finish(self.client.start("ten", 1), timeout_s=30)
 
-    def start(self, service: str) -> None:
-        """Starts a service, as a supervisor would."""
-        log = (self.folder / f"{service}.log").open("ab")
-        command = [sys.executable, "-m", "refold", "serve", service, "--app", APP]
-        self.processes[service] = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
-
     def kill(self, service: str) -> None:
-        """`kill -9`."""
-        process = self.processes[service]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        """`kill -9`; the supervisor starts it again at once."""
+        os.kill(self.pid(service), signal.SIGKILL)
+
+    def pid(self, service: str) -> int:
+        """The process that runs a service now."""
+        return self._supervisor.pids()[service][0]
 
     def close(self) -> None:
         """Stops the services and closes the client."""
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            process.wait(20)
+        self._supervisor.stop()
         self.client.close()
 
     def measure(self, runs: int, load: int, repeat: int) -> dict[str, Any]:
@@ -77,7 +72,7 @@ class Engine:
             rates.append(round(load * STEPS / (time.perf_counter() - begun)))
         found["steps_per_s"] = sorted(rates)
         found["cpu_ms_per_step"] = round((cpu_seconds() - cpu) * 1000 / (repeat * load * STEPS), 3)
-        found["memory_mib"] = {name: memory_mib([process.pid]) for name, process in self.processes.items()}
+        found["memory_mib"] = {name: memory_mib([self.pid(name)]) for name in ("planner", "executor")}
         return found
 
 

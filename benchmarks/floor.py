@@ -16,10 +16,9 @@ from typing import Any
 
 import orjson
 import redis
+from benchmarks.measure import STEPS, cpu_seconds, latency
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from benchmarks.measure import STEPS, cpu_seconds, latency
 
 PAD = "x" * 120
 CLAIM = """
@@ -35,7 +34,9 @@ return redis.call('XADD', KEYS[2], '*', 'r', ARGV[1])
 """
 
 
-def floor(bootstrap: str, redis_port: int, *, sync: bool, runs: int = 100, load: int = 600, repeat: int = 3) -> dict[str, Any]:
+def floor(
+    bootstrap: str, redis_port: int, *, sync: bool, runs: int = 100, load: int = 600, repeat: int = 3
+) -> dict[str, Any]:
     """Measures the floor. `sync`: every append is on disk before it is acknowledged (`flush.messages=1`)."""
     tag = os.urandom(3).hex()
     topics = {name: f"floor-{name}-{tag}" for name in ("log", "command", "result")}

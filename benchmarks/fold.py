@@ -11,8 +11,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core import chain, state, wire
 from refold.core.events import (
     CallCompleted,
@@ -27,6 +28,7 @@ from refold.core.events import (
 )
 from refold.core.ids import NO_ENTRY, call_id, idempotency_key, log_key
 from refold.core.messages import ToolResult
+from refold.runtime.settings import KafkaSettings
 
 STEPS = 10
 RESULT = json.dumps({"image": "registry/service@sha256:" + "0" * 64, "size": 184320, "ok": 1}, separators=(",", ":"))
@@ -49,7 +51,9 @@ def history(run: str) -> list[Pair]:
     seq, prev = 1, NO_ENTRY
     for step in range(1, STEPS + 1):
         events: list[Event] = (
-            [CallCompleted(step - 1, 1, RESULT)] if step > 1 else [RunRequested("deploy", "{}", "0" * 32, ""), RunStarted()]
+            [CallCompleted(step - 1, 1, RESULT)]
+            if step > 1
+            else [RunRequested("deploy", "{}", "0" * 32, ""), RunStarted()]
         )
         events += propose(run, step)
         cause = Cause("tool-completed", 3, 1000 + step)
@@ -60,7 +64,7 @@ def history(run: str) -> list[Pair]:
     return pairs
 
 
-def fold(pairs: list[Pair]) -> int:
+def fold(pairs: Iterable[Pair]) -> int:
     """What every reader of the run log does; returns the number of events that counted."""
     states: dict[str, state.RunState] = {}
     events = 0
@@ -85,6 +89,16 @@ def seconds(work: Callable[[], object]) -> float:
         work()
         taken.append(time.process_time() - started)
     return statistics.median(taken)
+
+
+def rate_from_broker(settings: KafkaSettings) -> dict[str, float]:
+    """Reads a whole run log from the broker and folds it, in this process; the median of three readings."""
+    reader, rates, events = KafkaLogReader(settings), [], 0
+    for _ in range(3):
+        started = time.perf_counter()
+        events = fold((record.key or b"", record.value or b"") for record in reader.scan("run-log"))
+        rates.append(events / (time.perf_counter() - started))
+    return {"events": events, "events_per_s": round(statistics.median(rates))}
 
 
 def main(runs: int) -> dict[str, float]:

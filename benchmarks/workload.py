@@ -7,6 +7,7 @@ import os
 from datetime import timedelta
 
 from benchmarks.measure import STEPS
+
 from refold import App, Context, Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka.errors import translate
 from refold.core.errors import UsageError
-from refold.ports.log import Membership
+from refold.ports.log import Membership, Record
 from refold.runtime.settings import KafkaSettings
 
 Config = dict[str, Any]
@@ -20,7 +21,7 @@ REQUEST_TIMEOUT_S = 10.0
 """For a question to the broker. Longer than a broker's restart on one machine; worst case, a stop takes so long."""
 
 MAX_MESSAGE_BYTES = 256 << 20
-"""What a producer lets pass. High on purpose: the topic's own `max.message.bytes` is the one limit, judged by the broker."""
+"""What a producer lets pass. High on purpose: the one limit is the topic's, and the broker is the judge."""
 
 _FIXED = (
     "acks", "bootstrap.servers", "enable.auto.commit", "enable.auto.offset.store", "enable.idempotence",
@@ -28,6 +29,9 @@ _FIXED = (
     "partition.assignment.strategy", "partitioner", "request.required.acks", "transactional.id",
 )  # fmt: skip
 """What the product's promises rest on."""
+
+_record: Callable[[tuple[Any, ...]], Record] = Record._make
+T = TypeVar("T", Consumer, Producer, AdminClient)
 
 _log = structlog.get_logger()
 
@@ -109,6 +113,9 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
         # We always name the partition; this is for the day when somebody does not: the Java client's rule.
         "partitioner": "murmur2_random",
         "linger.ms": settings.linger_ms,
+        # What is written while a request is under way goes out together with the next: no wait when little is under
+        # way, large batches when much is. Measured at 100 runs in flight: 1.27 to 0.86 ms of CPU a step in all.
+        "max.in.flight.requests.per.connection": 1,
         "delivery.timeout.ms": settings.delivery_timeout_ms,
         # Below every topic's limit: librdkafka does not split a batch that the broker finds too large.
         "batch.size": 786_432,
@@ -127,7 +134,12 @@ def admin(settings: KafkaSettings) -> AdminClient:
     return _made(AdminClient, settings, {})
 
 
-def _made(kind: Any, settings: KafkaSettings, config: Config) -> Any:
+def record(topic: str, message: Message) -> Record:
+    """A message that is no error as a record. The headers are read when somebody asks for them."""
+    return _record((topic, message.partition(), message.offset(), message.key(), message.value(), message.headers))
+
+
+def _made(kind: type[T], settings: KafkaSettings, config: Config) -> T:
     for name in settings.options:
         if name in _FIXED:
             raise UsageError(f"the Kafka option {name} is not free", hint="take it out of REFOLD_KAFKA__OPTIONS")

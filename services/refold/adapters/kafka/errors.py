@@ -1,4 +1,4 @@
-"""What an error of Kafka means for us: worth waiting for, certain that nothing was written, or the end of this process."""
+"""What an error of Kafka means for us: wait, nothing was written for certain, or the end of this process."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
 from refold.adapters.kafka.errors import REFUSED, is_final, of, translate
 from refold.core.errors import RefoldError
-from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Record, Revoked, Taken
+from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
 
 _SLICE_S = 0.002
@@ -29,7 +29,7 @@ _SLICE_S = 0.002
 _IDLE_SLICE_S = 0.02
 """How long a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
 
-_LATEST = -1
+_LATEST, _EARLIEST = -1, -2
 _log = structlog.get_logger()
 
 
@@ -37,11 +37,13 @@ class KafkaEventLog:
     """See `EventLog`. Joins the group with the first `take`."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
+        self.member = membership.member
         self._membership = membership
         self._names = Names(settings.prefix)
         every = (membership.subscribe, *membership.resume, *membership.replay)
         self._logical = {self._names[name]: name for name in every}
         self._fatal: RefoldError | None = None
+        self._closing = False
         self._producer = clients.producer(settings, membership.member, error_cb=self._on_error)
         self._consumer = clients.member(settings, membership, error_cb=self._on_error)
         self._asker = clients.consumer(settings, membership.group, **{"client.id": f"{membership.member}-asker"})
@@ -71,6 +73,7 @@ class KafkaEventLog:
         except KafkaException as error:
             raise translate(error, f"read {self._membership.subscribe} as {self._membership.member}") from None
         self._collect()
+        self._check()
         return taken
 
     def _read(self, limit: int, deadline: float) -> None:
@@ -109,13 +112,11 @@ class KafkaEventLog:
     def _sort(self, message: Message) -> None:
         error = message.error()
         if error is None:
-            topic, number, offset = self._logical[message.topic()], message.partition(), message.offset()  # type: ignore[index]
-            self._taken.records.append(
-                Record(topic, number, offset, message.key(), message.value(), message.headers)  # type: ignore[arg-type]
-            )
-            self._positions[topic, number] = offset + 1  # type: ignore[index,operator]
+            record = clients.record(self._logical[message.topic() or ""], message)
+            self._taken.records.append(record)
+            self._positions[record.topic, record.partition] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
-            self._at_end(self._logical[message.topic()], message.partition(), message.offset())  # type: ignore[index,arg-type]
+            self._at_end(self._logical[message.topic() or ""], message.partition() or 0, message.offset() or 0)
         elif is_final(error):
             raise translate(error, f"read {message.topic() or 'the topics'}")
         else:
@@ -140,6 +141,17 @@ class KafkaEventLog:
             self._collected += 1
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Called inside a poll; an error is kept for `take`, because librdkafka's callbacks garble what they raise."""
+        if self._closing:
+            return
+        try:
+            self._assign(consumer, partitions)
+        except RefoldError as error:
+            self._fatal = error
+        except KafkaException as error:
+            self._fatal = translate(error, "take partitions over")
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = sorted(each.partition for each in partitions)
         going_on, from_start = (self._membership.subscribe, *self._membership.resume), self._membership.replay
         every = [TopicPartition(self._names[name], n) for name in (*going_on, *from_start) for n in numbers]
@@ -152,10 +164,12 @@ class KafkaEventLog:
             self._taken.rebalances.append(Assigned(number, ours, captured))
             self._ends.update({(name, number): end for name, end in captured.items()})
         self._owned = set(numbers)
+        # As numbers: a logical "beginning" is looked up by the consumer itself, and costs it half a second.
+        first = latest(self._asker, every, which=_EARLIEST)
         for start in every:
             name = self._logical[start.topic]
             known = committed.get((name, start.partition)) if name in going_on else None
-            start.offset = OFFSET_BEGINNING if known is None else known
+            start.offset = first[start.topic, start.partition] if known is None else known
         consumer.assign(every)
         if every:
             consumer.resume(every)  # a pause would outlive the assignment that it was meant for
@@ -246,6 +260,7 @@ class KafkaEventLog:
 
     def close(self) -> None:
         """See `EventLog`. The group keeps the partitions for this member until the session ends."""
+        self._closing = True
         self._producer.flush(REQUEST_TIMEOUT_S)
         self._run_notes()
         self._consumer.close()
@@ -286,13 +301,13 @@ class KafkaEventLog:
             raise self._fatal
 
 
-def latest(asker: Consumer, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
-    """The high watermarks now, by topic and partition, in one request per broker.
+def latest(asker: Consumer, partitions: list[TopicPartition], which: int = _LATEST) -> dict[tuple[str, int], int]:
+    """The high watermarks now (or the first offsets), by topic and partition, in one request per broker.
 
     **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
     """
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
-    asked = [TopicPartition(each.topic, each.partition, _LATEST) for each in partitions]
+    asked = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while asked:
         try:
             answers = asker.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)

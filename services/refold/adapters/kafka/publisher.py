@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from refold.adapters.kafka import config
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.errors import REFUSED, of, translate
 from refold.core import wire
+from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.headers import cloud_event
 from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
+from refold.ports.log import Headers
 from refold.runtime.settings import KafkaSettings
 
 
@@ -18,19 +21,22 @@ class KafkaPublisher:
     """What the command line and the client send with. `partitions` is the count that all topics have."""
 
     def __init__(self, settings: KafkaSettings, *, partitions: int, source: str = "refold") -> None:
-        self._settings, self._partitions, self._source = settings, partitions, source
-        self._producer = Producer(config.producer(settings))
+        self._prefix, self._partitions, self._source = settings.prefix, partitions, source
+        self._producer = clients.producer(settings, source)
 
     def send(self, message: RunRequest | RunSignal, *, timeout_s: float = 10.0, trace: str = "") -> tuple[int, int]:
-        """Publishes an input; returns its partition and offset. **Raises** UnreachableError without an ack in time."""
+        """Publishes an input; returns its partition and offset.
+
+        **Raises** UnreachableError without an ack in time: it may have arrived, and to send it again is harmless.
+        UsageError when it is too large or the topic is missing.
+        """
         topic = wire.SUBJECTS[type(message)]
         key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
         now = time.time_ns() // 1_000_000
         headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=now, trace=trace)
         number = home(message.run_id, self._partitions)
-        return self.send_raw(
-            topic, number, key=key.encode(), value=wire.encode(message), headers=headers, wait=timeout_s
-        )
+        value = wire.encode(message)
+        return self.send_raw(topic, number, key=key.encode(), value=value, headers=headers, timeout_s=timeout_s)
 
     def send_raw(
         self,
@@ -39,22 +45,35 @@ class KafkaPublisher:
         *,
         key: bytes,
         value: bytes | None,
-        headers: list[tuple[str, bytes]],
-        wait: float = 10.0,
+        headers: Headers,
+        timeout_s: float = 10.0,
     ) -> tuple[int, int]:
-        """Publishes bytes as they are, for example a dead letter again."""
-        outcome: list[tuple[KafkaError | None, Message]] = []
-        name = self._settings.prefix + topic
+        """Publishes bytes as they are, for example a dead letter again. **Raises** as `send`."""
+        answers: list[tuple[KafkaError | None, Message]] = []
+        name = self._prefix + topic
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            answers.append((error, message))
+
         try:
             self._producer.produce(
-                name, value, key, partition, lambda error, message: outcome.append((error, message)), headers=headers
+                name, value=value, key=key, partition=partition, headers=list(headers), on_delivery=answered
             )
-            self._producer.flush(wait)
+            self._producer.flush(timeout_s)
         except KafkaException as error:
-            raise config.translate(error, self._settings.bootstrap) from None
-        if not outcome:
-            raise config.translate(KafkaError(KafkaError._TIMED_OUT), self._settings.bootstrap)
-        failure, message = outcome[0]
+            raise _failure(of(error), name) from None
+        if not answers:
+            hint = "it may have arrived; send it again, a second one with the same id is harmless"
+            raise UnreachableError(f"no answer to a write to {name} in {timeout_s:g} s", hint=hint)
+        failure, message = answers[0]
         if failure:
-            raise config.translate(failure, self._settings.bootstrap)
-        return int(message.partition() or 0), int(message.offset() or 0)
+            raise _failure(failure, name)
+        offset = message.offset()
+        return partition, -1 if offset is None else offset
+
+
+def _failure(error: KafkaError, name: str) -> RefoldError:
+    if error.code() in REFUSED:
+        hint = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
+        return UsageError(f"the record is too large for {name}", hint=hint)
+    return translate(error, f"write to {name}")

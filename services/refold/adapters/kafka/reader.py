@@ -2,100 +2,132 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from refold.adapters.kafka import config
-from refold.core.errors import NotFoundError
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
+from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, translate
+from refold.adapters.kafka.log import latest
+from refold.core.errors import NotFoundError, UnreachableError
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
 
-ASK_S = 10.0
 BATCH = 5_000
+"""Records taken at once: enough that a call costs nothing per record, and at most a few MiB."""
+
+_MOMENT_S = 0.2
+_STALL_S = 30.0
+"""How long a scan that has not reached its end waits for the next record. A restart of the broker takes 3-11 s."""
 
 
 class KafkaLogReader:
-    """`LogReader` on Kafka."""
+    """See `LogReader`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
 
     def partitions(self, topic: str) -> int:
-        """See `LogReader`."""
-        name = self._settings.prefix + topic
-        with _opened(self._settings) as consumer:
-            try:
-                found = consumer.list_topics(name, ASK_S).topics[name]
-            except KafkaException as error:
-                raise config.translate(error, self._settings.bootstrap) from None
-        if found.error or not found.partitions:
-            raise NotFoundError(f"there is no topic {name}", hint="create them with `refold topics apply`")
-        return len(found.partitions)
+        """See `LogReader`. **Raises** UnreachableError too."""
+        with closing(self._consumer()) as consumer:
+            return self._count(consumer, topic)
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
-        """See `LogReader`."""
-        for item in self._follow(topic, partition, for_ever=False):
-            assert item is not None, "a scan does not wait"
-            yield item
+        """See `LogReader`. **Raises** UnreachableError when records stay away for 30 s."""
+        reading = self._open(topic, partition)
+        return reading.to_the_end()
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
         """See `LogReader`."""
-        return self._follow(topic, partition, for_ever=True)
+        reading = self._open(topic, partition)
+        return reading.for_ever()
 
-    def _follow(self, topic: str, partition: int | None, *, for_ever: bool) -> Iterator[Record | None]:
-        numbers = range(self.partitions(topic)) if partition is None else [partition]
-        places = [TopicPartition(self._settings.prefix + topic, number, OFFSET_BEGINNING) for number in numbers]
-        with _opened(self._settings) as consumer:
-            ends = {place.partition: consumer.get_watermark_offsets(place, ASK_S)[1] for place in places}
-            open_ones = {number for number, end in ends.items() if end > 0}
-            consumer.assign(places if for_ever else [place for place in places if place.partition in open_ones])
-            while open_ones or for_ever:
-                messages = consumer.consume(BATCH, 0.1) if not for_ever else _first_then_all(consumer)
-                for message in messages:
-                    number, offset = message.partition(), message.offset()
-                    if _is_end(message, self._settings.bootstrap):
-                        open_ones -= {number} if offset >= ends[number] else set()
-                        continue
-                    if for_ever or offset < ends[number]:
-                        yield Record(topic, number, offset, message.key(), message.value(), message.headers)
-                    if offset + 1 >= ends[number]:
-                        open_ones.discard(number)
-                if for_ever and not messages:
+    def _open(self, topic: str, partition: int | None) -> _Reading:
+        consumer = self._consumer()
+        try:
+            name = self._settings.prefix + topic
+            numbers = range(self._count(consumer, topic)) if partition is None else [partition]
+            places = [TopicPartition(name, number, OFFSET_BEGINNING) for number in numbers]
+            ends = {number: end for (_, number), end in latest(consumer, places).items()}
+            consumer.assign(places)
+        except BaseException:
+            consumer.close()
+            raise
+        return _Reading(consumer, topic, ends)
+
+    def _count(self, consumer: Consumer, topic: str) -> int:
+        name = self._settings.prefix + topic
+        try:
+            found = consumer.list_topics(name, REQUEST_TIMEOUT_S).topics[name]
+        except KafkaException as error:
+            raise translate(error, f"read {name}") from None
+        if found.error is None:
+            return len(found.partitions)
+        if found.error.code() in UNKNOWN_TOPIC:
+            raise NotFoundError(f"there is no topic {name}", hint="create the topics with `refold topics apply`")
+        raise translate(found.error, f"read {name}")
+
+    def _consumer(self) -> Consumer:
+        return clients.consumer(self._settings, "reader", **{"queued.max.messages.kbytes": 32_768})
+
+
+class _Reading:
+    """One pass over a topic. `open` are the partitions that have not been read to the end captured at the start."""
+
+    def __init__(self, consumer: Consumer, topic: str, ends: dict[int, int]) -> None:
+        self._consumer, self._topic, self._ends = consumer, topic, ends
+        self._open = {number for number, end in ends.items() if end > 0}
+
+    def to_the_end(self) -> Iterator[Record]:
+        """The records below the captured ends."""
+        with closing(self._consumer):
+            heard = time.monotonic()
+            while self._open:
+                found = self._take(_MOMENT_S)
+                now = time.monotonic()
+                if found:
+                    heard = now
+                elif now - heard > _STALL_S:
+                    hint = "is the broker up? try again"
+                    raise UnreachableError(f"no more records of {self._topic} in {_STALL_S:.0f} s", hint=hint)
+                for record in self._sorted(found):
+                    if record.offset < self._ends[record.partition]:
+                        yield record
+
+    def for_ever(self) -> Iterator[Record | None]:
+        """The records, and None when there is nothing new for a moment."""
+        with closing(self._consumer):
+            while True:
+                count = 0
+                for count, record in enumerate(self._sorted(self._take(_MOMENT_S)), 1):  # noqa: B007
+                    yield record
+                if not count and not self._open:
                     yield None
 
+    def _take(self, timeout_s: float) -> list[Message]:
+        try:
+            first = self._consumer.poll(timeout_s)
+            return [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
+        except KafkaException as error:
+            raise translate(error, f"read {self._topic}") from None
 
-def reached_end(settings: KafkaSettings, start: TopicPartition, end: int) -> bool:
-    """Whether nothing is left between a position and an offset: the records there are gone."""
-    with _opened(settings) as consumer:
-        consumer.assign([start])
-        message = consumer.poll(ASK_S)
-        return message is not None and _is_end(message, settings.bootstrap) and message.offset() >= end
-
-
-def _first_then_all(consumer: Consumer) -> list[Message]:
-    first = consumer.poll(0.1)
-    return [] if first is None else [first, *consumer.consume(BATCH, 0)]
-
-
-def _is_end(message: Message, bootstrap: str) -> bool:
-    error = message.error()
-    if error is None:
-        return False
-    if error.code() == KafkaError._PARTITION_EOF:
-        return True
-    raise config.translate(error, bootstrap)
-
-
-class _opened:
-    """A consumer that is closed at the end of the block."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        options = {**config.consumer(settings, "refold-reader"), "enable.partition.eof": True}
-        self._consumer = Consumer(options)
-
-    def __enter__(self) -> Consumer:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+    def _sorted(self, messages: list[Message]) -> Iterator[Record]:
+        """Records of what was taken; notes which partitions have come to their end, by record or by position."""
+        ends, topic = self._ends, self._topic
+        for message in messages:
+            error = message.error()
+            if error is None:
+                record = clients.record(topic, message)
+                yield record
+                position = record.offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = message.offset() or 0
+            elif is_final(error):
+                raise translate(error, f"read {topic}")
+            else:
+                continue
+            if self._open and position >= ends[message.partition() or 0]:
+                self._open.discard(message.partition() or 0)

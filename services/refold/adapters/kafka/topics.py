@@ -1,27 +1,38 @@
-"""Creates and compares topics. `infra/topics.yaml` says how they should be."""
+"""Creates and compares topics. `infra/topics.yaml` says how they should be.
+
+A service calls `check` before it starts: with another partition count a run would have another home.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourceType,
 )
 
-from refold.adapters.kafka import config
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.errors import of, translate
 from refold.core.errors import ConflictError, UsageError
 from refold.resources import resource
 from refold.runtime.settings import KafkaSettings
 
 ASK_S = 15.0
+
+OVERHEAD_BYTES = 262_144
+"""What a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
+
+_NO_FLUSH = 2**63 - 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +54,33 @@ class Difference:
     found: str
 
 
-def wanted(pools: tuple[str, ...] = ("default",), *, sync: bool = False, brokers: int = 1) -> list[Topic]:
-    """The topics of the product. `sync`: every append is on disk before it is acknowledged."""
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A topic of the broker that has our prefix."""
+
+    topic: str
+    partitions: int
+    replication: int
+
+
+def wanted(
+    pools: tuple[str, ...] = ("default",),
+    *,
+    sync: bool = False,
+    replication: int = 1,
+    payload_bytes: int = 1_048_576,
+) -> list[Topic]:
+    """The topics of the product. `sync`: what nothing else could restore is on disk before it is acknowledged."""
     content = yaml.safe_load(resource("infra", "topics.yaml").read_text())
     found = []
     for pattern, own in content["topics"].items():
-        own = dict(own)
-        doc = own.pop("doc")
-        settings = {key: _text(value) for key, value in {**content["defaults"], **own}.items()}
-        settings["min.insync.replicas"] = str(min(int(settings["min.insync.replicas"]), max(1, brokers - 1)))
-        if sync:
-            settings["flush.messages"] = "1"
+        config = {**content["defaults"], **own}
+        doc, recoverable = config.pop("doc"), config.pop("recoverable", False)
+        config["max.message.bytes"] = config.pop("payloads") * payload_bytes + OVERHEAD_BYTES
+        # One copy may be away; with fewer than three copies there is none to spare.
+        config["min.insync.replicas"] = min(config["min.insync.replicas"], max(1, replication - 1))
+        config["flush.messages"] = 1 if sync and not recoverable else _NO_FLUSH
+        settings = {key: str(value).lower() for key, value in config.items()}
         names = [pattern.replace("*", pool) for pool in pools] if "*" in pattern else [pattern]
         found += [Topic(name, doc, settings) for name in names]
     return found
@@ -62,32 +89,26 @@ def wanted(pools: tuple[str, ...] = ("default",), *, sync: bool = False, brokers
 class Topics:
     """The topics on a broker."""
 
-    def __init__(self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",)) -> None:
+    def __init__(
+        self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",), *, payload_bytes: int = 1_048_576
+    ) -> None:
         self._settings = settings
-        self._admin = AdminClient(config.common(settings))
-        self._brokers = len(self._metadata().brokers)
-        self.wanted = wanted(pools, sync=settings.sync, brokers=self._brokers)
-
-    @property
-    def replication(self) -> int:
-        """How many copies a new topic gets: as set, else 3 or the number of brokers."""
-        return self._settings.replication or min(3, self._brokers)
+        self._admin = clients.admin(settings)
+        # Never one copy by default on a cluster that could hold more.
+        self.replication = settings.replication or min(3, len(self._metadata().brokers))
+        self.wanted = wanted(pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes)
 
     def apply(self) -> list[Difference]:
         """Creates what is missing and alters settings that differ; returns what it changed.
 
-        **Raises** ConflictError when a topic has another partition count: the home of a run would change with it.
+        **Raises** ConflictError, with nothing changed, when a topic has another partition count.
         """
         found = self.diff()
-        if wrong := [difference for difference in found if difference.setting == "partitions"]:
-            first = wrong[0]
-            raise ConflictError(
-                f"{first.topic} has {first.found} partitions, not {first.expected}",
-                hint="set REFOLD_KAFKA__PARTITIONS to what is there, or use another prefix",
-            )
-        self._create([difference.topic for difference in found if difference.setting == "topic"])
-        self._alter([difference for difference in found if difference.setting not in ("topic", "replication")])
-        return [difference for difference in found if difference.setting != "replication"]
+        if wrong := {each.topic: int(each.found) for each in found if each.setting == "partitions"}:
+            raise self._conflict(wrong)
+        self._create([each.topic for each in found if each.setting == "topic"])
+        self._alter([each for each in found if each.setting not in ("topic", "replication")])
+        return [each for each in found if each.setting != "replication"]
 
     def diff(self) -> list[Difference]:
         """How the broker's topics differ from what they should be; empty when they do not."""
@@ -100,25 +121,19 @@ class Topics:
                 found.append(Difference(topic.name, "topic", "present", "missing"))
                 continue
             present.append(topic)
-            count, expected = len(meta.partitions), self._settings.partitions
-            copies = min(len(part.replicas) for part in meta.partitions.values())
+            count, expected, copies = len(meta.partitions), self._settings.partitions, _copies(meta)
             if count != expected:
                 found.append(Difference(topic.name, "partitions", str(expected), str(count)))
             if copies < self.replication:
                 found.append(Difference(topic.name, "replication", str(self.replication), str(copies)))
         return found + self._config_differences(present)
 
-    def describe(self) -> list[dict[str, Any]]:
-        """The topics with our prefix: name, partitions, replication."""
-        prefix = self._settings.prefix
+    def present(self) -> list[Present]:
+        """The topics that have our prefix, by name."""
         return [
-            {
-                "topic": name,
-                "partitions": len(meta.partitions),
-                "replication": min((len(part.replicas) for part in meta.partitions.values()), default=0),
-            }
+            Present(name, len(meta.partitions), _copies(meta))
             for name, meta in sorted(self._metadata().topics.items())
-            if name.startswith(prefix)
+            if name.startswith(self._settings.prefix)
         ]
 
     def check(self) -> None:
@@ -127,54 +142,52 @@ class Topics:
         **Raises** UsageError when one is missing, ConflictError when counts differ.
         """
         there = self._metadata().topics
-        counts: dict[str, int] = {}
+        wrong: dict[str, int] = {}
         for topic in self.wanted:
-            meta = there.get(self._settings.prefix + topic.name)
+            name = self._settings.prefix + topic.name
+            meta = there.get(name)
             if meta is None or meta.error:
-                raise UsageError(
-                    f"the topic {self._settings.prefix}{topic.name} is missing",
-                    hint="create the topics with `refold topics apply`",
-                )
-            counts[topic.name] = len(meta.partitions)
-        if set(counts.values()) != {self._settings.partitions}:
-            found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise ConflictError(
-                f"every topic needs {self._settings.partitions} partitions; there are: {found}",
-                hint="REFOLD_KAFKA__PARTITIONS must be what every topic has",
-            )
+                raise UsageError(f"the topic {name} is missing", hint="create the topics with `refold topics apply`")
+            if len(meta.partitions) != self._settings.partitions:
+                wrong[topic.name] = len(meta.partitions)
+        if wrong:
+            raise self._conflict(wrong)
 
-    def _metadata(self) -> Any:
+    def _conflict(self, counts: dict[str, int]) -> ConflictError:
+        found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
+        return ConflictError(
+            f"every topic needs {self._settings.partitions} partitions, and {found}",
+            hint="set REFOLD_KAFKA__PARTITIONS to what all topics have, or make them anew under another prefix",
+            counts=counts,
+        )
+
+    def _metadata(self) -> ClusterMetadata:
         try:
             return self._admin.list_topics(timeout=ASK_S)
         except KafkaException as error:
-            raise config.translate(error, self._settings.bootstrap) from None
+            raise translate(error, f"reach Kafka at {self._settings.bootstrap}") from None
 
     def _create(self, names: list[str]) -> None:
+        prefix, partitions = self._settings.prefix, self._settings.partitions
         new = [
-            NewTopic(
-                self._settings.prefix + topic.name, self._settings.partitions, self.replication, config=topic.config
-            )
+            NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
             for topic in self.wanted
             if topic.name in names
         ]
-        for future in (self._admin.create_topics(new) if new else {}).values():
-            try:
-                future.result(ASK_S)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise config.translate(error, self._settings.bootstrap) from None
+        for name, future in (self._admin.create_topics(new) if new else {}).items():
+            _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _alter(self, differences: list[Difference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}
-        for difference in differences:
-            entry = ConfigEntry(difference.setting, difference.expected, incremental_operation=AlterConfigOpType.SET)
-            by_topic.setdefault(difference.topic, []).append(entry)
+        for each in differences:
+            entry = ConfigEntry(each.setting, each.expected, incremental_operation=AlterConfigOpType.SET)
+            by_topic.setdefault(each.topic, []).append(entry)
         resources = [
             ConfigResource(ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
             for name, entries in by_topic.items()
         ]
-        for future in (self._admin.incremental_alter_configs(resources) if resources else {}).values():
-            future.result(ASK_S)
+        for where, future in (self._admin.incremental_alter_configs(resources) if resources else {}).items():
+            _result(future, f"alter {where.name}")
 
     def _config_differences(self, topics: list[Topic]) -> list[Difference]:
         resources = {
@@ -183,13 +196,22 @@ class Topics:
         answers = self._admin.describe_configs(list(resources.values())) if resources else {}
         found = []
         for topic in topics:
-            there = answers[resources[topic.name]].result(ASK_S)
+            there = _result(answers[resources[topic.name]], f"read the settings of {topic.name}") or {}
             for setting, expected in topic.config.items():
-                value = there[setting].value if setting in there else ""
+                value = str(there[setting].value) if setting in there else ""
                 if value != expected:
-                    found.append(Difference(topic.name, setting, expected, str(value)))
+                    found.append(Difference(topic.name, setting, expected, value))
         return found
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _copies(meta: Any) -> int:
+    return min((len(part.replicas) for part in meta.partitions.values()), default=0)
+
+
+def _result(future: Future[T], what: str, *, unless: int | None = None) -> T | None:
+    try:
+        return future.result(ASK_S)
+    except KafkaException as error:
+        if of(error).code() != unless:
+            raise translate(error, what) from None
+        return None
