@@ -2,7 +2,7 @@
 
     python examples/fake_cloud.py
     refold dev examples/deploy.py
-    refold run start deploy '{"service": "shop", "version": "1.2.3"}'
+    refold run start deploy --input '{"service": "shop", "version": "1.2.3"}'
 
 Kill any process at any moment: every effect happens once. `deploy_once` shows what can not be known: it switches the
 mesh with a tool whose receiver neither deduplicates nor answers questions, so that a crash in the middle of it leaves

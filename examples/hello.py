@@ -1,7 +1,7 @@
 """The smallest app: one tool, one agent.
 
 refold dev examples/hello.py
-refold run start hello '{"name": "Ada"}'
+refold run start hello --input '{"name": "Ada"}'
 """
 
 from __future__ import annotations
