@@ -145,6 +145,9 @@ class Job:
             self._completed(desk, reply)
 
     def _claimed(self, desk: Desk, reply: Reply, now: int) -> None:
+        if self.phase == "over":  # it left before the answer came
+            self._let_go(desk)
+            return
         if isinstance(reply, Claimed):
             self.takeover = reply.takeover
             if self.guarded:
@@ -224,6 +227,11 @@ class Job:
     def _declare_doubt(self, desk: Desk) -> None:
         message = "an earlier claim of this attempt may have had its effect, and the tool cannot be asked"
         self._finish(desk, self._result("doubt", failure=Failure("in_doubt", message)))
+
+    def leave(self, desk: Desk) -> None:
+        """The partition is another member's, so its chain is not read here any more: what still needs it lets go."""
+        if self.guarded and self.phase in ("claiming", "waiting", "chaining", "reading"):
+            self._let_go(desk)
 
     def _let_go(self, desk: Desk) -> None:
         self.phase = "over"

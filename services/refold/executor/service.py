@@ -164,6 +164,7 @@ class Executor:
             if job := self._appending.pop(item.token, None):
                 job.appended(self, item.offset, mono)
         elif isinstance(item, Assigned):
+            self._leave(item.partition)
             self.parts[item.partition] = Part(Claims(item.ends[CLAIMED]))
         elif isinstance(item, Reached):
             if (part := self.parts.get(item.partition)) and item.topic == CLAIMED:
@@ -172,6 +173,12 @@ class Executor:
         elif isinstance(item, Revoked):
             self.parts.pop(item.partition, None)
             self._paused.discard(item.partition)
+            self._leave(item.partition)
+
+    def _leave(self, home: int) -> None:
+        for job in [job for job in self.jobs.values() if job.home == home]:
+            job.leave(self)
+            self._retire(job)
 
     def _read(self, record: Record) -> None:
         part = self.parts.get(record.partition)

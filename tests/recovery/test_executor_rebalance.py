@@ -1,0 +1,102 @@
+"""An executor that loses a partition, for good or for a moment, while calls of it are between claim and effect."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from refold.core import wire
+from refold.core.messages import ToolClaim, ToolRequest
+from refold.executor.service import Executor, ExecutorSettings
+from refold.ports.effects import Answers, Append, AskLedger, Effect, Item, Now, StartTool
+from refold.ports.ledger import Claim, Claimed, Operation, Release
+from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
+from refold.relay.service import Relay, RelaySettings
+
+REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
+ASSIGNED = Assigned(0, {}, {"tool-claimed": 0})
+
+
+class Bench:
+    """An executor, and the turns that it is given."""
+
+    def __init__(self) -> None:
+        numbers = count(1)
+        relay = Relay(RelaySettings(), token=lambda: next(numbers))
+        names = (f"id-{number}" for number in count(1))
+        self.executor = Executor(ExecutorSettings(), relay, token=lambda: next(numbers), fresh=lambda: next(names))
+        self._now = 0
+
+    def turn(self, *inbox: Item) -> list[Effect]:
+        self._now += 10
+        return self.executor.turn(list(inbox), Now(self._now, self._now))
+
+
+def request(offset: int) -> Record:
+    return Record("tool-requested.default", 0, offset, b"r1/3", wire.encode(REQUEST), lambda: None)
+
+
+def asked(effects: list[Effect], kind: type[Operation]) -> list[tuple[int, Operation]]:
+    """The operations of a kind, with the numbers of their batches."""
+    batches = [effect for effect in effects if isinstance(effect, AskLedger)]
+    return [(batch.batch, found) for batch in batches for found in batch.operations if isinstance(found, kind)]
+
+
+def answer(effects: list[Effect]) -> Answers:
+    """Claims succeed, nothing else is said."""
+    (batch,) = [effect for effect in effects if isinstance(effect, AskLedger)]
+    return Answers(batch.batch, [Claimed(False) if isinstance(o, Claim) else [] for o in batch.operations])
+
+
+def appended(effects: list[Effect]) -> Outgoing:
+    (append,) = [effect for effect in effects if isinstance(effect, Append)]
+    return append.records[0]
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_claim_that_was_not_read_back_is_let_go_with_its_partition(comes_back: bool) -> None:
+    bench = Bench()
+    claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
+    bench.turn(Delivery(claim.token, 0))
+
+    effects = bench.turn(Revoked(0), *([ASSIGNED] if comes_back else []))
+
+    assert len(asked(effects, Release)) == 1
+    assert bench.executor.jobs == {}
+
+
+def test_a_partition_that_comes_back_has_its_calls_claimed_anew() -> None:
+    bench = Bench()
+    claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
+    bench.turn(Delivery(claim.token, 0))
+    bench.turn(Revoked(0), ASSIGNED)
+
+    effects = bench.turn(request(1))
+
+    assert len(asked(effects, Claim)) == 1
+
+
+def test_a_claim_that_is_answered_after_the_partition_went_is_released() -> None:
+    bench = Bench()
+    claim = bench.turn(ASSIGNED, request(0))
+    bench.turn(Revoked(0))
+
+    effects = bench.turn(answer(claim))
+
+    assert len(asked(effects, Release)) == 1
+    assert not [effect for effect in effects if isinstance(effect, Append)]
+
+
+def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
+    bench = Bench()
+    claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
+    bench.turn(Delivery(claim.token, 0))
+    read = Record("tool-claimed", 0, 0, claim.key, claim.value, lambda: None)
+    assert wire.decode(ToolClaim, claim.value or b"").call_id == "r1/3"
+    assert [effect for effect in bench.turn(read) if isinstance(effect, StartTool)]
+
+    effects = bench.turn(Revoked(0))
+
+    assert asked(effects, Release) == []
+    assert len(bench.executor.jobs) == 1
