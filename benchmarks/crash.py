@@ -14,7 +14,7 @@ RUNS = 50
 
 
 def crash(engine: Engine, victim: str, agent: str, *, restart: Callable[[], None] | None = None) -> dict[str, Any]:
-    """Kills the victim when half of the effects of 50 runs have happened and waits for the end; the supervisor restarts.
+    """Kills the victim when half of the effects of 50 runs have happened; the supervisor restarts it at once.
 
     `restart` kills and starts a victim that is not a service of the engine (the broker).
     """

@@ -78,7 +78,7 @@ class Toolbox:
             else:
                 value = await self._loop.run_in_executor(self._threads, job)  # type: ignore[arg-type]
             ended = self._value(order, tool, value)
-        except (Exception, Cancelled, asyncio.CancelledError) as error:
+        except (Exception, Cancelled, asyncio.CancelledError) as error:  # noqa: BLE001 - a tool may raise anything
             ended = _raised(order, error)
         self._running.pop(order.job, None)
         self._done(ended)

@@ -94,10 +94,9 @@ class Planner:
                 _feed(lane, item)
         elif isinstance(item, Assigned):
             self.lanes[item.partition] = self._open(item)
-        elif isinstance(item, Revoked):
-            if gone := self.lanes.pop(item.partition, None):
-                self._commit(effects, [gone])
-                self._paused.discard(item.partition)
+        elif isinstance(item, Revoked) and (gone := self.lanes.pop(item.partition, None)):
+            self._commit(effects, [gone])
+            self._paused.discard(item.partition)
 
     def _deliver(self, delivery: Delivery) -> None:
         lane, what = self._tokens.pop(delivery.token, (None, None))

@@ -70,7 +70,7 @@ class StartTool(NamedTuple):
 
 
 class StopTool(NamedTuple):
-    """Tell the tool of a job to stop (`timeout`, `cancelled`, `shutdown`). Best effort; a `ToolEnded` may still come."""
+    """Tell the tool of a job to stop (`timeout`, `cancelled`). Best effort; a `ToolEnded` may still come."""
 
     job: int
     reason: str

@@ -205,7 +205,7 @@ class Host:
                 if taken.records or taken.rebalances or taken.deliveries or taken.reached:
                     self._room.acquire()
                     self._queue.put(taken)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
 
 
