@@ -122,7 +122,8 @@ class Inputs:
         self, run: str, position: Cause, judge: Callable[[Run, Judged | None], T | None], timeout_s: float | None
     ) -> T:
         letters = self._letters(run)
-        for found, judged in self._until(run, timeout_s, f"done with {position.topic}/{position.partition}/{position.offset}"):
+        what = f"done with {position.topic}/{position.partition}/{position.offset}"
+        for found, judged in self._until(run, timeout_s, what):
             answer = judge(found, judged)
             if answer is not None:
                 return answer

@@ -1,0 +1,78 @@
+"""The app that the command line's tests run: tools that leave a line per effect in a file, and wait when told to."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from refold import App, Context, NotDone, Retry
+
+app = App("command-line-tests")
+ALWAYS = Retry(attempts=20, base=timedelta(milliseconds=100), cap=timedelta(seconds=1))
+
+
+def leave(line: str) -> None:
+    """One effect in the world."""
+    with (_folder() / "effects").open("a") as file:
+        file.write(line + "\n")
+
+
+def _folder() -> Path:
+    return Path(os.environ["EFFECTS"])
+
+
+def _hold(name: str) -> None:
+    """Stands still while the test says so."""
+    while (_folder() / f"hold-{name}").exists():
+        time.sleep(0.02)
+
+
+@app.tool(effect="keyed", timeout=timedelta(seconds=20), retry=ALWAYS)
+def mark(run: str, n: int, *, idempotency_key: str) -> int:
+    """Leaves a line, once per key, as a receiver that knows keys does."""
+    lines = (_folder() / "effects").read_text().splitlines()
+    if f"{run} {n} {idempotency_key}" not in lines:
+        leave(f"{run} {n} {idempotency_key}")
+    return n
+
+
+@app.tool(effect="once", timeout=timedelta(seconds=20))
+def fire(run: str) -> str:
+    """Acts, then stands still before it answers."""
+    leave(f"{run} fired")
+    _hold(run)
+    return "fired"
+
+
+@app.tool(effect="pure", retry=Retry(attempts=2, base=timedelta(milliseconds=50)))
+def refuse() -> str:
+    """Never works."""
+    raise NotDone("not today")
+
+
+@app.agent
+async def marks(ctx: Context, count: int = 5) -> int:
+    """Leaves several lines, one after the other."""
+    for n in range(count):
+        await ctx.call(mark, ctx.run_id, n)
+    return count
+
+
+@app.agent
+async def risky(ctx: Context) -> str:
+    """Makes one call that cannot be repeated."""
+    return await ctx.call(fire, ctx.run_id)
+
+
+@app.agent
+async def sleeper(ctx: Context) -> None:
+    """Sleeps for an hour."""
+    await ctx.sleep(timedelta(hours=1))
+
+
+@app.agent
+async def doomed(ctx: Context) -> str:
+    """Fails."""
+    return await ctx.call(refuse)

@@ -1,0 +1,125 @@
+"""Runs as a planner leaves them behind, written into topics in memory: entries, and the commands that they imply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from refold.adapters.memory.log import MemoryBroker, MemoryLogReader
+from refold.core import wire
+from refold.core.commands import commands
+from refold.core.events import (
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallProposed,
+    Cause,
+    Entry,
+    Event,
+    Failure,
+    RetryPolicy,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+)
+from refold.core.ids import EntryId, home, log_key
+from refold.core.messages import RunRequest, RunSignal
+from refold.core.state import RunState, evolve
+from refold.ports.log import Outgoing
+
+TOPICS = (
+    "run-requested",
+    "run-signalled",
+    "run-log",
+    "tool-requested.default",
+    "tool-claimed",
+    "tool-completed",
+    "run-completed",
+    "dead-letter",
+)
+NOW = 1_700_000_000_000
+DOUBT = Failure("lost", "the executor died")
+
+
+def requested(agent: str = "deploy", given: str = "{}") -> list[Event]:
+    """The beginning of a run."""
+    return [RunRequested(agent, given, "digest", "seed"), RunStarted("1")]
+
+
+def proposed(step: int, effect: str = "keyed") -> list[Event]:
+    """A call, on its way to the executors."""
+    call = CallProposed(step, "push", "{}", f"key-{step}", "default", effect, 1_000, RetryPolicy())
+    return [call, CallDispatched(step, 1, NOW + 60_000)]
+
+
+def completed(step: int) -> list[Event]:
+    """A call's result."""
+    return [CallCompleted(step, 1, '"ok"')]
+
+
+def doubted(step: int) -> list[Event]:
+    """A call that nobody can know about."""
+    return [CallDoubted(step, 1, DOUBT)]
+
+
+def ended() -> list[Event]:
+    """The end of a run."""
+    return [RunCompleted('"done"')]
+
+
+@dataclass
+class Chronicle:
+    """Topics in memory and a hand that writes into them as a planner does."""
+
+    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(TOPICS, 4))
+    states: dict[str, RunState] = field(default_factory=dict)
+    nonce: int = 0
+
+    @property
+    def reader(self) -> MemoryLogReader:
+        """What reads the topics."""
+        return MemoryLogReader(self.broker)
+
+    def add(self, run: str, *batches: Sequence[Event], emit: bool = True) -> None:
+        """Appends an entry per batch, and with `emit` the commands that each implies."""
+        for events in batches:
+            before = self.states.get(run, RunState(run))
+            name, entry, value = self.entry(run, list(events), seq=before.head.seq + 1, prev=before.head.id)
+            offset = self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
+            self.states[run] = after = evolve(self.states.get(run), entry, name)
+            for command in commands(after, entry, offset) if emit else []:
+                message = wire.encode(command.message) if command.message else None
+                self.write(command.topic, run, key=command.key.encode(), value=message)
+
+    def entry(self, run: str, events: list[Event], *, seq: int, prev: bytes) -> tuple[EntryId, Entry, bytes]:
+        """An entry with a nonce of its own: its id, itself and its bytes."""
+        self.nonce += 1
+        cause = Cause("run-requested", home(run, 4), 0)
+        entry = Entry(run, seq, prev, NOW + self.nonce, cause, "planner", self.nonce.to_bytes(16, "big"), events)
+        name, value = wire.encode_entry(entry)
+        return name, entry, value
+
+    def void(self, run: str, *, prev: bytes = b"", seq: int = 1) -> None:
+        """An entry that lost a race, or with an unknown `prev` an orphan."""
+        name, entry, value = self.entry(run, requested(), seq=seq, prev=prev)
+        self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
+
+    def write(self, topic: str, run: str, *, key: bytes, value: bytes | None, partition: int | None = None) -> int:
+        """One record, at the home of the run unless told otherwise."""
+        number = home(run, 4) if partition is None else partition
+        return self.broker.write(Outgoing(topic, number, key, value, [], 0))
+
+
+@dataclass
+class Hand:
+    """A `Sender` that writes into the topics in memory."""
+
+    chronicle: Chronicle
+    sent: list[RunRequest | RunSignal] = field(default_factory=list)
+
+    def send(self, message: RunRequest | RunSignal) -> tuple[int, int]:
+        """See `Sender`."""
+        self.sent.append(message)
+        topic = wire.SUBJECTS[type(message)]
+        offset = self.chronicle.write(topic, message.run_id, key=b"key", value=wire.encode(message))
+        return home(message.run_id, 4), offset

@@ -1,0 +1,65 @@
+"""A running `refold dev`, and commands against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from typer.testing import CliRunner, Result
+
+from refold.cli.main import app
+from tests.waiting import eventually
+
+
+@dataclass
+class Dev:
+    """A running `refold dev`: its folder and its process."""
+
+    data: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What dev.json says."""
+        found: dict[str, Any] = json.loads((self.data / "dev.json").read_text())
+        return found
+
+    def pid(self, service: str) -> int:
+        """The process of a service, once there is one."""
+        pids: list[int] = eventually(lambda: self.state["processes"][service])
+        return pids[0]
+
+    def kill(self, service: str) -> int:
+        """Kills a service as `kill -9` does; returns the pid of its successor."""
+        pid = self.pid(service)
+        os.kill(pid, signal.SIGKILL)
+        return int(eventually(lambda: next(iter(set(self.state["processes"][service]) - {pid}), 0)))
+
+    def effects(self, run: str) -> list[str]:
+        """What a run did to the world."""
+        return [line for line in (self.data / "effects").read_text().splitlines() if line.split()[0] == run]
+
+    def refold(self, *words: str, code: int = 0, given: str | None = None) -> Result:
+        """A command against this platform, which must end with this code."""
+        result = refold(*words, "--data", str(self.data), given=given)
+        assert result.exit_code == code, result.output
+        return result
+
+    def read(self, *words: str, code: int = 0) -> Any:
+        """What a command says with --json."""
+        return json.loads(self.refold(*words, "--json", code=code).stdout)
+
+
+def refold(*words: str, given: str | None = None) -> Result:
+    """A command, run in this process."""
+    result = CliRunner().invoke(app, list(words), input=given)
+    structlog.reset_defaults()
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result

@@ -1,0 +1,159 @@
+"""The client reads runs and learns what became of its inputs from the topics alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.client.inputs import Inputs, resolution
+from refold.client.runs import Runs
+from refold.core import wire
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
+from refold.core.events import AttemptFailed, CallDispatched, Cause, DoubtResolved, Failure, RunCancelled, SleepStarted
+from refold.core.ids import home
+from refold.core.messages import DeadLetter, RunRequest, RunSignal
+from tests.cli.chronicle import NOW, Chronicle, Hand, completed, doubted, ended, proposed, requested
+
+REQUEST = RunRequest("r", "deploy", "{}")
+
+
+@pytest.fixture
+def chronicle() -> Chronicle:
+    """Give empty topics."""
+    return Chronicle()
+
+
+@pytest.fixture
+def runs(chronicle: Chronicle) -> Runs:
+    """Give the runs in the topics."""
+    return Runs(chronicle.reader)
+
+
+def letter(chronicle: Chronicle, position: Cause, code: str) -> None:
+    """What a planner leaves for an input that it cannot use."""
+    content = DeadLetter(position.topic, position.partition, position.offset, code, "no", b"r", b"{}", "planner", NOW)
+    chronicle.write("dead-letter", "r", key=b"r", value=wire.encode(content))
+
+
+def test_a_run_is_told_step_by_step(chronicle: Chronicle, runs: Runs) -> None:
+    failed = AttemptFailed(1, 1, Failure("net", "gone"), unknown=True, retry_ms=NOW + 9)
+    again = [failed], [CallDispatched(1, 2, NOW + 60_000)], [CallDispatched(1, 2, NOW + 90_000)]
+    chronicle.add("r", requested(), proposed(1), *again, completed(1), [SleepStarted(2, NOW + 5)])
+
+    found = runs.get("r")
+
+    call, sleep = found.timeline.steps
+    assert [(each.number, each.dispatches, each.status) for each in call.attempts] == [
+        (1, 1, "unknown"),
+        (2, 2, "running"),
+    ]
+    assert (call.status, call.result, call.call_id) == ("completed", '"ok"', "r/3")
+    assert (sleep.kind, sleep.status, sleep.until_ms) == ("sleep", "sleeping", NOW + 5)
+
+
+def test_void_records_are_kept_apart(chronicle: Chronicle, runs: Runs) -> None:
+    chronicle.add("r", requested())
+    chronicle.void("r")
+
+    found = runs.get("r")
+
+    assert len(found.records) == 1
+    assert [judged.void for judged in found.void] == ["raced"]
+
+
+def test_an_unknown_run_is_not_found(runs: Runs) -> None:
+    with pytest.raises(NotFoundError, match="there is no run r"):
+        runs.get("r")
+
+
+def test_a_start_that_was_taken_is_accepted(chronicle: Chronicle, runs: Runs) -> None:
+    inputs = Inputs(runs, Hand(chronicle))
+    position = inputs.start(REQUEST)
+    chronicle.add("r", requested())
+
+    assert inputs.started(REQUEST, position, 0).what == "accepted"
+
+
+def test_an_equal_start_is_known_and_another_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
+    inputs = Inputs(runs, Hand(chronicle))
+    inputs.start(REQUEST)
+    chronicle.add("r", requested())
+    second = inputs.start(REQUEST)
+
+    assert inputs.started(REQUEST, second, 0).what == "known"
+    with pytest.raises(ConflictError, match="other input"):
+        inputs.started(RunRequest("r", "deploy", '{"a":1}'), second, 0)
+
+
+def test_a_refused_input_says_why(chronicle: Chronicle, runs: Runs) -> None:
+    inputs = Inputs(runs, Hand(chronicle))
+    position = inputs.start(REQUEST)
+    letter(chronicle, position, "malformed")
+
+    with pytest.raises(UsageError, match="the input was refused: no"):
+        inputs.started(REQUEST, position, 5)
+
+
+def test_nobody_answers_in_time(chronicle: Chronicle, runs: Runs) -> None:
+    inputs = Inputs(runs, Hand(chronicle))
+    position = inputs.start(REQUEST)
+
+    with pytest.raises(TimedOutError, match="the log does not know it yet"):
+        inputs.started(REQUEST, position, 0)
+
+
+def test_a_call_in_doubt_becomes_a_signal(chronicle: Chronicle, runs: Runs) -> None:
+    chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
+
+    signal = resolution(runs, "r/3", verdict="happened", result={"b": 1}, actor="ann", comment="seen")
+
+    assert (signal.kind, signal.run_id, signal.actor) == ("resolve", "r", "ann")
+    assert signal.data == '{"attempt":1,"comment":"seen","result":{"b":1},"step":1,"verdict":"happened"}'
+
+
+@pytest.mark.parametrize(
+    ("call", "error"), [("r", MalformedError), ("x/3", NotFoundError), ("r/99", NotFoundError), ("r/3", ConflictError)]
+)
+def test_what_is_not_in_doubt_cannot_be_resolved(
+    chronicle: Chronicle, runs: Runs, call: str, error: type[Exception]
+) -> None:
+    chronicle.add("r", requested(), proposed(1, "once"))
+
+    with pytest.raises(error):
+        resolution(runs, call, verdict="give_up", actor="ann", comment="")
+
+
+def test_a_doubt_that_somebody_else_settled_otherwise_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
+    chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
+    signal = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
+    chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
+
+    with pytest.raises(ConflictError, match="bob resolved step 1 of r as happened"):
+        Inputs(runs, Hand(chronicle)).resolve(signal, 5)
+
+
+def test_the_same_verdict_again_is_known(chronicle: Chronicle, runs: Runs) -> None:
+    chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
+    signal = resolution(runs, "r/3", verdict="happened", actor="ann", comment="")
+    chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
+
+    assert Inputs(runs, Hand(chronicle)).resolve(signal, 5).what == "known"
+
+
+def test_a_refused_resolution_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
+    chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
+    signal = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
+    letter(chronicle, Cause("run-signalled", home("r", 4), 0), "conflict")
+
+    with pytest.raises(ConflictError, match="no"):
+        Inputs(runs, Hand(chronicle)).resolve(signal, 5)
+
+
+def test_cancelling_needs_a_run_that_goes_on(chronicle: Chronicle, runs: Runs) -> None:
+    inputs, signal = Inputs(runs, Hand(chronicle)), RunSignal("r", "s", "cancel")
+    with pytest.raises(NotFoundError):
+        inputs.cancel(signal, 0)
+    chronicle.add("r", requested(), [RunCancelled("why", "bob")])
+    assert inputs.cancel(signal, 5).what == "known"
+    chronicle.add("r2", requested(), ended())
+    with pytest.raises(ConflictError, match="completed already"):
+        inputs.cancel(RunSignal("r2", "s", "cancel"), 5)

@@ -1,0 +1,48 @@
+"""The demo, as `make demo` runs it: it fails unless everything that it shows has really held."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from refold.cli import checkout
+from refold.core.errors import UsageError
+
+
+def demo(*words: str) -> dict[str, Any]:
+    """Runs the demo; returns its findings."""
+    command = [sys.executable, "-m", "refold", "demo", "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_killed_twice_nothing_happens_twice() -> None:
+    found = demo()
+
+    assert found["ok"]
+    assert all(found["checks"].values())
+    assert [kill["service"] for kill in found["kills"]] == ["executor", "planner"]
+    effects = {step["tool"]: (step["effects"], step["recognised"]) for step in found["steps"]}
+    assert effects["update_load_balancer"] == (1, 1)
+    assert effects["switch_mesh"] == (1, 0)
+
+
+def test_what_nobody_can_know_a_human_settles() -> None:
+    found = demo("--once")
+
+    assert found["ok"]
+    assert [kill["service"] for kill in found["kills"]] == ["executor"]
+    assert found["doubt"]["resolved"]["verdict"] == "happened"
+
+
+def test_an_installed_package_says_that_the_examples_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "ROOT", checkout.ROOT / "nowhere")
+
+    with pytest.raises(UsageError, match="is not part of an installed package"):
+        checkout.need("examples/deploy.py")

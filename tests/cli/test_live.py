@@ -1,0 +1,156 @@
+"""The command line against a real platform, with planner and executor killed under it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.cli.platform import Dev
+from tests.waiting import eventually
+
+OUTSIDE = Path(__file__).parents[2] / "examples" / "outside"
+
+
+def outside(dev: Dev, program: str, *words: str) -> dict[str, object]:
+    """Runs a program that knows no Refold."""
+    command = [sys.executable, str(OUTSIDE / program), "--kafka", dev.state["kafka"], *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_a_run_survives_the_kill_of_both_services(dev: Dev) -> None:
+    dev.read("run", "start", "marks", "--id", "m-1", "--input", '{"count": 150}', "--label", "team=a")
+    eventually(lambda: dev.effects("m-1"))
+    dev.kill("executor")
+    dev.kill("planner")
+
+    ended = dev.read("run", "start", "marks", "--id", "m-1", "--input", '{"count": 150}', "--wait")
+
+    assert (ended["status"], ended["result"]) == ("completed", 150)
+    assert len(dev.effects("m-1")) == 150
+    assert [line.split()[1] for line in dev.effects("m-1")] == [str(n) for n in range(150)]
+    shown = dev.read("run", "show", "m-1")
+    assert (shown["labels"], len(shown["timeline"])) == ({"team": "a"}, 150)
+    assert shown["head"]["seq"] == dev.read("run", "events", "m-1")[-1]["seq"]
+
+
+def test_a_call_in_doubt_is_listed_and_resolved(dev: Dev) -> None:
+    hold = dev.data / "hold-d-1"
+    hold.touch()
+    dev.read("run", "start", "risky", "--id", "d-1")
+    eventually(lambda: dev.effects("d-1"))
+    dev.kill("executor")
+    hold.unlink()
+    (row,) = eventually(lambda: dev.read("run", "list", "--status", "doubt"), within=40, what="a call in doubt")
+    (call,) = row["in_doubt"]
+    assert f"refold run resolve {call} --give-up" in dev.refold("run", "show", "d-1").stdout
+
+    resolved = dev.read("run", "resolve", call, "--happened", '"seen"', "--actor", "ann", "--comment", "looked")
+
+    assert (resolved["outcome"], resolved["verdict"]) == ("accepted", "happened")
+    assert dev.read("run", "resolve", call, "--happened", '"seen"')["outcome"] == "known"
+    assert "is not in doubt" in dev.refold("run", "resolve", call, "--give-up", code=4).stderr
+    assert dev.read("run", "show", "d-1")["result"] == "seen"
+    assert dev.effects("d-1") == ["d-1 fired"]
+
+
+def test_a_run_that_fails_says_why(dev: Dev) -> None:
+    ended = dev.read("run", "start", "doomed", "--id", "f-1", "--wait", code=1)
+
+    assert ended["status"] == "failed"
+    assert "not today" in ended["failure"]["message"]
+    (step,) = dev.read("run", "show", "f-1")["timeline"]
+    assert [attempt["status"] for attempt in step["attempts"]] == ["failed", "failed"]
+    assert "attempt 2" in dev.refold("run", "show", "f-1").stdout
+
+
+def test_a_run_is_cancelled_once(dev: Dev) -> None:
+    assert (
+        "is running, not over"
+        not in dev.refold("run", "start", "sleeper", "--id", "s-1", "--timeout", "2", code=6).stdout
+    )
+
+    cancelled = dev.read("run", "cancel", "s-1", "--reason", "enough", "--actor", "ann")
+
+    assert (cancelled["outcome"], cancelled["status"]) == ("accepted", "cancelled")
+    assert dev.read("run", "show", "s-1")["reason"] == "enough"
+    assert dev.read("run", "cancel", "s-1")["outcome"] == "known"
+    assert dev.refold("run", "watch", "s-1", code=1).stdout.count("RunCancelled") == 1
+
+
+def test_another_start_of_a_run_is_a_conflict_and_a_dead_letter(dev: Dev) -> None:
+    dev.read("run", "start", "marks", "--id", "c-1", "--input", '{"count": 1}', "--wait")
+
+    assert (
+        "exists with other input"
+        in dev.refold("run", "start", "marks", "--id", "c-1", "--input", '{"count": 2}', "--wait", code=4).stderr
+    )
+
+    (letter,) = eventually(lambda: dev.read("deadletter", "list", "--code", "conflict"))
+    shown = dev.read("deadletter", "show", letter["letter"])
+    assert (shown["topic"], shown["code"], shown["key"]) == ("run-requested", "conflict", "c-1")
+    would = dev.read("deadletter", "replay", letter["letter"], "--dry-run")
+    assert would == {"sent": False, "topic": "run-requested", "partition": letter["partition"]}
+    assert "nothing was sent" in dev.refold("deadletter", "replay", letter["letter"], code=1, given="n\n").stdout
+    sent = dev.read("deadletter", "replay", letter["letter"], "--yes")
+    assert sent["offset"] > letter["offset"]
+    eventually(lambda: len(dev.read("deadletter", "list", "--code", "conflict")) == 2)
+    dev.refold("deadletter", "show", "0/99999", code=3)
+    dev.refold("deadletter", "show", "here", code=2)
+
+
+def test_what_is_not_there_is_not_found(dev: Dev) -> None:
+    for words in (("show", "nobody"), ("events", "nobody"), ("verify", "nobody"), ("cancel", "nobody")):
+        assert "there is no run nobody" in dev.refold("run", *words, code=3).stderr
+
+
+def test_a_client_without_refold_starts_awaits_and_folds(dev: Dev) -> None:
+    requested = outside(dev, "start_run.py", "--id", "o-1", "--agent", "marks", "--input", '{"count": 2}')
+    outcome = outside(dev, "await_completion.py", "o-1")
+    folded = outside(dev, "fold_log.py", "o-1")
+
+    assert (outcome["status"], outcome["result"]) == ("completed", 2)
+    assert outcome["request"] == dev.read("run", "show", "o-1")["request"]
+    assert requested["request"] == {**dev.read("run", "show", "o-1")["request"], "topic": "refold.run-requested"}
+    calls = folded["runs"]["o-1"]["calls"].values()  # type: ignore[index]
+    assert [(call["tool"], call["status"], call["result"]) for call in calls] == [
+        ("mark", "completed", 0),
+        ("mark", "completed", 1),
+    ]
+
+
+def test_raw_records_show_what_does_not_count(dev: Dev) -> None:
+    dev.read("run", "start", "marks", "--id", "v-1", "--input", '{"count": 1}', "--wait")
+    (first, *_) = dev.read("run", "events", "v-1", "--raw")
+    producer = Producer({"bootstrap.servers": dev.state["kafka"]})
+    producer.produce("refold.run-log", b"not an entry", first["key"].encode(), first["partition"])
+    assert producer.flush(10) == 0
+
+    rows = dev.read("run", "events", "v-1", "--raw")
+
+    assert [row["void"] for row in rows].count("hash") == 1
+    assert rows[-1]["void"] == "hash"
+    verified = dev.read("run", "verify", "v-1", code=1)
+    assert [violation["kind"] for violation in verified["violations"]] == ["hash"]
+
+
+def test_everything_else_that_the_tests_left_behind_agrees(dev: Dev) -> None:
+    verified = dev.read("run", "verify", code=1)
+
+    assert {violation["run_id"] for violation in verified["violations"]} == {"v-1"}
+    assert verified["open"] == verified["overdue"] == verified["in_doubt"] == []
+    listed = dev.read("run", "list")
+    assert {row["run_id"] for row in listed} == verified["digests"].keys()
+    assert len(dev.read("run", "list", "--agent", "marks", "--limit", "1")) == 1
+
+
+def test_topics_and_doctor_find_nothing_wrong(dev: Dev) -> None:
+    assert dev.read("topics", "diff") == []
+    assert dev.read("topics", "apply") == []
+    assert {row["partitions"] for row in dev.read("topics", "list")} == {4}
+    assert dev.read("doctor")["ok"]

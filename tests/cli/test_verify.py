@@ -1,0 +1,127 @@
+"""The verifier finds each lie that a topic can tell, and nothing in what is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from refold.client.verify import Verified, verify
+from refold.core import wire
+from refold.core.ids import home, log_key
+from refold.core.messages import RunOutcome, ToolRequest
+from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
+
+
+def checked(chronicle: Chronicle) -> Verified:
+    """What the verifier says, without waiting for the topics to agree."""
+    return verify(chronicle.reader, now_ms=NOW + 1_000, settle_s=0)
+
+
+@pytest.fixture
+def chronicle() -> Chronicle:
+    """Give a log with a run that is over, one that is open and one in doubt."""
+    found = Chronicle()
+    found.add("done", requested(), proposed(1), completed(1), ended())
+    found.add("open", requested(), proposed(1))
+    found.add("doubtful", requested(), proposed(1, "once"), doubted(1))
+    return found
+
+
+def test_what_is_true_has_no_violations(chronicle: Chronicle) -> None:
+    found = checked(chronicle)
+
+    assert found.violations == []
+    assert (found.records, found.accepted, found.void) == (9, 9, {})
+    assert found.runs == {"completed": 1, "running": 1, "suspended": 1}
+    assert sorted(found.open) == ["doubtful", "open"]
+    assert found.in_doubt == ["doubtful"]
+    assert found.digests == {run: state.digest() for run, state in chronicle.states.items()}
+
+
+def test_records_that_lost_are_counted_by_reason_and_change_nothing(chronicle: Chronicle) -> None:
+    before = checked(chronicle).digests
+    chronicle.void("open")
+    chronicle.void("done", prev=chronicle.states["done"].head.id, seq=chronicle.states["done"].head.seq + 1)
+    chronicle.void("open", prev=b"0" * 16, seq=99)
+    chronicle.write("run-log", "open", key=b"junk", value=b"junk")
+
+    found = checked(chronicle)
+
+    assert found.void == {"raced": 1, "over": 1, "orphan": 1, "key": 1}
+    assert (found.violations, found.digests) == ([], before)
+
+
+def changed_bytes(chronicle: Chronicle) -> None:
+    """Somebody changed a result in place."""
+    log = chronicle.broker.log("run-log", home("done", 4))
+    at = next(index for index, record in enumerate(log.records) if b'"ok"' in (record.value or b""))
+    log.records[at] = log.records[at]._replace(value=(log.records[at].value or b"").replace(b'"ok"', b'"no"'))
+
+
+def lost_beginning(chronicle: Chronicle) -> None:
+    """A history without its first record."""
+    chronicle.void("headless", prev=b"1" * 16, seq=4)
+
+
+def wrong_partition(chronicle: Chronicle) -> None:
+    """A run that began where it does not belong."""
+    name, entry, value = chronicle.entry("astray", requested(), seq=1, prev=b"")
+    wrong = (home("astray", 4) + 1) % 4
+    chronicle.write("run-log", "astray", key=log_key("astray", entry.seq, name), value=value, partition=wrong)
+
+
+def untold_end(chronicle: Chronicle) -> None:
+    """A run that is over, and nobody was told."""
+    chronicle.add("silent", requested(), ended(), emit=False)
+
+
+def false_end(chronicle: Chronicle) -> None:
+    """An outcome of a run that goes on."""
+    outcome = RunOutcome("open", "completed", "deploy")
+    chronicle.write("run-completed", "open", key=b"open", value=wire.encode(outcome))
+
+
+def two_ends(chronicle: Chronicle) -> None:
+    """A second outcome that says otherwise."""
+    outcome = RunOutcome("done", "failed", "deploy", seq=6)
+    chronicle.write("run-completed", "done", key=b"done", value=wire.encode(outcome))
+
+
+def unrequested_call(chronicle: Chronicle) -> None:
+    """A call that is open, and no executor knows."""
+    chronicle.add("unasked", requested(), proposed(1), emit=False)
+
+
+def zombie_call(chronicle: Chronicle) -> None:
+    """A call that is settled, and executors are asked for it again."""
+    request = ToolRequest("done/3", "done", 1, 1, 1, "push", "{}", "key-1", "keyed", 1_000)
+    chronicle.write("tool-requested.default", "done", key=b"done/3", value=wire.encode(request))
+
+
+@pytest.mark.parametrize(
+    ("lie", "kind", "run"),
+    [
+        (changed_bytes, "hash", "done"),
+        (lost_beginning, "beginning", "headless"),
+        (wrong_partition, "home", "astray"),
+        (untold_end, "outcome", "silent"),
+        (false_end, "outcome", "open"),
+        (two_ends, "outcome", "done"),
+        (unrequested_call, "open-call", "unasked"),
+        (zombie_call, "open-call", "done"),
+    ],
+)
+def test_every_lie_is_found(chronicle: Chronicle, lie: Callable[[Chronicle], None], kind: str, run: str) -> None:
+    lie(chronicle)
+
+    found = checked(chronicle)
+
+    assert (kind, run) in {(violation.kind, violation.run_id) for violation in found.violations}
+
+
+def test_what_is_due_for_long_is_listed(chronicle: Chronicle) -> None:
+    found = verify(chronicle.reader, now_ms=NOW + 600_000, settle_s=0)
+
+    assert found.overdue == ["open"]
+    assert found.violations == []

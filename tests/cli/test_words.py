@@ -1,0 +1,137 @@
+"""What the command line says and how it exits where no platform is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.cli.errors import exit_code
+from refold.core import errors
+from refold.core.errors import RefoldError
+from tests.cli.platform import refold
+
+NOBODY = ("--kafka", "127.0.0.1:9")
+HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
+
+
+def test_help_loads_nothing_that_is_slow() -> None:
+    program = f"import sys, refold.cli.main; print([name for name in {HEAVY} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("dev",), ("demo",), ("doctor",), ("serve",), ("version",),
+        ("run", "start"), ("run", "show"), ("run", "list"), ("run", "events"), ("run", "watch"), ("run", "cancel"),
+        ("run", "resolve"), ("run", "verify"), ("topics", "apply"), ("topics", "diff"), ("topics", "list"),
+        ("schemas", "export"), ("schemas", "check"), ("deadletter", "list"), ("deadletter", "show"),
+        ("deadletter", "replay"), ("serve", "planner"), ("serve", "executor"),
+    ],
+)  # fmt: skip
+def test_every_command_is_there_and_helps(words: tuple[str, ...]) -> None:
+    result = refold(*words, "--help")
+
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RefoldError("x"), 1),
+        (errors.FoldError("x"), 1),
+        (errors.UsageError("x"), 2),
+        (errors.MalformedError("x"), 2),
+        (errors.NotFoundError("x"), 3),
+        (errors.ConflictError("x"), 4),
+        (errors.UnreachableError("x"), 5),
+        (errors.TimedOutError("x"), 6),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error: RefoldError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "list"),
+        ("run", "show", "r"),
+        ("run", "start", "deploy"),
+        ("run", "verify"),
+        ("run", "resolve", "r/3", "--give-up"),
+        ("topics", "diff"),
+        ("deadletter", "list"),
+    ],
+)
+def test_where_nobody_listens_a_command_says_so_and_what_to_run(words: tuple[str, ...]) -> None:
+    result = refold(*words, *NOBODY)
+
+    assert result.exit_code == 5
+    assert "error: nobody listens at 127.0.0.1:9" in result.stderr
+    assert "`refold dev`" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "list", "--status", "done"), "'done' is not a status"),
+        (("run", "start", "deploy", "--label", "x"), "'x' is not a label"),
+        (("run", "start", "deploy", "--input", "{"), "the text is not JSON"),
+        (("run", "start", "deploy", "--input", '{"a": NaN}'), "the JSON text holds NaN"),
+        (("run", "start", "deploy", "--input", "@/nowhere"), "cannot read /nowhere"),
+        (("run", "start", "deploy", "--id", "a/b"), "'a/b' is not a run id"),
+        (("run", "resolve", "r/3"), "say one thing about the call"),
+        (("run", "resolve", "r/3", "--give-up", "--did-not-happen"), "say one thing about the call"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_said_before_anything_is_asked(words: tuple[str, ...], said: str) -> None:
+    result = refold(*words, *NOBODY)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_wrong_option_is_a_usage_error() -> None:
+    assert refold("run", "list", "--nonsense").exit_code == 2
+
+
+def test_a_traceback_is_there_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Traceback" not in refold("run", "list", *NOBODY).stderr
+    monkeypatch.setenv("REFOLD_DEBUG", "1")
+    assert "Traceback" in refold("run", "list", *NOBODY).stderr
+
+
+def test_addresses_come_from_option_environment_and_dev_json_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev.json").write_text('{"kafka": "127.0.0.1:3", "redis": "redis://127.0.0.1:3"}')
+    data = ("--data", str(tmp_path))
+
+    assert "at 127.0.0.1:3," in refold("run", "list", *data).stderr
+    monkeypatch.setenv("REFOLD_KAFKA__BOOTSTRAP", "127.0.0.1:2")
+    assert "at 127.0.0.1:2," in refold("run", "list", *data).stderr
+    assert "at 127.0.0.1:1," in refold("run", "list", *data, "--kafka", "127.0.0.1:1").stderr
+
+
+def test_doctor_reports_every_part_though_others_are_down() -> None:
+    result = refold("doctor", *NOBODY, "--redis", "redis://127.0.0.1:9/0", "--json")
+
+    found = {(finding["check"], finding["verdict"]) for finding in json.loads(result.stdout)["findings"]}
+    assert result.exit_code == 1
+    assert {("python", "ok"), ("schemas", "ok"), ("kafka", "problem"), ("redis", "problem")} <= found
+
+
+def test_the_exported_schemas_fit() -> None:
+    result = refold("schemas", "check", "--json")
+
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"ok": True, "problems": []})
