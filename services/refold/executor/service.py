@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -110,6 +110,7 @@ class Executor:
         self.draining = False
         self._by_call: dict[str, Job] = {}
         self._commands: deque[Command] = deque()
+        self._queued: dict[str, int] = defaultdict(int)
         self._offset_of: dict[int, tuple[int, int]] = {}
         self._batches: dict[int, list[tuple[Job | None, Operation]]] = {}
         self._batch = 0
@@ -118,6 +119,7 @@ class Executor:
         self._appends: list[Outgoing] = []
         self._publishes: list[Outgoing] = []
         self._appending: dict[int, Job] = {}
+        self._letters: dict[int, tuple[Outgoing, int]] = {}
         self._effects: list[Effect] = []
         self._ended_here: OrderedDict[str, None] = OrderedDict()
         self._settled: OrderedDict[str, None] = OrderedDict()
@@ -147,6 +149,7 @@ class Executor:
         """Takes no new work; what has not begun is released, what runs may go on until the host's grace is over."""
         self.draining = True
         self._commands.clear()
+        self._queued.clear()
         for job in list(self.jobs.values()):
             job.closed = job.closed or job.phase not in ("running", "completing", "over")
 
@@ -161,8 +164,7 @@ class Executor:
         elif isinstance(item, Answers):
             self._answered(item)
         elif isinstance(item, Delivery):
-            if job := self._appending.pop(item.token, None):
-                job.appended(self, item.offset, mono)
+            self._delivered(item)
         elif isinstance(item, Assigned):
             self._leave(item.partition)
             self.parts[item.partition] = Part(Claims(item.ends[CLAIMED]))
@@ -197,9 +199,8 @@ class Executor:
             request = wire.decode(ToolRequest, record.value)
         except (MalformedError, FoldError) as error:
             self._dead_letter(record, error)
-            part.offsets[record.offset] = True
         else:
-            self._commands.append(Command(record.partition, request, record.value, record.offset))
+            self._enqueue(Command(record.partition, request, record.value, record.offset))
 
     def _tombstone(self, record: Record) -> None:
         call = (record.key or b"").decode(errors="replace")
@@ -207,7 +208,28 @@ class Executor:
             return
         if job := self._by_call.get(call):
             job.close(self)
+        self._withdraw(call)
         self._asked.append((None, Close(record.partition, self._settings.pool, call)))
+
+    def _withdraw(self, call: str) -> None:
+        """Forgets requests that still wait for a slot: their claim would come after the `Close` and find nothing."""
+        if call not in self._queued:
+            return
+        gone = [command for command in self._commands if command.request.call_id == call]
+        self._commands = deque(command for command in self._commands if command.request.call_id != call)
+        del self._queued[call]
+        for command in gone:
+            if command.offset is not None and (part := self.parts.get(command.home)):
+                part.offsets[command.offset] = True
+
+    def _enqueue(self, command: Command) -> None:
+        self._commands.append(command)
+        self._queued[command.request.call_id] += 1
+
+    def _dequeued(self, call: str) -> None:
+        self._queued[call] -= 1
+        if self._queued[call] <= 0:
+            del self._queued[call]
 
     def _dead_letter(self, record: Record, error: MalformedError | FoldError) -> None:
         self.counts["dead_letter"] += 1
@@ -228,8 +250,23 @@ class Executor:
         position = f"{record.topic}/{record.partition}/{record.offset}"
         headers = cloud_event(DEAD_LETTER, position, id=position, source=member, at_ms=at_ms)
         target = record.key or position.encode()
-        outgoing = Outgoing(DEAD_LETTER, record.partition, target, wire.encode(letter), headers, self._token())
-        self._publishes.append(outgoing)
+        self._put_away(Outgoing(DEAD_LETTER, record.partition, target, wire.encode(letter), headers, 0), record.offset)
+
+    def _put_away(self, letter: Outgoing, offset: int) -> None:
+        """Publishes a dead letter; the request at this offset is done with when the log has acknowledged that."""
+        token = self._token()
+        self._letters[token] = letter, offset
+        self._publishes.append(letter._replace(token=token))
+
+    def _delivered(self, delivery: Delivery) -> None:
+        if job := self._appending.pop(delivery.token, None):
+            job.appended(self, delivery.offset, self._now.mono_ms)
+        elif known := self._letters.pop(delivery.token, None):
+            letter, offset = known
+            if delivery.offset is None:
+                self._put_away(letter, offset)
+            elif part := self.parts.get(letter.partition):
+                part.offsets[offset] = True
 
     def _ended(self, ended: ToolEnded) -> None:
         self._busy.discard(ended.job)
@@ -271,7 +308,7 @@ class Executor:
             if request.call_id not in self._by_call and home in self.parts:
                 self.counts["lease.lapsed"] += 1
                 self.news.append(("lease.lapsed", {"call_id": request.call_id, "attempt": request.attempt}))
-                self._commands.append(Command(home, request, raw, None))
+                self._enqueue(Command(home, request, raw, None))
 
     # What time makes due
 
@@ -299,6 +336,7 @@ class Executor:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
         while self._commands and len(self.jobs) < self._settings.slots and not self.draining:
             command = self._commands.popleft()
+            self._dequeued(command.request.call_id)
             part = self.parts.get(command.home)
             if part is None:
                 continue

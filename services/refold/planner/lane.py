@@ -407,17 +407,18 @@ class Lane:
         else:
             item.done = True
             self._counts["input.ignored"] += 1
-            if isinstance(item.what, ToolResult) and state is not None and not state.over:
+            if isinstance(item.what, ToolResult) and state is not None:
                 self._close_again(state, item.what)
 
     def _close_again(self, state: RunState, result: ToolResult) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
         step = state.step_of(int(result.call_id.rpartition("/")[2]))
+        orders = [Command(f"tool-requested.{pool}", result.call_id, None) for pool in state.pools]
         if step and step not in state.open:
-            order = close(state, step)
-            self._publish(
-                outgoing.command(state, order, 0, partition=self.partition, actor=self._actor, at_ms=self.now), None
-            )
+            orders.append(close(state, step))
+        for order in orders:
+            record = outgoing.command(state, order, 0, partition=self.partition, actor=self._actor, at_ms=self.now)
+            self._publish(record, None)
 
     def _append(self, before: RunState | None, events: list[Event], item: Item) -> None:
         """Makes one entry of what the input and then the agent's code cause, and sends it on its way."""

@@ -10,15 +10,15 @@ from random import Random
 from typing import Any
 
 from refold.core.ids import home
-from refold.ports.log import Outgoing
 from refold.relay.service import Relay
 from refold.testing.sim.checker import check
 from refold.testing.sim.faults import Fault
 from refold.testing.sim.history import Datum
+from refold.testing.sim.schedules import schedule
 from refold.testing.sim.scenarios import PARTITIONS, Input, Scenario, app
 from refold.testing.sim.settings import SimSettings
 from refold.testing.sim.tools import Tools
-from refold.testing.sim.world import Chance, Kit, World
+from refold.testing.sim.world import Chance, Kit, World, fingerprint
 
 HEAL_MS = 60_000
 """Virtual time that a case gets to come to rest after its last fault: many times the longest deadline."""
@@ -38,7 +38,8 @@ class Outcome:
     kinds: tuple[str, ...]
     struck: tuple[str, ...]
     counts: Mapping[str, int]
-    trace: str
+    fingerprint: int
+    trace: str = ""
     report: str = ""
 
 
@@ -52,9 +53,10 @@ class Case:
         self.world.on_entry = self._look_after
         self._signals = 0
         self._rest_since: int | None = None
+        self._moved = (0, 0)
 
-    def run(self) -> Outcome:
-        """Drives the world until it is at rest, and checks it."""
+    def run(self, *, traced: bool = True) -> Outcome:
+        """Drives the world until it is at rest, and checks it. `traced` costs a tenth more and gives the trace hash."""
         world = self.world
         for given in self.scenario.inputs:
             world.at(given.at_ms, lambda given=given: self._publish(given))  # type: ignore[misc]
@@ -73,7 +75,8 @@ class Case:
             kinds=tuple(world.kinds),
             struck=tuple(world.struck),
             counts=Counter(world.counts),
-            trace=world.trace.digest(),
+            fingerprint=fingerprint(world),
+            trace=world.trace.digest() if traced else "",
             report=self._report(wrong) if wrong else "",
         )
 
@@ -102,14 +105,17 @@ class Case:
         if world.pending or not all(process.quiet for process in world.processes) or not self._all_over():
             self._rest_since = None
             return False
-        if self._rest_since is None:
-            self._rest_since = world.now_ms
+        moved = len(world.struck), sum(map(len, world.written.values()))
+        if self._rest_since is None or moved != self._moved:
+            self._rest_since, self._moved = world.now_ms, moved
         return world.now_ms - self._rest_since >= REST_MS
 
     def _all_over(self) -> bool:
         world = self.world
         relays = [service for p in world.processes for service in p.services if isinstance(service, Relay)]
         if any(world.ledger.outbox().values()) or not all(relay.idle for relay in relays):
+            return False
+        if any(world.ledger.leases().values()):
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
         return all((run := world.history.runs.get(name)) is not None and run.over for name in wanted)
@@ -144,10 +150,7 @@ class Case:
     def _signal(self, run: str, name: str, data: Mapping[str, Any]) -> None:
         value = json.dumps({"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"})
         place = home(run, PARTITIONS)
-        self.world.do(
-            self.world.processes[0],
-            _act(Outgoing("run-signalled", place, f"{run}/{name}".encode(), value.encode(), (), 0)),
-        )
+        self.world.broker.write(("run-signalled", place), f"{run}/{name}".encode(), value.encode())
 
     # What a failure shows
 
@@ -160,6 +163,9 @@ class Case:
         for place, fields in world.ledger.outbox().items():
             if fields:
                 yield f"stuck: the outbox of {place} still holds {', '.join(fields)}"
+        for place, leases in world.ledger.leases().items():
+            if leases:
+                yield f"stuck: the ledger of {place} still has leases of {', '.join(leases)}"
         if not open_runs:
             busy = [p.name for p in world.processes if not p.quiet]
             yield f"stuck: the world does not come to rest; {world.pending} things pending, not quiet: {busy}"
@@ -169,12 +175,14 @@ class Case:
         return "\n".join([*wrong, "the last of what happened:", *lines])
 
 
-def _act(record: Outgoing) -> Any:
-    from refold.testing.sim.process import Act
-
-    return Act("publish", record, ())
-
-
-def run_case(scenario: Scenario, faults: Iterable[Fault] = (), *, kit: Kit | None = None) -> Outcome:
+def run_case(
+    scenario: Scenario, faults: Iterable[Fault] = (), *, kit: Kit | None = None, traced: bool = True
+) -> Outcome:
     """A scenario with faults at given boundaries; the same every time."""
-    return Case(scenario, Chance(Random(scenario.name)), faults, kit=kit or Kit()).run()
+    return Case(scenario, Chance(Random(scenario.name)), faults, kit=kit or Kit()).run(traced=traced)
+
+
+def run_schedule(seed: int, *, kit: Kit | None = None, traced: bool = True) -> Outcome:
+    """Whatever a seed makes up: several runs, tools, inputs and faults; the same every time."""
+    scenario, chance = schedule(seed)
+    return Case(scenario, chance, kit=kit or Kit()).run(traced=traced)

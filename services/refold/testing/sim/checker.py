@@ -66,7 +66,10 @@ def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
     results = {effect.result for effect in done}
     if call.phase == "completed" and call.result not in results and "happened" not in call.said.values():
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
-    if call.phase == "failed" and done and call.failure not in ("given_up", "broken"):
+    # Without its ledger a keyed call whose request was sent twice may still run after its failure was accepted.
+    forgot = call.effect == "keyed" and any("wipe" in fault or "rollback" in fault for fault in world.struck)
+    misled = bool(call.said) and verdict != "truth"
+    if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
 
 
@@ -80,12 +83,8 @@ def _ledger(world: World) -> Iterator[str]:
         call = calls[name][1]
         if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
             result = decode(entry.result)["result"]
-            if result != call.result and "happened" not in call.said.values() and result not in call.late:
+            if result != call.result and not call.said and result not in call.late:
                 yield f"ledger: call {name} is {result} there and {call.result} in the log"
-    for leases in world.ledger.leases().values():
-        for name in leases:
-            if name in calls and (calls[name][0].over or calls[name][1].phase in ("completed", "failed")):
-                yield f"ledger: call {name} is settled and still leased"
 
 
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
@@ -116,7 +115,7 @@ def _orders(world: World) -> Iterator[str]:
     last: dict[bytes | None, bytes | None] = {}
     for record in world.written.get(TOOL_REQUESTED, ()):
         last[record.key] = record.value
-        if record.value and record.value[:1] == b"\0":
+        if record.value and record.read_headers():  # a client's poison has none
             ask = decode(record.value)
             sent.add((ask["call_id"], ask["attempt"]))
     for run in world.history.runs.values():
@@ -124,7 +123,9 @@ def _orders(world: World) -> Iterator[str]:
             for attempt in call.attempts:
                 if (call.id, attempt) not in sent:
                     yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
-            if last.get(call.id.encode(), None) is not None:
+            # A stale request of an attempt that was followed by another is superseded, and nobody answers it.
+            left = last.get(call.id.encode())
+            if left is not None and decode(left)["attempt"] == call.attempt:
                 yield f"orders: call {call.id} is settled and its request still open"
 
 

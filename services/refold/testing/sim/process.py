@@ -7,6 +7,7 @@ what it was about to do, as if nothing had happened.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refold.ports.effects import (
@@ -25,8 +26,7 @@ from refold.ports.effects import (
     StopTool,
 )
 from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Revoked
-from refold.testing.sim.broker import Place
+from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Record, Revoked
 
 if TYPE_CHECKING:
     from refold.testing.sim.world import World
@@ -46,13 +46,25 @@ class Act(NamedTuple):
 Carrying = Generator[Act, Any, None]
 
 
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """Where a process reads in a partition of a topic. `reach` is an end that it wants to hear of."""
+
+    topic: str
+    partition: int
+    log: list[Record | None]
+    position: int
+    reach: int | None = None
+    paused: bool = False
+
+
 class Process:
-    """A process of one role. `parts` has the reading positions of its partitions, whether they are still its own."""
+    """A process of one role. `cursors` are those of its partitions, whether they are still its own or not."""
 
     def __init__(self, world: World, name: str, services: Sequence[Service], membership: Membership) -> None:
         self.world, self.name, self.services, self.membership = world, name, services, membership
         self.state = "up"
-        self.parts: dict[int, dict[str, int]] = {}
+        self.cursors: list[Cursor] = []
         self.answers: list[Item] = []
         self.inbox: list[Item] = []
         self.rebalances: list[Assigned | Revoked] = []
@@ -60,8 +72,6 @@ class Process:
         self.checked_ms: dict[int, int] = {}
         self.skew_ms = 0
         self._born_ms = world.now_ms
-        self._reach: dict[Place, int] = {}
-        self._paused: set[Place] = set()
         self._carrying: Carrying | None = None
         self._act: Act | None = None
         self._reply: Any = None
@@ -140,11 +150,7 @@ class Process:
         """Whether nothing waits for it."""
         if self._carrying or self.answers or self.inbox or self.rebalances or self.tool_acts:
             return False
-        return not any(
-            position < len(self.world.broker.log(topic, partition))
-            for partition, positions in self.parts.items()
-            for topic, position in positions.items()
-        )
+        return all(cursor.position >= len(cursor.log) for cursor in self.cursors)
 
     # What comes in
 
@@ -153,19 +159,21 @@ class Process:
             found, self.answers = self.answers, []
             return found
         items: list[Item] = []
+        reached: list[Item] = []
         if self.rebalances:
             items += self.rebalances
             for change in self.rebalances:
                 self._rebalanced(change)
             self.rebalances = []
-        for partition, positions in self.parts.items():
-            for topic, position in positions.items():
-                log = self.world.broker.log(topic, partition)
-                if position < len(log) and (topic, partition) not in self._paused:
-                    upto = self.world.fetch(self, topic, position, len(log))
-                    items += [record for record in log[position:upto] if record is not None]
-                    positions[topic] = upto
-        items += self._reached()
+        for cursor in self.cursors:
+            if cursor.position < len(cursor.log) and not cursor.paused:
+                upto = self.world.fetch(cursor.position, len(cursor.log))
+                items += [record for record in cursor.log[cursor.position : upto] if record is not None]
+                cursor.position = upto
+            if cursor.reach is not None and cursor.position >= cursor.reach:
+                reached.append(Reached(cursor.topic, cursor.partition, cursor.reach))
+                cursor.reach = None
+        items += reached
         if self.inbox:
             items += self.inbox
             self.inbox = []
@@ -174,21 +182,13 @@ class Process:
     def _rebalanced(self, change: Assigned | Revoked) -> None:
         partition, member = change.partition, self.membership
         if isinstance(change, Revoked):
-            self.parts.pop(partition, None)
-            self._reach = {place: end for place, end in self._reach.items() if place[1] != partition}
+            self.cursors = [cursor for cursor in self.cursors if cursor.partition != partition]
             return
-        resumed = (member.subscribe, *member.resume)
-        self.parts[partition] = {topic: change.committed.get(topic, 0) for topic in resumed}
-        self.parts[partition] |= dict.fromkeys(member.replay, 0)
-        self._reach |= {(topic, partition): end for topic, end in change.ends.items()}
-
-    def _reached(self) -> list[Item]:
-        if not self._reach:
-            return []
-        there = [(place, end) for place, end in self._reach.items() if self.parts[place[1]][place[0]] >= end]
-        for place, _ in there:
-            del self._reach[place]
-        return [Reached(*place, end) for place, end in there]
+        log = self.world.broker.log
+        for topic in (member.subscribe, *member.resume):
+            self.cursors.append(Cursor(topic, partition, log(topic, partition), change.committed.get(topic, 0)))
+        for topic in member.replay:
+            self.cursors.append(Cursor(topic, partition, log(topic, partition), 0, reach=change.ends[topic]))
 
     # What goes out
 
@@ -218,8 +218,9 @@ class Process:
             elif isinstance(effect, StopTool):
                 yield Act("stop", effect, (effect.job, effect.reason))
             elif isinstance(effect, Flow):
-                place = (effect.topic, effect.partition)
-                (self._paused.add if effect.action == "pause" else self._paused.discard)(place)
+                for cursor in self.cursors:
+                    if (cursor.topic, cursor.partition) == (effect.topic, effect.partition):
+                        cursor.paused = effect.action == "pause"
 
     def _ask(self, effect: AskLedger) -> Carrying:
         replies: list[Reply] = []

@@ -46,6 +46,9 @@ SCRIPTS: Mapping[str, Script] = {
 WEIGHTS = {"ok": 10, "slow": 2, "slower": 1, "late": 2, "not-done": 2, "terminal": 1, "raises-after": 2}
 WEIGHTS |= {"raises-before": 1, "hangs-after": 1, "hangs-before": 1, "broken": 1}
 
+ANY = "*"
+"""Among a case's scripts: what is not scripted is drawn by chance."""
+
 _EFFECT_MS = 3
 _PROBE_MS = 2
 GUARDED = ("probed", "once")
@@ -104,7 +107,7 @@ class Tools:
         scripts = self._scripts.get(tool, ())
         if time <= len(scripts):
             return scripts[time - 1]
-        if "*" in self._scripts and world.chance.left:
+        if ANY in self._scripts and world.unsafe:
             return world.chance.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         return "ok"
 

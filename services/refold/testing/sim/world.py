@@ -22,6 +22,7 @@ from refold.ports.log import Delivery, Outgoing, Record
 from refold.relay.service import Relay, RelaySettings
 from refold.sdk.app import App
 from refold.testing.sim.broker import Broker
+from refold.testing.sim.faults import modes_at
 from refold.testing.sim.history import ClaimHistory, Datum, History, decode
 from refold.testing.sim.process import UNREACHABLE, Act, Process
 from refold.testing.sim.receiver import Receiver
@@ -65,6 +66,14 @@ class Trace:
     def digest(self) -> str:
         """A name for everything that happened."""
         return blake2b(repr(self.lines).encode(), digest_size=16).hexdigest()
+
+
+def fingerprint(world: World) -> int:
+    """A number that differs when anything of note differs; far cheaper than the trace, for campaigns."""
+    ends = sorted((place, len(log)) for place, log in world.broker.logs.items())
+    heads = sorted((run.id, run.head) for run in world.history.runs.values())
+    content = repr((world.boundaries, world.now_ms, ends, heads))
+    return int.from_bytes(blake2b(content.encode(), digest_size=8).digest())
 
 
 class World:
@@ -206,7 +215,7 @@ class World:
     def _learn(self, process: Process) -> None:
         """A zombie learns that it is one, and leaves when it has taken that in."""
         if process.state == "up":
-            for partition in list(process.parts):
+            for partition in {cursor.partition: None for cursor in process.cursors}:
                 process.revoke(partition)
             self.at(self.settings.ignorance_ms, lambda: self.die(process))
 
@@ -245,7 +254,7 @@ class World:
 
     # Chance
 
-    def fetch(self, process: Process, topic: str, position: int, end: int) -> int:
+    def fetch(self, position: int, end: int) -> int:
         """How far a poll reads: all there is, or in a wild world sometimes less."""
         if not self.chance.wild or self.chance.rng.random() < 0.7:
             return end
@@ -272,12 +281,15 @@ class World:
             self._snapshots.append(self.ledger.snapshot())
         mode = self.faults.get(self.boundaries, "")
         chance = self.chance
-        if not mode and chance.left and self.now_ms < chance.until_ms and chance.rng.random() < chance.rate:
-            from refold.testing.sim.faults import modes_at
-
+        if not mode and chance.left and self.unsafe and chance.rng.random() < chance.rate:
             mode = chance.rng.choice(modes_at(act.kind))
             chance.left -= 1
         return mode
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether chance may still do harm."""
+        return self.now_ms - self.settings.epoch_ms < self.chance.until_ms
 
     def strike(self, process: Process, act: Act, mode: str) -> bool:
         """Lets a fault happen. True: the act is dealt with or the process is gone; False: it is to be carried out."""
@@ -409,7 +421,7 @@ class World:
                 self.on_entry(entry)
         elif record.topic == "tool-claimed":
             self.claims.follow(record)
-        elif record.topic == TOOL_REQUESTED and record.value and record.value[:1] == b"\0":
+        elif record.topic == TOOL_REQUESTED and record.value and record.read_headers():  # a client's poison has none
             self._check_order(decode(record.value))
 
     def _check_order(self, ask: Datum) -> None:
