@@ -220,10 +220,13 @@ def _result(state: RunState, result: ToolResult, now: int) -> Verdict:
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
-    if step not in state.resolved or result.status not in ("completed", "broken"):
+    if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
     outcome = state.outcomes[step][1]
-    if isinstance(outcome, CallCompleted) and (result.status == "broken" or outcome.result == result.result):
+    # The human said that it happened, or this very result was let in before. Equal results of two attempts are not
+    # the same: it happened twice.
+    known = outcome if isinstance(outcome, CallCompleted) and outcome.attempt == result.attempt else None
+    if known and (result.status == "broken" or known.result == result.result):
         return Ignore("the call is settled")
     return _contradiction(state, step, result)
 
@@ -237,7 +240,8 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
 def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
     """It happened, and a human said otherwise: recorded and alarmed, never dropped."""
     recorded = state.late.get(step)
-    if recorded and (recorded.status, recorded.result) == (result.status, result.result):
+    said = (result.attempt, result.status, result.result)
+    if recorded and (recorded.attempt, recorded.status, recorded.result) == said:
         return Ignore("the late result is recorded")
     return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
 
@@ -261,6 +265,8 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
         wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
         return [AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
     if unknown:
+        if opened.phase == "doubt":
+            return Ignore("the call is in doubt")
         return [CallDoubted(step, result.attempt, failure)]
     return [CallFailed(step, result.attempt, failure)]
 

@@ -1,0 +1,219 @@
+"""Histories for the tests of the core: a log of one run that is written as a planner writes it, input by input."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from refold.core import chain, wire
+from refold.core.chain import Head
+from refold.core.decide import Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict, decide, dispatch
+from refold.core.events import (
+    CallProposed,
+    Cause,
+    Entry,
+    Event,
+    Failure,
+    NoteRecorded,
+    RetryPolicy,
+    RunCompleted,
+    RunFailed,
+    SleepStarted,
+)
+from refold.core.ids import EntryId, call_id, log_key
+from refold.core.messages import RunRequest, RunSignal, ToolResult
+from refold.core.state import RunState, apply, evolve
+
+RUN = "run-1"
+NOW = 1_700_000_000_000
+RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, version="test")
+EFFECTS = ("pure", "keyed", "probed", "once")
+
+Raw = tuple[bytes, bytes]
+
+
+def start(**changes: object) -> Start:
+    """A start of the run."""
+    request = RunRequest(**{"run_id": RUN, "agent": "deploy", "input": "{}", **changes})  # type: ignore[arg-type]
+    return Start(request, digest=f"digest of {request.input}", seed="seed")
+
+
+def call(step: int = 1, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> CallProposed:
+    """A proposal of a call."""
+    retry = RetryPolicy(attempts=attempts, base_ms=1_000, cap_ms=8_000)
+    return CallProposed(step, "push", f'{{"n":{step}}}', f"key-{step}", "default", effect, 30_000, retry, window_ms)
+
+
+def signal(kind: str, data: str = "null") -> RunSignal:
+    """A signal to the run."""
+    return RunSignal(RUN, "signal-1", kind, data, actor="ann")
+
+
+@dataclass
+class Log:
+    """A run's history as records, and the state that it folds to."""
+
+    run_id: str = RUN
+    now: int = NOW
+    writer: int = 0
+    entries: list[tuple[EntryId, Entry]] = field(default_factory=list)
+    records: list[Raw] = field(default_factory=list)
+    state: RunState | None = None
+
+    @property
+    def live(self) -> RunState:
+        """The state, which must be there."""
+        assert self.state is not None
+        return self.state
+
+    def feed(self, what: Input) -> Verdict:
+        """Decides an input and appends what it causes."""
+        verdict = decide(self.state, what, self.now, RULES)
+        if isinstance(verdict, list):
+            self.append(verdict)
+        return verdict
+
+    def append(self, events: list[Event]) -> Raw:
+        """Appends an entry and folds it."""
+        name, entry, raw = self.write(events)
+        self.state = evolve(self.state, entry, name)
+        self.entries.append((name, entry))
+        self.records.append(raw)
+        return raw
+
+    def write(self, events: list[Event], nonce: int = 0) -> tuple[EntryId, Entry, Raw]:
+        """An entry on top of the head, not appended."""
+        head = self.state.head if self.state else Head()
+        number = nonce or len(self.entries) + 1 + (self.writer << 32)
+        entry = Entry(
+            run_id=self.run_id,
+            seq=head.seq + 1,
+            prev=head.id,
+            at_ms=self.now,
+            cause=Cause("run-requested", 3, len(self.entries)),
+            actor="planner-1",
+            nonce=number.to_bytes(16),
+            events=events,
+        )
+        name, value = wire.encode_entry(entry)
+        return name, entry, (log_key(self.run_id, entry.seq, name), value)
+
+    def propose(self, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> int:
+        """Appends a call, with its first dispatch, as the planner does for what an agent asks; returns its step."""
+        step = len(self.live.steps) + 1
+        asked = call(step, effect, attempts=attempts, window_ms=window_ms)
+        self.append([asked, dispatch(asked, 1, 0, self.now, RULES)])
+        return step
+
+    def result(self, step: int = 1, status: str = "completed", *, attempt: int = 1, **changes: object) -> ToolResult:
+        """What an executor may answer."""
+        name = call_id(self.run_id, self.live.seqs[step - 1])
+        result = '"done"' if status == "completed" else ""
+        failure = None if status == "completed" else Failure("boom", "it broke")
+        fields = {"result": result, "failure": failure, **changes}
+        return ToolResult(name, self.run_id, step, attempt, status, **fields)  # type: ignore[arg-type]
+
+    def due(self, step: int = 1) -> Due:
+        """The input that time makes of an open step, once it has come."""
+        return Due(self.run_id, step, self.live.open[step].due_ms)
+
+
+def started() -> Log:
+    """A run that has just started."""
+    log = Log()
+    log.feed(start())
+    return log
+
+
+def calling(effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> Log:
+    """A run whose first step is a call that is with the executors."""
+    log = started()
+    log.propose(effect, attempts=attempts, window_ms=window_ms)
+    return log
+
+
+def doubting(effect: str = "once") -> Log:
+    """A run whose first step is in doubt."""
+    log = calling(effect)
+    log.feed(log.result(status="doubt"))
+    return log
+
+
+def read_fold(records: list[Raw]) -> RunState:
+    """The state of a run as any reader of the log gets it: raw records in, void ones ignored."""
+    state = RunState(RUN)
+    for key, value in records:
+        judged = chain.read(key, value)
+        if isinstance(judged, chain.LogRecord) and chain.extends(state.head, judged.entry):
+            apply(state, judged.entry, judged.id)
+    return state
+
+
+def random_input(log: Log, rng: random.Random) -> Input:
+    """Anything that may reach a planner about this run: plausible, stale, contradictory or nonsense."""
+    state = log.state
+    if state is None or rng.random() < 0.04:
+        return start(input=rng.choice(["{}", "{}", "[]"]), not_before_ms=rng.choice([0, 0, NOW + 60_000]))
+    step = _interesting_step(state, rng)
+    opened = state.open.get(step)
+    if rng.random() < 0.15:
+        return Due(RUN, rng.choice([step, step, 0]), opened.due_ms if opened else rng.choice([0, NOW]))
+    said = state.resolved.get(step)
+    known = opened.attempt if opened else said.attempt if said else 1
+    attempt = rng.choice([known, known, known, known, 1, 2, 0])
+    if rng.random() < (0.5 if opened and opened.phase == "doubt" else 0.1):
+        verdict = rng.choice(["happened", "did_not_happen", "give_up", "perhaps"])
+        data = f'{{"step":{step},"attempt":{attempt},"verdict":"{verdict}","result":{rng.randint(0, 1)}}}'
+        kind = rng.choice(["resolve"] * 20 + ["cancel", "sing"])
+        return signal(kind, rng.choice([data] * 5 + ["7", "{"]))
+    status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd"])
+    return ToolResult(
+        call_id=rng.choice([call_id(RUN, state.seqs[step - 1]) if state.steps else "x"] * 8 + [f"{RUN}/1", "nonsense"]),
+        run_id=RUN,
+        step=step,
+        attempt=attempt,
+        status=status,
+        result=rng.choice(['"a"', '"b"']) if status == "completed" else "",
+        failure=rng.choice([None, Failure("boom", "it broke")]),
+        retryable=rng.random() < 0.7,
+        retry_after_ms=rng.choice([0, 0, 5, -5, 2**63 - 1]),
+        late=rng.random() < 0.3,
+    )
+
+
+def _interesting_step(state: RunState, rng: random.Random) -> int:
+    """Mostly one that is open or that a human has spoken on: there the decisions are."""
+    candidates = [*state.open, *state.resolved]
+    if candidates and rng.random() < 0.85:
+        return rng.choice(candidates)
+    return rng.randint(1, max(1, len(state.steps)))
+
+
+def random_reaction(log: Log, rng: random.Random) -> None:
+    """What the agent's code does next, if it does anything."""
+    state = log.state
+    if state is None or state.over or state.status == "pending" or rng.random() < 0.2 * (1 + len(state.open)):
+        return
+    step = len(state.steps) + 1
+    draw = rng.random()
+    if draw < 0.7:
+        log.propose(rng.choice(EFFECTS), attempts=rng.randint(1, 3), window_ms=rng.choice([0, 50_000]))
+    elif draw < 0.8:
+        log.append([NoteRecorded(step, "thought", '"hm"')])
+    elif draw < 0.97:
+        log.append([SleepStarted(step, log.now + rng.randint(-5, 90_000))])
+    else:
+        ends: list[Event] = [RunCompleted("null"), RunFailed(Failure("raised", "no"))]
+        log.append([rng.choice(ends)])
+
+
+def random_log(seed: int, inputs: int = 40, *, writer: int = 0) -> Log:
+    """A history from a seed, through `decide`. Every writer has nonces of its own, and so ids."""
+    rng = random.Random(seed)
+    log = Log(writer=writer)
+    for _ in range(inputs):
+        log.now += rng.choice([0, 1, 500, 20_000, 60_000])
+        verdict = log.feed(random_input(log, rng))
+        assert isinstance(verdict, list | Ignore | Park | Refuse)
+        random_reaction(log, rng)
+    return log

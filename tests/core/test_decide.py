@@ -1,0 +1,457 @@
+"""Every transition of `decide`, by example."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from refold.core.decide import MAX_RETRY_AFTER_MS, Due, Ignore, Park, Refuse, decide, dispatch
+from refold.core.events import (
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallFailed,
+    DoubtResolved,
+    Failure,
+    LateResultRecorded,
+    NoteRecorded,
+    RunCancelled,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+    SleepEnded,
+    SleepStarted,
+)
+from refold.core.retry import backoff_ms
+from tests.core.histories import NOW, RULES, RUN, Log, call, calling, doubting, signal, start, started
+
+BOOM = Failure("boom", "it broke")
+
+
+def resolve(verdict: str, *, attempt: object = 1, step: object = 1, **more: object) -> str:
+    return json.dumps({"step": step, "attempt": attempt, "verdict": verdict, **more})
+
+
+class TestStart:
+    def test_a_request_makes_a_run_that_starts_at_once(self) -> None:
+        events = Log().feed(start(requester="ann", labels={"team": "x"}))
+
+        assert events == [
+            RunRequested("deploy", "{}", "digest of {}", "seed", requester="ann", labels={"team": "x"}),
+            RunStarted("test"),
+        ]
+
+    def test_a_request_for_later_waits(self) -> None:
+        log = Log()
+
+        events = log.feed(start(not_before_ms=NOW + 5))
+
+        assert isinstance(events, list)
+        assert [type(event) for event in events] == [RunRequested]
+        assert log.live.status == "pending"
+
+    @pytest.mark.parametrize(("at", "starts"), [(NOW + 4, False), (NOW + 5, True)])
+    def test_a_run_for_later_starts_when_its_time_has_come(self, at: int, starts: bool) -> None:
+        log = Log()
+        log.feed(start(not_before_ms=NOW + 5))
+        log.now = at
+
+        verdict = log.feed(Due(RUN, 0, NOW))
+
+        assert (verdict == [RunStarted("test")]) is starts
+
+    def test_the_same_request_again_is_ignored(self) -> None:
+        assert isinstance(started().feed(start()), Ignore)
+
+    def test_a_request_with_other_input_is_refused(self) -> None:
+        verdict = started().feed(start(input="[1]"))
+
+        assert isinstance(verdict, Refuse)
+        assert verdict.code == "conflict"
+
+    def test_what_is_about_an_unknown_run_is_parked(self) -> None:
+        known = calling()
+
+        assert isinstance(decide(None, signal("cancel"), NOW, RULES), Park)
+        assert isinstance(decide(None, known.result(), NOW, RULES), Park)
+
+
+class TestResult:
+    def test_a_result_completes_the_call(self) -> None:
+        log = calling()
+
+        assert log.feed(log.result()) == [CallCompleted(1, 1, '"done"')]
+
+    def test_a_second_result_is_ignored(self) -> None:
+        log = calling()
+        log.feed(log.result())
+
+        assert isinstance(log.feed(log.result(result='"other"')), Ignore)
+
+    def test_a_result_of_an_earlier_attempt_completes_the_call_too(self) -> None:
+        log = calling()
+        log.feed(log.result(status="failed"))
+        log.now = log.due().due_ms
+        log.feed(log.due())
+
+        assert log.feed(log.result(attempt=1)) == [CallCompleted(1, 1, '"done"')]
+
+    @pytest.mark.parametrize("effect", ["pure", "keyed", "probed", "once"])
+    def test_a_failure_before_the_effect_is_tried_again(self, effect: str) -> None:
+        log = calling(effect)
+        wait = backoff_ms(call().retry, 1, f"{RUN}/1")
+
+        assert log.feed(log.result(status="failed")) == [AttemptFailed(1, 1, BOOM, False, NOW + wait)]
+
+    def test_the_tool_may_ask_for_its_own_delay(self) -> None:
+        log = calling()
+
+        assert log.feed(log.result(status="failed", retry_after_ms=7)) == [AttemptFailed(1, 1, BOOM, False, NOW + 7)]
+
+    def test_no_delay_of_a_tool_is_beyond_a_year(self) -> None:
+        log = calling()
+
+        events = log.feed(log.result(status="failed", retry_after_ms=2**63 - 1))
+
+        assert events == [AttemptFailed(1, 1, BOOM, False, NOW + MAX_RETRY_AFTER_MS)]
+
+    def test_a_failure_that_is_not_retryable_ends_the_call(self) -> None:
+        log = calling()
+
+        assert log.feed(log.result(status="failed", retryable=False)) == [CallFailed(1, 1, BOOM)]
+
+    def test_the_last_attempt_ends_the_call(self) -> None:
+        log = calling(attempts=1)
+
+        assert log.feed(log.result(status="failed")) == [CallFailed(1, 1, BOOM)]
+
+    @pytest.mark.parametrize("effect", ["keyed", "probed"])
+    def test_an_unknown_outcome_is_tried_again_where_that_is_safe(self, effect: str) -> None:
+        log = calling(effect)
+
+        (event,) = log.feed(log.result(status="unknown", retryable=False))  # type: ignore[misc]
+
+        assert isinstance(event, AttemptFailed)
+        assert event.unknown
+        assert log.live.open[1].maybe
+
+    def test_an_unknown_outcome_of_a_pure_call_is_only_a_failure(self) -> None:
+        log = calling("pure", attempts=1)
+
+        assert log.feed(log.result(status="unknown")) == [CallFailed(1, 1, BOOM)]
+
+    def test_an_unknown_outcome_of_a_once_call_is_a_doubt(self) -> None:
+        log = calling("once")
+
+        assert log.feed(log.result(status="unknown")) == [CallDoubted(1, 1, BOOM)]
+
+    @pytest.mark.parametrize("effect", ["keyed", "probed"])
+    def test_an_unknown_outcome_of_the_last_attempt_is_a_doubt(self, effect: str) -> None:
+        log = calling(effect, attempts=1)
+
+        assert log.feed(log.result(status="unknown")) == [CallDoubted(1, 1, BOOM)]
+
+    def test_a_failure_after_an_unknown_outcome_leaves_it_unknown(self) -> None:
+        log = calling("keyed", attempts=2)
+        log.feed(log.result(status="unknown"))
+        log.now = log.due().due_ms
+        log.feed(log.due())
+
+        assert log.feed(log.result(status="failed", attempt=2)) == [CallDoubted(1, 2, BOOM)]
+
+    def test_a_failure_of_a_call_that_was_sent_twice_leaves_it_unknown(self) -> None:
+        log = calling("keyed", attempts=1)
+        log.now = log.due().due_ms
+        log.feed(log.due())
+
+        assert log.feed(log.result(status="failed")) == [CallDoubted(1, 1, BOOM)]
+
+    def test_a_declared_doubt_is_one_whatever_the_policy(self) -> None:
+        log = calling("pure")
+
+        assert log.feed(log.result(status="doubt")) == [CallDoubted(1, 1, BOOM)]
+
+    def test_a_broken_result_fails_the_call_for_good(self) -> None:
+        log = calling()
+
+        assert log.feed(log.result(status="broken")) == [CallFailed(1, 1, BOOM)]
+
+    @pytest.mark.parametrize("status", ["failed", "unknown", "doubt", "broken"])
+    def test_a_failure_of_another_attempt_is_ignored(self, status: str) -> None:
+        log = calling()
+
+        assert isinstance(log.feed(log.result(status=status, attempt=2)), Ignore)
+
+    def test_a_failure_without_a_reason_gets_one(self) -> None:
+        log = calling(attempts=1)
+
+        (event,) = log.feed(log.result(status="failed", failure=None))  # type: ignore[misc]
+
+        assert isinstance(event, CallFailed)
+        assert event.failure.message == "the executor gave no reason"
+
+    @pytest.mark.parametrize("name", ["nonsense", "run-1/", "run-1/x", "run-1/03", "run-1/0", "/3"])
+    def test_a_result_without_a_call_id_is_refused(self, name: str) -> None:
+        log = calling()
+
+        verdict = log.feed(replace(log.result(), call_id=name))
+
+        assert isinstance(verdict, Refuse)
+        assert verdict.code == "malformed"
+
+    @pytest.mark.parametrize("seq", [1, 4, 99])
+    def test_a_result_for_what_is_no_call_is_refused(self, seq: int) -> None:
+        log = calling()
+        log.append([NoteRecorded(2, "thought", "1")])
+
+        verdict = log.feed(replace(log.result(), call_id=f"{RUN}/{seq}"))
+
+        assert isinstance(verdict, Refuse)
+        assert verdict.code == "unknown_call"
+
+    def test_a_status_that_does_not_exist_is_refused(self) -> None:
+        log = calling()
+
+        assert isinstance(log.feed(log.result(status="splendid")), Refuse)
+
+
+class TestDoubt:
+    def test_a_late_result_settles_it(self) -> None:
+        log = doubting()
+
+        assert log.feed(log.result(late=True)) == [CallCompleted(1, 1, '"done"')]
+
+    def test_a_late_word_that_nothing_happened_settles_it(self) -> None:
+        log = doubting()
+
+        events = log.feed(log.result(status="failed", late=True, retryable=False))
+
+        assert events == [CallFailed(1, 1, BOOM)]
+
+    def test_a_late_word_that_it_happened_badly_settles_it(self) -> None:
+        log = doubting()
+
+        assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM)]
+
+    def test_a_second_doubt_is_ignored(self) -> None:
+        log = doubting()
+
+        assert isinstance(log.feed(log.result(status="doubt", late=True)), Ignore)
+
+    def test_nothing_is_due_while_it_lasts(self) -> None:
+        log = doubting()
+
+        assert isinstance(log.feed(log.due()), Ignore)
+
+    def test_a_human_says_that_it_happened(self) -> None:
+        log = doubting()
+
+        events = log.feed(signal("resolve", resolve("happened", result={"a": 1}, comment="I saw it")))
+
+        assert events == [
+            DoubtResolved(1, 1, "happened", "ann", "I saw it"),
+            CallCompleted(1, 1, '{"a":1}'),
+        ]
+
+    def test_a_human_says_that_it_did_not_and_it_is_tried_again(self) -> None:
+        log = doubting()
+        deadline = NOW + 30_000 + 10_000
+
+        events = log.feed(signal("resolve", resolve("did_not_happen")))
+
+        assert events == [DoubtResolved(1, 1, "did_not_happen", "ann"), CallDispatched(1, 2, deadline)]
+
+    def test_a_human_gives_up(self) -> None:
+        log = doubting()
+
+        _, event = log.feed(signal("resolve", resolve("give_up")))  # type: ignore[misc]
+
+        assert isinstance(event, CallFailed)
+        assert event.failure.code == "given_up"
+
+    def test_the_same_word_again_is_ignored_and_another_is_a_conflict(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("did_not_happen")))
+
+        assert isinstance(log.feed(signal("resolve", resolve("did_not_happen"))), Ignore)
+        assert isinstance(log.feed(signal("resolve", resolve("happened"))), Refuse)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            "null",
+            "7",
+            "{",
+            resolve("perhaps"),
+            resolve("happened", attempt=True),
+            resolve("happened", step="1"),
+            resolve("happened", attempt=2),
+            resolve("happened", step=2),
+        ],
+    )
+    def test_a_resolution_that_does_not_fit_is_refused(self, data: str) -> None:
+        assert isinstance(doubting().feed(signal("resolve", data)), Refuse)
+
+    def test_what_is_not_in_doubt_is_not_resolved(self) -> None:
+        assert isinstance(calling().feed(signal("resolve", resolve("happened"))), Refuse)
+
+    def test_after_a_human_ordered_it_anew_the_key_window_is_new(self) -> None:
+        log = calling("keyed", window_ms=60_000)
+        log.feed(log.result(status="doubt"))
+        log.now += 90_000
+        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.now = log.due().due_ms
+
+        (event,) = log.feed(log.due())  # type: ignore[misc]
+
+        assert isinstance(event, CallDispatched), "the receiver has not seen the key at all"
+
+
+class TestLateResultsAgainstAHuman:
+    def test_the_same_result_is_ignored(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("happened", result="done")))
+
+        assert isinstance(log.feed(log.result(late=True)), Ignore)
+
+    def test_another_result_is_recorded_once(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("happened", result="mine")))
+
+        events = log.feed(log.result(late=True))
+
+        assert events == [LateResultRecorded(1, 1, "completed", '"done"', contradicts=True)]
+        assert isinstance(log.feed(log.result(late=True)), Ignore)
+
+    @pytest.mark.parametrize("status", ["completed", "broken"])
+    def test_it_happened_although_given_up(self, status: str) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("give_up")))
+
+        (event,) = log.feed(log.result(status=status, late=True))  # type: ignore[misc]
+
+        assert isinstance(event, LateResultRecorded)
+        assert isinstance(log.feed(log.result(status=status, late=True)), Ignore)
+
+    def test_it_happened_while_it_is_run_again(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("did_not_happen")))
+
+        events = log.feed(log.result(late=True))
+
+        assert events == [
+            LateResultRecorded(1, 1, "completed", '"done"', contradicts=True),
+            CallCompleted(1, 1, '"done"'),
+        ]
+
+    def test_it_happened_badly_while_it_is_run_again(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("did_not_happen")))
+
+        (event,) = log.feed(log.result(status="broken", late=True))  # type: ignore[misc]
+
+        assert isinstance(event, LateResultRecorded)
+        assert log.live.open[1].phase == "dispatched"
+        assert isinstance(log.feed(log.result(status="broken", late=True)), Ignore)
+
+    def test_equal_results_of_both_attempts_mean_that_it_happened_twice(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(log.result(attempt=2))
+
+        (event,) = log.feed(log.result(attempt=1, late=True))  # type: ignore[misc]
+
+        assert isinstance(event, LateResultRecorded)
+        assert event.contradicts
+
+    def test_a_result_that_no_human_overruled_is_ignored(self) -> None:
+        log = doubting()
+        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(log.result(attempt=2))
+
+        assert isinstance(log.feed(log.result(attempt=2, result='"other"')), Ignore)
+        assert isinstance(log.feed(log.result(attempt=1, status="failed", late=True)), Ignore)
+
+
+class TestTime:
+    def test_an_unanswered_call_goes_out_again_under_its_number_and_waits_longer(self) -> None:
+        log = calling()
+        waits = []
+        for _ in range(4):
+            log.now = log.due().due_ms
+            (event,) = log.feed(log.due())  # type: ignore[misc]
+            assert isinstance(event, CallDispatched)
+            assert event.attempt == 1
+            waits.append(event.deadline_ms - log.now - 30_000)
+
+        assert waits == [20_000, 40_000, 40_000, 40_000]
+
+    def test_after_the_backoff_the_next_attempt_goes_out(self) -> None:
+        log = calling()
+        log.feed(log.result(status="failed"))
+        log.now = log.due().due_ms
+
+        assert log.feed(log.due()) == [CallDispatched(1, 2, log.now + 30_000 + 10_000)]
+
+    def test_nothing_happens_early_or_for_a_deadline_that_was_moved(self) -> None:
+        log = calling()
+        first = log.due()
+        log.now = first.due_ms - 1
+        assert isinstance(log.feed(first), Ignore)
+
+        log.now += 1
+        log.feed(first)
+
+        assert isinstance(log.feed(first), Ignore)
+
+    def test_a_sleep_ends(self) -> None:
+        log = started()
+        log.append([SleepStarted(1, NOW + 9)])
+        log.now += 9
+
+        assert log.feed(log.due()) == [SleepEnded(1)]
+
+    @pytest.mark.parametrize("failed", [True, False])
+    def test_after_the_key_window_nobody_tries_again(self, failed: bool) -> None:
+        log = calling("keyed", window_ms=60_000)
+        if failed:
+            log.feed(log.result(status="unknown", retry_after_ms=60_001))
+        else:
+            log.now = log.due().due_ms
+            log.feed(log.due())
+        log.now = log.due().due_ms
+
+        (event,) = log.feed(log.due())  # type: ignore[misc]
+
+        assert isinstance(event, CallDoubted)
+        assert event.failure.code == "key_window"
+
+    def test_the_first_wait_is_the_timeout_and_the_grace(self) -> None:
+        assert dispatch(call(), 1, 0, NOW, RULES) == CallDispatched(1, 1, NOW + 40_000)
+
+
+class TestEnd:
+    @pytest.mark.parametrize("log", [started(), calling(), doubting()], ids=["running", "calling", "suspended"])
+    def test_a_run_is_cancelled_from_anywhere(self, log: Log) -> None:
+        assert log.feed(signal("cancel", '{"reason":"enough"}')) == [RunCancelled("enough", "ann")]
+
+    def test_a_run_that_is_still_pending_is_cancelled(self) -> None:
+        log = Log()
+        log.feed(start(not_before_ms=NOW + 5))
+
+        assert log.feed(signal("cancel")) == [RunCancelled("", "ann")]
+        assert isinstance(log.feed(Due(RUN, 0, NOW)), Ignore)
+
+    def test_after_the_end_everything_is_ignored(self) -> None:
+        log = calling()
+        late = log.result()
+        log.append([RunCompleted("null")])
+
+        for what in (late, signal("cancel"), Due(RUN, 1, NOW), start()):
+            assert isinstance(log.feed(what), Ignore)
+
+    def test_a_signal_that_does_not_exist_is_refused(self) -> None:
+        assert isinstance(started().feed(signal("sing")), Refuse)
