@@ -41,8 +41,9 @@ sim: setup ## Simulate the platform with a fault at every boundary, then at rand
 chaos: setup ## Kill, stop and wipe real servers and services under load
 	$(BIN)/pytest tests/chaos -m campaign
 
-soak: setup ## Let the chaos campaign run for hours
-	REFOLD_SOAK=1 $(BIN)/pytest tests/chaos -m campaign --timeout 0
+soak: HOURS ?= 8
+soak: setup ## Let the chaos campaign run for hours (HOURS=8)
+	REFOLD_SOAK=$(HOURS) $(BIN)/pytest tests/chaos -m campaign --timeout 0
 
 bench: setup ## Measure, as JSON and as a table
 	$(BIN)/refold bench

@@ -1,0 +1,144 @@
+"""The app under faults: a tool of every class, each with every way of going wrong, and an agent that mixes them.
+
+A `plan` says what a tool does besides its effect; half of the time it does not, so that a retry may do better.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from datetime import timedelta
+from typing import Any
+
+from refold import App, Context, Retry
+from refold.core.errors import CallFailed, NotDone, TerminalError
+from refold.sdk.tool import DID_NOT_HAPPEN
+from tests.chaos import recorder
+
+LEASE = timedelta(seconds=3)
+TIMEOUT = timedelta(seconds=3)
+RETRY = Retry(attempts=8, base=timedelta(milliseconds=50), cap=timedelta(milliseconds=800))
+
+app = App("chaos")
+
+
+def _ask(do: str, begun: int, **what: Any) -> dict[str, Any]:
+    extra = {"begun": begun, "pid": os.getpid()} if do == "apply" else {}
+    return {"do": do, **extra, **what}
+
+
+async def _send(ask: dict[str, Any]) -> Any:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(os.environ["CHAOS_RECORDER"]))
+    try:
+        writer.write((json.dumps(ask) + "\n").encode())
+        return json.loads(await reader.readline())["value"]
+    finally:
+        writer.close()
+
+
+def _before(plan: str) -> None:
+    """What goes wrong before anything was sent."""
+    if random.random() < 0.5:
+        if plan == "not_done":
+            raise NotDone("the receiver is busy")
+        if plan == "refused":
+            raise TerminalError("the receiver will never take this")
+        if plan == "raises_before":
+            raise RuntimeError("lost the way")
+
+
+def _pause_after(plan: str) -> float:
+    """What goes wrong, or merely takes long, after the effect."""
+    if random.random() < 0.5:
+        if plan == "raises_after":
+            raise RuntimeError("lost the answer")
+        if plan == "hangs":
+            return TIMEOUT.total_seconds() + 1
+        if plan == "slow":
+            return 1.8
+    return random.uniform(0.002, 0.04)
+
+
+async def _act(effect: str, run: str, label: str, *, plan: str, key: str) -> int:
+    begun = time.monotonic_ns()
+    _before(plan)
+    value: int = await _send(_ask("apply", begun, effect=effect, run=run, label=label, key=key))
+    await asyncio.sleep(_pause_after(plan))
+    return value
+
+
+def _act_sync(effect: str, run: str, label: str, *, plan: str, key: str) -> int:
+    begun = time.monotonic_ns()
+    _before(plan)
+    ask = _ask("apply", begun, effect=effect, run=run, label=label, key=key)
+    value: int = recorder.call(int(os.environ["CHAOS_RECORDER"]), ask)
+    time.sleep(_pause_after(plan))
+    return value
+
+
+async def _probe(run: str, label: str) -> int | object:
+    value = await _send(_ask("ask", 0, run=run, label=label))
+    return DID_NOT_HAPPEN if value is None else value
+
+
+@app.tool(effect="pure", timeout=TIMEOUT, retry=RETRY)
+async def look(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+    """Reads; may be repeated."""
+    return await _act("pure", run, label, plan=plan, key=idempotency_key)
+
+
+@app.tool(effect="keyed", timeout=TIMEOUT, retry=RETRY)
+async def stamp(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+    """The receiver deduplicates on the key."""
+    return await _act("keyed", run, label, plan=plan, key=idempotency_key)
+
+
+@app.tool(effect="keyed", timeout=TIMEOUT, retry=RETRY)
+def stamp_sync(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+    """The same in a thread, which nobody can interrupt."""
+    return _act_sync("keyed", run, label, plan=plan, key=idempotency_key)
+
+
+@app.tool(effect="probed", probe=_probe, lease=LEASE, timeout=TIMEOUT, retry=RETRY)
+async def poke(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+    """The receiver minds no key, but can be asked."""
+    return await _act("probed", run, label, plan=plan, key=idempotency_key)
+
+
+@app.tool(effect="once", lease=LEASE, timeout=TIMEOUT, retry=RETRY)
+async def fire(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+    """The receiver neither minds a key nor can be asked."""
+    return await _act("once", run, label, plan=plan, key=idempotency_key)
+
+
+@app.tool(effect="once", lease=LEASE, timeout=TIMEOUT, retry=RETRY)
+def fire_sync(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+    """The same in a thread."""
+    return _act_sync("once", run, label, plan=plan, key=idempotency_key)
+
+
+async def _one(ctx: Context, call: dict[str, str]) -> int:
+    """A call whose failure the agent takes note of: -1."""
+    try:
+        found: int = await ctx.call(call["tool"], ctx.run_id, call["label"], call["plan"])
+    except CallFailed:
+        return -1
+    return found
+
+
+@app.agent
+async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int) -> list[int]:
+    """Calls group after group, a group of several at once, with a note and a nap in between."""
+    results: list[int] = []
+    for number, group in enumerate(groups):
+        if len(group) == 1:
+            results.append(await _one(ctx, group[0]))
+        else:
+            results += await ctx.gather(*(_one(ctx, call) for call in group))
+        await ctx.note("checkpoint", number)
+        if nap_ms:
+            await ctx.sleep(timedelta(milliseconds=nap_ms))
+    return results

@@ -1,0 +1,265 @@
+"""All of it for so many minutes: load, faults at random moments, kills at exact points, and then the verdict.
+
+    python -m tests.chaos.campaign --seconds 900 --points 60 --folder DIR     # what `make chaos` runs
+
+The seed decides what is asked for and which fault comes when; what the processes make of it is theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.faults import Fault, Saboteur
+from tests.chaos.judge import Verdict
+from tests.chaos.points import Swept, sweep
+from tests.chaos.stack import PREFIX, Stack
+from tests.chaos.world import World
+
+KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of everything.
+
+    **Units**: `seconds` of random faults, `pause_s` between two (from, to), `in_flight` runs at once. `points` are the
+    exact boundaries of each service; `first` are faults that come before the random ones, in this order. `quiet_s` is
+    how long everything may take to come to its end when the faults are over: an unanswered call is asked for again
+    after its timeout (3 s) and 2 s, 4 s, 8 s ... more, so bad luck six times over is two minutes.
+    """
+
+    seed: int
+    seconds: float
+    pause_s: tuple[float, float] = (0.5, 4.0)
+    in_flight: int = 30
+    points: tuple[str, ...] = ()
+    first: tuple[tuple[str, str], ...] = ()
+    poison: int = 12
+    quiet_s: float = 240.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What a campaign did and found."""
+
+    plan: Plan
+    seconds: float = 0.0
+    faults: list[Fault] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    swept: dict[str, Swept] = field(default_factory=dict)
+    verdict: Verdict = field(default_factory=Verdict)
+    seen: Counter[str] = field(default_factory=Counter)
+    verified: dict[str, Any] = field(default_factory=dict)
+    quiet_s: float = 0.0
+
+    @property
+    def problems(self) -> dict[str, list[str]]:
+        """Everything that is wrong, by kind; empty when nothing is."""
+        found = self.verdict.problems()
+        for kind, swept in self.swept.items():
+            found.update({f"{kind} points: {name}": problems for name, problems in swept.verdict.problems().items()})
+        if self.failures:
+            found["faults that failed"] = self.failures
+        if self.verified.get("exit") != 0:
+            found["refold run verify"] = [str(self.verified)]
+        return found
+
+    @property
+    def fault_counts(self) -> dict[str, int]:
+        """How many faults were shown to have happened, by kind and victim."""
+        counts = Counter(f"{fault.kind} {fault.victim}" for fault in self.faults)
+        counts.update({f"exact point {kind}": len(swept.died) for kind, swept in self.swept.items()})
+        return dict(sorted(counts.items()))
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines, and for docs/reliability.md."""
+        total = Counter(self.verdict.counts)
+        for swept in self.swept.values():
+            total.update(swept.verdict.counts)
+        every = [self.verdict, *(swept.verdict for swept in self.swept.values())]
+        return {
+            "seed": self.plan.seed,
+            "seconds": round(self.seconds),
+            "faults": self.fault_counts,
+            "faults_in_all": sum(self.fault_counts.values()),
+            **{
+                name: sum(len(getattr(v, name)) for v in every)
+                for name in ("lost", "twice", "stuck", "unlisted", "wrong")
+            },
+            "counted": dict(sorted(total.items())),
+            "seen_in_logs": dict(sorted(self.seen.items())),
+            "process_back_s": _spans(self.faults, "back_s"),
+            "next_outcome_s": _spans(self.faults, "outcome_s"),
+            "quiet_s": round(self.quiet_s, 1),
+            "verify": self.verified,
+            "problems": self.problems,
+        }
+
+
+def run(plan: Plan, folder: Path) -> Report:
+    """Runs a campaign on a folder."""
+    report, begun = Report(plan), time.monotonic()
+    worlds: list[World] = []
+    stack = Stack(folder, prepare=lambda kafka: worlds.append(_world(kafka, stack, plan.seed)))
+    with stack:
+        (world,) = worlds
+        saboteur = Saboteur(stack, world.human, seed=plan.seed + 1)
+        if plan.points:
+            _sweep(stack, plan, report)
+        _storm(world, saboteur, plan)
+        report.quiet_s = _calm(world, plan.quiet_s)
+        report.faults, report.failures = saboteur.faults, saboteur.failures
+        _time_outcomes(report.faults, world)
+        report.verdict = _judge(world)
+        report.verified = _verify(stack)
+        world.close()
+    report.seconds = time.monotonic() - begun
+    report.seen = seen(stack)
+    return report
+
+
+def _world(kafka: str, stack: Stack, seed: int) -> World:
+    world = World(kafka, PREFIX, port=stack.port, effects=stack.effects, seed=seed)
+    world.open()
+    return world
+
+
+def _sweep(stack: Stack, plan: Plan, report: Report) -> None:
+    """Both services at once, in worlds of their own."""
+    with ThreadPoolExecutor(2) as pool:
+        futures = {
+            kind: pool.submit(sweep, stack, kind, plan.points, seed=plan.seed) for kind in ("planner", "executor")
+        }
+        report.swept = {kind: future.result() for kind, future in futures.items()}
+
+
+def _storm(world: World, saboteur: Saboteur, plan: Plan) -> None:
+    """Load all the time, and a fault now and then."""
+    over = threading.Event()
+    load = threading.Thread(target=_load, args=(world, plan, over), name="load", daemon=True)
+    load.start()
+    deadline = time.monotonic() + plan.seconds
+    for kind, victim in plan.first:
+        saboteur.do(kind, victim)
+        over.wait(saboteur.pause(plan.pause_s))
+    while time.monotonic() < deadline:
+        saboteur.strike()
+        over.wait(saboteur.pause(plan.pause_s))
+    saboteur.finish()
+    over.set()
+    load.join()
+
+
+def _load(world: World, plan: Plan, over: threading.Event) -> None:
+    """Keeps so many runs in flight; one in thirty is cancelled, and now and then something is poison."""
+    started = poisoned = 0
+    while not over.wait(0.05):
+        waiting = world.waiting()
+        for _ in range(plan.in_flight - len(waiting) + world.human.open):
+            run = world.start_run()
+            started += 1
+            if started % 30 == 0:
+                world.cancel(run)
+        if poisoned < plan.poison and started > 10 * (poisoned + 1):
+            poisoned += 1
+            world.poison()
+
+
+def _calm(world: World, quiet_s: float) -> float:
+    """Waits until all is over; returns the seconds that it took, all of the patience if it never was."""
+    begun = time.monotonic()
+    world.flush()
+    pause = threading.Event()
+    while world.waiting() and time.monotonic() - begun < quiet_s:
+        pause.wait(0.1)
+    return time.monotonic() - begun
+
+
+def _judge(world: World) -> Verdict:
+    """The other topics follow the log within moments, so what is wrong counts if it stays."""
+    deadline, pause = time.monotonic() + 30, threading.Event()
+    while True:
+        verdict = world.judge()
+        if verdict.clean or time.monotonic() > deadline:
+            return verdict
+        pause.wait(1)
+
+
+def _verify(stack: Stack) -> dict[str, Any]:
+    """What the product itself says of what is left: `refold run verify`."""
+    env = {**os.environ, "REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_KAFKA__PREFIX": PREFIX}
+    done = subprocess.run(
+        [sys.executable, "-m", "refold", "run", "verify", "--settle", "20", "--json"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        return {"exit": done.returncode, "said": (done.stdout + done.stderr)[-2000:]}
+    said = json.loads(done.stdout)
+    return {"exit": 0, **{name: said[name] for name in ("records", "accepted", "events", "void", "runs")}}
+
+
+def _time_outcomes(faults: list[Fault], world: World) -> None:
+    """Notes for each fault when the next run came to its end, as the user saw it."""
+    ends = sorted(world.over.values())
+    for fault in faults:
+        after = bisect(ends, fault.at)
+        fault.outcome_s = ends[after] - fault.at if after < len(ends) else 0.0
+
+
+def seen(stack: Stack) -> Counter[str]:
+    """What the services have said of themselves."""
+    counts: Counter[str] = Counter()
+    for line in stack.log_lines():
+        counts[str(line.get("event"))] += 1
+    return counts
+
+
+def _spans(faults: list[Fault], name: str) -> dict[str, dict[str, float]]:
+    """How long something took, by kind of fault and victim."""
+    found: dict[str, list[float]] = {}
+    for fault in faults:
+        found.setdefault(f"{fault.kind} {fault.victim}", []).append(getattr(fault, name))
+    return {
+        name: {"p50": round(sorted(spans)[len(spans) // 2], 2), "max": round(max(spans), 2)}
+        for name, spans in sorted(found.items())
+    }
+
+
+def full(seed: int, seconds: float, points: int) -> Plan:
+    """The campaign of `make chaos`: the seconds are for all of it, exact points included."""
+    every = tuple(str(number) for number in range(1, points + 1)) + tuple(f"{number}:after" for number in (7, 19, 33))
+    return Plan(seed, seconds, points=every if points else (), poison=100)
+
+
+def main() -> int:
+    """Runs a campaign from the command line; 0 if nothing is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
+    parser.add_argument("--seconds", type=float, default=600.0, help="of random faults")
+    parser.add_argument("--points", type=int, default=60, help="exact boundaries of each service")
+    parser.add_argument("--folder", type=Path, default=None)
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="refold-chaos-"))
+    report = run(full(options.seed, options.seconds, options.points), folder)
+    print(json.dumps(report.as_json(), indent=2))  # noqa: T201
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

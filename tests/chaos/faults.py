@@ -1,0 +1,152 @@
+"""What is done to the processes, and the proof that it was done."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from refold.embedded.process import Process
+from tests.chaos.human import Human
+from tests.chaos.stack import SESSION_MS, Stack
+from tests.waiting import eventually
+
+STOP_S = (SESSION_MS / 1000 + 1, SESSION_MS / 1000 + 4)
+BACK_S = 60.0
+"""How long a killed process may take to be there again. A broker under load needs 10 s, the rest 1."""
+
+# Kind, victims, weight.
+KINDS = (
+    ("kill", "planner", 18),
+    ("kill", "executor", 24),
+    ("kill", "broker", 8),
+    ("kill", "valkey", 10),
+    ("wipe", "valkey", 8),
+    ("stop", "planner", 9),
+    ("stop", "executor", 9),
+)
+
+
+@dataclass(slots=True)
+class Fault:
+    """A fault that was shown to have happened: `proof` says by what.
+
+    **Units**: `at` in seconds on the monotonic clock; `back_s` until the process was there again (or went on),
+    `outcome_s` until the next run came to its end.
+    """
+
+    kind: str
+    victim: str
+    at: float
+    proof: str
+    back_s: float
+    outcome_s: float = 0.0
+
+
+class Saboteur:
+    """Does things to a stack. Stops go on in threads of their own, so that other faults fall into them."""
+
+    def __init__(self, stack: Stack, human: Human, *, seed: int) -> None:
+        self._stack, self._human = stack, human
+        self._random = random.Random(seed)
+        self.faults: list[Fault] = []
+        self.failures: list[str] = []
+        self._stopped: dict[str, threading.Thread] = {}
+
+    def strike(self) -> None:
+        """One fault at random."""
+        kinds, weights = [(kind, victim) for kind, victim, _ in KINDS], [weight for *_, weight in KINDS]
+        kind, victim = self._random.choices(kinds, weights)[0]
+        self.do(kind, victim)
+
+    def do(self, kind: str, victim: str) -> None:
+        """One fault of a kind; a victim without a number is one of that name that is not stopped.
+
+        `rest` is none: it waits until everything that is stopped goes on again.
+        """
+        named = [name for name in self._stack.names if name.startswith(victim)] or [victim]
+        free = [name for name in named if name not in self._stopped]
+        if kind == "rest":
+            self.finish()
+        elif kind == "wipe":
+            self._wipe()
+        elif not free:
+            self.do("kill", "valkey")
+        elif kind == "stop":
+            self._stop(self._random.choice(free))
+        else:
+            self._kill(self._random.choice(free))
+
+    def pause(self, between: tuple[float, float]) -> float:
+        """The seconds until the next fault."""
+        return self._random.uniform(*between)
+
+    def finish(self) -> None:
+        """Waits until everything that was stopped goes on again."""
+        for thread in list(self._stopped.values()):
+            thread.join()
+
+    def _kill(self, name: str) -> None:
+        pid = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} lives")
+        at = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        died = eventually(
+            lambda: next((exit_ for exit_ in list(self._stack.exits) if exit_.pid == pid), None), within=BACK_S
+        )
+        fresh = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} is back")
+        if died.code != -signal.SIGKILL or fresh == pid:
+            self.failures.append(f"{name} ended with {died.code}, not by the kill")
+        self._note("kill", name, at, f"pid {pid} ended by signal {-died.code}, now {fresh}")
+
+    def _wipe(self) -> None:
+        at, before = time.monotonic(), self._stack.pid("valkey")
+        self._stack.dev.wipe_valkey()
+        self._note("wipe", "valkey", at, f"pid {before} gone with its folder, now {self._stack.pid('valkey')}")
+
+    def _stop(self, name: str) -> None:
+        pid = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} lives")
+        seconds = self._random.uniform(*STOP_S)
+        self._human.asleep.set()
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: state_of(pid) == "T", what=f"{name} is stopped")
+        self._stopped[name] = thread = threading.Thread(target=self._go_on, args=(name, pid, seconds), daemon=True)
+        thread.start()
+
+    def _go_on(self, name: str, pid: int, seconds: float) -> None:
+        at = time.monotonic()
+        threading.Event().wait(seconds)  # the fault itself: so long the process is held
+        held = state_of(pid)
+        os.kill(pid, signal.SIGCONT)
+        if held != "T":
+            self.failures.append(f"{name} was {held} and not stopped")
+        del self._stopped[name]
+        if not self._stopped:
+            self._human.asleep.clear()
+        self._note("stop", name, at, f"pid {pid} in state T for {seconds:.1f} s of a {SESSION_MS / 1000:.0f} s session")
+
+    def _note(self, kind: str, name: str, at: float, proof: str) -> None:
+        victim = name.partition("-")[0]
+        self.faults.append(Fault(kind, victim, at, proof, time.monotonic() - at))
+
+
+def state_of(pid: int) -> str:
+    """The state of a process, as `ps` prints it; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def ended_by_kill(process: Process, *, unless: Callable[[], bool], within: float) -> bool:
+    """Waits for a process to die by SIGKILL; false when `unless` comes true first or the time is over."""
+    deadline, pause = time.monotonic() + within, threading.Event()
+    while process.poll() is None:
+        if unless() or time.monotonic() > deadline:
+            return False
+        pause.wait(0.02)
+    return process.returncode == -signal.SIGKILL

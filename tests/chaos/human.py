@@ -1,0 +1,106 @@
+"""The operator: sees which calls are in doubt, looks at the world, and says what is true."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from refold.core.ids import home
+from tests.chaos import raw
+from tests.chaos.raw import Chain, Event, History
+
+PATIENCE_S = 1.0
+"""How long the operator lets things settle before looking: whatever was on its way to the world has arrived by then."""
+
+AGAIN_S = 8.0
+
+
+class Human:
+    """A thread that resolves every doubt truthfully, as plain JSON. While `asleep` is set nothing is said.
+
+    An operator who says "it did not happen" while the process that might still do it is merely stopped, is wrong a
+    moment later: campaigns set `asleep` for as long as they hold a process stopped.
+    """
+
+    def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str, str], int | None]) -> None:
+        self._bootstrap, self._prefix, self._partitions, self._ask = bootstrap, prefix, partitions, ask
+        self.sent: set[tuple[str, int, int]] = set()
+        self.said = 0
+        self.asleep = threading.Event()
+        self._woke = 0.0
+        self._doubts: dict[tuple[str, int], tuple[int, str, float]] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"human-{prefix}", daemon=True)
+
+    def start(self) -> None:
+        """Goes to work."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Goes home."""
+        self._stopped.set()
+        self._thread.join()
+
+    @property
+    def open(self) -> int:
+        """How many doubts the operator sees."""
+        return len(self._doubts)
+
+    def _work(self) -> None:
+        options = {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0}
+        producer, chain = Producer({**options, "reconnect.backoff.max.ms": 500}), Chain()
+        labels: dict[tuple[str, int], str] = {}
+        for record in raw.tail(self._bootstrap, f"{self._prefix}run-log"):
+            if record is not None:
+                if accepted := chain.feed(record):
+                    self._note(labels, *accepted)
+                continue
+            if self._stopped.is_set():
+                producer.flush(10)
+                return
+            self._speak(producer)
+            producer.poll(0)
+
+    def _note(self, labels: dict[tuple[str, int], str], history: History, events: list[Event]) -> None:
+        run = history.run
+        for name, fields in events:
+            place = run, fields.get("step", 0)
+            if name == "CallProposed":
+                labels[place] = json.loads(fields["args"])["label"]
+            elif name == "CallDoubted":
+                self._doubts[place] = fields["attempt"], labels[place], time.monotonic() + PATIENCE_S
+            elif name in ("DoubtResolved", "CallCompleted", "CallFailed"):
+                self._doubts.pop(place, None)
+            elif name in raw.TERMINAL:
+                for open_place in [open_place for open_place in self._doubts if open_place[0] == run]:
+                    del self._doubts[open_place]
+
+    def _speak(self, producer: Producer) -> None:
+        now = time.monotonic()
+        if self.asleep.is_set():
+            self._woke = now + PATIENCE_S
+        if now < self._woke:
+            return
+        for (run, step), (attempt, label, due) in list(self._doubts.items()):
+            if due > now:
+                continue
+            self._doubts[run, step] = attempt, label, now + AGAIN_S
+            value = self._ask(run, label)
+            verdict = {"verdict": "did_not_happen"} if value is None else {"verdict": "happened", "result": value}
+            self.said += 1
+            self._send(producer, run, {"step": step, "attempt": attempt, **verdict})
+
+    def _send(self, producer: Producer, run: str, data: dict[str, object]) -> None:
+        name = f"truth-{self.said}"
+        signal = {"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"}
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.sent.add(("run-signalled", message.partition() or 0, message.offset() or 0))
+
+        topic, number = f"{self._prefix}run-signalled", home(run, self._partitions)
+        producer.produce(topic, json.dumps(signal), f"{run}/{name}", number, on_delivery=answered)

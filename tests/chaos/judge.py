@@ -1,0 +1,255 @@
+"""The verdict: from raw topics, what the user was told, and the recorder's file. Knows nothing of who was killed.
+
+`Evidence` is plain data, so that a test can plant every kind of lie in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos import raw
+from tests.chaos.raw import Chain, Event, Fields, History, Raw
+
+STALL_MS = 1_000
+"""An effect that came so long after its tool had begun has outlived what lease minus margin covers (1.5 s)."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What the world has seen.
+
+    **Shape**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
+    `poison` and `resolutions` are (topic, partition, offset) of what the user and the operator sent on purpose;
+    `effects` the recorder's lines.
+    """
+
+    acked: dict[str, Any]
+    maybe: set[str]
+    cancelled: set[str]
+    poison: set[tuple[str, int, int]]
+    resolutions: set[tuple[str, int, int]]
+    effects: list[Fields]
+    run_log: list[Raw]
+    outcomes: list[Raw]
+    letters: list[Raw]
+    claims: list[Raw] = field(default_factory=list)
+    results: list[Raw] = field(default_factory=list)
+    requests: list[Raw] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong, in words (nothing, one hopes), and what was counted on the way."""
+
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    unlisted: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.twice or self.stuck or self.unlisted or self.wrong)
+
+    def problems(self) -> dict[str, list[str]]:
+        """What is wrong, by kind."""
+        found = {
+            "lost": self.lost,
+            "twice": self.twice,
+            "stuck": self.stuck,
+            "unlisted": self.unlisted,
+            "wrong": self.wrong,
+        }
+        return {kind: problems for kind, problems in found.items() if problems}
+
+
+@dataclass(slots=True)
+class Call:
+    """A call as the accepted log tells it."""
+
+    run: str
+    label: str
+    effect: str
+    doubts: int = 0
+    unknown: int = 0
+    attempts: int = 0
+    end: Event | None = None
+    resolved: str = ""
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Judges all of it."""
+    verdict, chain = Verdict(), Chain()
+    for record in evidence.run_log:
+        chain.feed(record)
+    verdict.counts.update({f"void.{reason}": count for reason, count in chain.void.items()})
+    verdict.counts["entries"] = chain.accepted
+    verdict.counts["takeovers_in_runs"] = sum(len(history.actors) - 1 for history in chain.runs.values())
+    _runs(verdict, evidence, chain)
+    _outcomes(verdict, evidence, chain)
+    _effects(verdict, evidence, chain)
+    _letters(verdict, evidence)
+    _claims(verdict, evidence)
+    _open_calls(verdict, evidence)
+    return verdict
+
+
+def _runs(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
+    """What was acknowledged is there, and is over; nothing is there that nobody asked for."""
+    verdict.counts["runs"] = len(evidence.acked)
+    for run in evidence.acked:
+        if run not in chain.runs:
+            verdict.lost.append(f"{run} was acknowledged, and the run log does not know it")
+    for run, history in chain.runs.items():
+        if run not in evidence.acked and run not in evidence.maybe:
+            verdict.wrong.append(f"{run} is in the run log, and nobody asked for it")
+        if history.end is None:
+            last = history.events[-1][0]
+            verdict.stuck.append(f"{run} is not over; its last event is {last} at {history.seq}")
+        elif history.end[0] == "RunFailed":
+            verdict.wrong.append(f"{run} failed: {history.end[1]['failure']}")
+        elif history.end[0] == "RunCancelled" and run not in evidence.cancelled:
+            verdict.wrong.append(f"{run} is cancelled, and nobody asked for that")
+        if history.end:
+            verdict.counts[f"runs.{history.end[0]}"] += 1
+    verdict.counts["events"] = sum(history.seq for history in chain.runs.values())
+
+
+def _outcomes(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
+    """One outcome per run, the one that its last event tells, however often it was published."""
+    told: dict[str, set[str]] = defaultdict(set)
+    for record in evidence.outcomes:
+        told[record.key.decode()].add(json.dumps(raw.decode(record.value or b""), sort_keys=True, default=str))
+    verdict.counts["outcomes_published_again"] = len(evidence.outcomes) - len(told)
+    words = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
+    for run, history in chain.runs.items():
+        if history.end is None:
+            continue
+        if len(told[run]) != 1:
+            verdict.lost.append(f"{run} is over and has {len(told[run])} different outcomes")
+            continue
+        outcome = json.loads(next(iter(told[run])))
+        expected = words[history.end[0]], history.seq, history.end[1].get("result", "null"), history.cause
+        if (outcome["status"], outcome["seq"], outcome["result"], outcome["request"]) != expected:
+            verdict.wrong.append(f"run-completed tells {outcome} of {run}, the log {expected}")
+    verdict.wrong += [f"run-completed tells of {run}, the log does not" for run in told.keys() - chain.runs.keys()]
+
+
+def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
+    """At most one effect per call by its class, no effect without a proposal, no result without its effect."""
+    calls = {(call.run, call.label): call for history in chain.runs.values() for call in calls_of(history)}
+    done: dict[tuple[str, str], list[Fields]] = defaultdict(list)
+    for line in evidence.effects:
+        done[line["run"], line["label"]].append(line)
+    for place in done.keys() - calls.keys():
+        verdict.wrong.append(f"{place} had an effect, and no accepted entry proposes it")
+    for place, call in calls.items():
+        lines = done.get(place, [])
+        verdict.counts[f"calls.{call.effect}"] += 1
+        verdict.counts["attempts"] += call.attempts
+        verdict.counts["doubts"] += call.doubts
+        verdict.counts["unknown_attempts"] += call.unknown
+        verdict.counts[f"effects.{call.effect}"] += sum(line["applied"] for line in lines)
+        verdict.counts["effects_avoided_by_key"] += sum(not line["applied"] for line in lines)
+        verdict.counts["effects_begun_late"] += sum(line["waited_ms"] >= STALL_MS for line in lines)
+        _once(verdict, call, lines)
+        if chain.runs[call.run].end and chain.runs[call.run].end[0] != "RunCancelled":  # type: ignore[index]
+            _truth(verdict, call, [line for line in lines if line["applied"]])
+
+
+def _once(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
+    keys = {line["key"] for line in lines}
+    if len(keys) > 1:
+        verdict.twice.append(f"{call} was sent under {len(keys)} keys")
+    applied = [line for line in lines if line["applied"]]
+    if call.effect == "pure" or len(applied) <= 1:
+        return
+    if call.effect == "probed" and any(line["waited_ms"] >= STALL_MS for line in lines):
+        verdict.counts["twice_by_stall"] += 1  # what no rule can give: see docs/reliability.md
+        return
+    verdict.twice.append(f"{call} had its effect {len(applied)} times: {applied}")
+
+
+def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
+    """A result is that of an effect; a failure says that there was none; what was unknown was listed."""
+    if call.end is None:
+        verdict.stuck.append(f"{call} has no end, and its run has")
+    elif call.end[0] == "CallCompleted":
+        values = {str(line["value"]) for line in applied}
+        if call.end[1]["result"] not in values:
+            verdict.wrong.append(f"{call} has the result {call.end[1]['result']}, its effects {sorted(values)}")
+    elif applied and call.effect != "pure":
+        kind = verdict.wrong if call.doubts else verdict.unlisted
+        kind.append(f"{call} failed with {call.end[1]['failure']['code']}, and its effect has happened")
+
+
+def calls_of(history: History) -> list[Call]:
+    """The calls of a run, in order of their proposals."""
+    calls: dict[int, Call] = {}
+    for name, fields in history.events:
+        if name == "CallProposed":
+            args = json.loads(fields["args"])
+            calls[fields["step"]] = Call(history.run, args["label"], fields["effect"])
+            continue
+        call = calls.get(fields.get("step", -1))
+        if call is None:
+            continue
+        if name == "CallDispatched":
+            call.attempts = max(call.attempts, fields["attempt"])
+        elif name == "AttemptFailed":
+            call.unknown += fields["unknown"]
+        elif name == "CallDoubted":
+            call.doubts += 1
+        elif name == "DoubtResolved":
+            call.resolved = fields["verdict"]
+        elif name in ("CallCompleted", "CallFailed"):
+            call.end = (name, fields)
+    return list(calls.values())
+
+
+def _letters(verdict: Verdict, evidence: Evidence) -> None:
+    """A dead letter for every poison, and for nothing else but resolutions that came too late."""
+    found: dict[tuple[str, int, int], str] = {}
+    for record in evidence.letters:
+        letter = raw.decode(record.value or b"")
+        found[letter["topic"], letter["partition"], letter["offset"]] = f"{letter['code']}: {letter['reason']}"
+    verdict.counts["dead_letters"] = len(found)
+    for place in evidence.poison - found.keys():
+        verdict.lost.append(f"the poison at {place} has no dead letter")
+    for place, reason in found.items():
+        if place in evidence.resolutions and reason.startswith("conflict"):
+            verdict.counts["resolutions_too_late"] += 1
+        elif place not in evidence.poison:
+            verdict.wrong.append(f"{place} is a dead letter: {reason}")
+
+
+def _claims(verdict: Verdict, evidence: Evidence) -> None:
+    """Counts the links of the claim chains, and what extends no head."""
+    heads: dict[str, str] = {}
+    for record in evidence.claims:
+        claim = raw.decode(record.value or b"")
+        if claim["prev"] != heads.get(claim["call_id"], ""):
+            verdict.counts["claims_refused"] += 1
+            continue
+        verdict.counts["claims"] += 1
+        verdict.counts["claims_after_a_claim"] += bool(claim["prev"])
+        heads[claim["call_id"]] = claim["claim_id"]
+    for record in evidence.results:
+        result = raw.decode(record.value or b"")
+        verdict.counts["late_results"] += result["late"]
+        verdict.counts["results"] += 1
+
+
+def _open_calls(verdict: Verdict, evidence: Evidence) -> None:
+    """When all runs are over, every request has its tombstone."""
+    last: dict[bytes, bool] = {}
+    for record in evidence.requests:
+        last[record.key] = record.value is not None
+    for key, still in last.items():
+        if still:
+            verdict.wrong.append(f"call {key.decode()} is settled, and executors are still asked for it")

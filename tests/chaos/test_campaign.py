@@ -1,0 +1,35 @@
+"""The campaign of `make chaos` (15 minutes) and of `make soak` (hours)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.campaign import full, run
+
+SOAK_HOURS = float(os.environ.get("REFOLD_SOAK") or 0)
+FAULTS = 150
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(0 if SOAK_HOURS else 1_800)]
+
+
+def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("CHAOS_SEED") or int.from_bytes(os.urandom(3)))
+
+    report = run(full(seed, seconds=SOAK_HOURS * 3_600 or 600, points=60), tmp_path)
+
+    with capsys.disabled():
+        print(json.dumps(report.as_json(), indent=2))  # noqa: T201
+    assert report.problems == {}, f"seed {seed}"
+    assert sum(report.fault_counts.values()) >= FAULTS
+    counts = report.verdict.counts
+    assert all(counts[f"effects.{effect}"] > 0 for effect in ("pure", "keyed", "probed", "once"))
+    assert counts["takeovers_in_runs"] > 0
+    assert counts["doubts"] > 0
+    assert counts["late_results"] > 0
+    assert counts["effects_avoided_by_key"] > 0
+    assert counts["dead_letters"] > 0

@@ -1,0 +1,150 @@
+"""The judge catches every lie that is planted in a true story."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from refold.core import wire
+from refold.core.events import (
+    CallCompleted,
+    CallDispatched,
+    CallFailed,
+    CallProposed,
+    Cause,
+    Entry,
+    Event,
+    Failure,
+    RetryPolicy,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+)
+from refold.core.ids import log_key
+from refold.core.messages import DeadLetter, RunOutcome, ToolRequest
+from tests.chaos.judge import Evidence, Verdict, judge
+from tests.chaos.raw import Raw
+
+CAUSE = Cause("run-requested", 0, 0)
+POISON = ("run-requested", 0, 1)
+EFFECT = {"run": "r1", "label": "c1", "key": "k", "effect": "once", "applied": True, "value": 1, "waited_ms": 2}
+
+
+def entries(*parts: list[Event]) -> list[Raw]:
+    """The run log of r1 with these entries, chained as they should be."""
+    records: list[Raw] = []
+    seq, prev = 1, b""
+    for offset, events in enumerate(parts):
+        entry = Entry("r1", seq, prev, 1, CAUSE, "planner-1", bytes([offset]), events)
+        name, value = wire.encode_entry(entry)
+        records.append(Raw(0, offset, log_key("r1", seq, name), value))
+        seq, prev = seq + len(events), name
+    return records
+
+
+def proposed(effect: str = "once") -> list[Event]:
+    call = CallProposed(1, "fire", '{"label":"c1","plan":"ok","run":"r1"}', "k", "default", effect, 1, RetryPolicy())
+    return [RunRequested("errand", "{}", "d", "s"), RunStarted(), call, CallDispatched(1, 1, 9)]
+
+
+def ended(result: str = "1") -> list[Event]:
+    return [CallCompleted(1, 1, result), RunCompleted("[1]")]
+
+
+def outcome(seq: int = 6) -> Raw:
+    return Raw(0, 0, b"r1", wire.encode(RunOutcome("r1", "completed", "errand", "[1]", None, seq, CAUSE, 1)))
+
+
+def letter(topic: str, partition: int, offset: int) -> Raw:
+    return Raw(
+        0, 0, b"p", wire.encode(DeadLetter(topic, partition, offset, "malformed", "no", b"", b"", "planner-1", 1))
+    )
+
+
+def request() -> Raw:
+    return Raw(0, 0, b"r1/3", wire.encode(ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "k", "once", 1)))
+
+
+def truth(**other: Any) -> Evidence:
+    """A story in which nothing is wrong, but for what is said otherwise."""
+    story = Evidence(
+        acked={"r1": b""},
+        maybe=set(),
+        cancelled=set(),
+        poison={POISON},
+        resolutions=set(),
+        effects=[EFFECT],
+        run_log=entries(proposed(), ended()),
+        outcomes=[outcome(), outcome()],
+        letters=[letter(*POISON)],
+        requests=[request(), Raw(0, 1, b"r1/3", None)],
+    )
+    return dataclasses.replace(story, **other)
+
+
+def test_a_true_story_is_clean() -> None:
+    verdict = judge(truth())
+
+    assert verdict.problems() == {}
+    assert verdict.counts["effects.once"] == 1
+
+
+FAILED: list[Event] = [CallFailed(1, 1, Failure("timeout", "")), RunCompleted("[1]")]
+LIES: dict[str, tuple[Callable[[], Evidence], str]] = {
+    "a request is gone": (lambda: truth(acked={"r1": b"", "r2": b""}), "lost"),
+    "an outcome is missing": (lambda: truth(outcomes=[]), "lost"),
+    "two outcomes differ": (lambda: truth(outcomes=[outcome(), outcome(seq=7)]), "lost"),
+    "an outcome is not the log's": (lambda: truth(outcomes=[outcome(seq=7)]), "wrong"),
+    "a poison has no dead letter": (lambda: truth(letters=[]), "lost"),
+    "a good input is a dead letter": (lambda: truth(letters=[letter(*POISON), letter("run-requested", 0, 0)]), "wrong"),
+    "an effect happened twice": (lambda: truth(effects=[EFFECT, {**EFFECT, "value": 2}]), "twice"),
+    "a key changed with the attempt": (
+        lambda: truth(
+            effects=[{**EFFECT, "effect": "keyed"}, {**EFFECT, "effect": "keyed", "key": "k2", "applied": False}],
+            run_log=entries(proposed("keyed"), ended()),
+        ),
+        "twice",
+    ),
+    "an effect that nobody proposed": (lambda: truth(effects=[EFFECT, {**EFFECT, "label": "c9"}]), "wrong"),
+    "a result without its effect": (lambda: truth(effects=[]), "wrong"),
+    "a result of something else": (lambda: truth(run_log=entries(proposed(), ended("2"))), "wrong"),
+    "a timeout taken for a failure": (lambda: truth(run_log=entries(proposed(), FAILED)), "unlisted"),
+    "a run that is not over": (lambda: truth(run_log=entries(proposed())), "stuck"),
+    "a call that is still asked for": (lambda: truth(requests=[request()]), "wrong"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_judge_catches(lie: str) -> None:
+    story, kind = LIES[lie]
+
+    verdict: Verdict = judge(story())
+
+    assert kind in verdict.problems()
+
+
+def test_a_late_effect_of_a_stalled_process_is_told_from_a_mistake() -> None:
+    late = {**EFFECT, "effect": "probed", "value": 2, "waited_ms": 4_000}
+    log = entries(proposed("probed"), ended())
+
+    stalled = judge(truth(effects=[{**EFFECT, "effect": "probed"}, late], run_log=log))
+    twice = judge(truth(effects=[{**EFFECT, "effect": "probed"}, {**late, "waited_ms": 3}], run_log=log))
+
+    assert stalled.problems() == {}
+    assert stalled.counts["twice_by_stall"] == 1
+    assert "twice" in twice.problems()
+
+
+def test_a_record_that_does_not_extend_the_head_is_void() -> None:
+    log = entries(proposed(), ended())
+    rival = entries([*proposed(), RunCompleted('"rival"')])[0]
+    changed = log[1]._replace(offset=7, value=(log[1].value or b"")[:-1] + b"?")
+
+    verdict = judge(truth(run_log=[log[0], rival._replace(offset=1), *log[1:], changed]))
+
+    assert verdict.problems() == {}
+    assert verdict.counts["void.raced"] == 1
+    assert verdict.counts["void.hash"] == 1

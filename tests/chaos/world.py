@@ -1,0 +1,176 @@
+"""One set of topics with its user and its operator: what a campaign observes and, at the end, has judged."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from refold.adapters.kafka.topics import Topics
+from refold.core.ids import home
+from refold.runtime.settings import KafkaSettings
+from tests.chaos import raw, recorder
+from tests.chaos.human import Human
+from tests.chaos.judge import Evidence, Verdict, judge
+from tests.waiting import eventually
+
+TOOLS = ("look", "stamp", "stamp_sync", "poke", "fire", "fire_sync")
+PLANS = ("not_done", "refused", "raises_before", "raises_after", "slow", "hangs")
+Groups = list[list[dict[str, str]]]
+SIMPLE: Groups = [[{"tool": tool, "label": tool, "plan": "ok"}] for tool in ("look", "stamp", "poke", "fire")]
+"""One call of each class, and nothing goes wrong."""
+
+POISON = (
+    b"\xff\x00 not JSON",
+    b'{"run_id": "x", "agent": "errand", "n": NaN}',
+    b'{"agent": "errand"}',
+    b"\0\0\0\0\x63?",
+)
+
+
+class World:
+    """Topics under a prefix. `start_run` and `poison` may be called from one thread; all else happens by itself."""
+
+    def __init__(self, bootstrap: str, prefix: str, *, port: int, effects: Path, seed: int, tag: str = "r") -> None:
+        self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix)
+        self._effects, self._port, self._tag = effects, port, tag
+        self._random = random.Random(seed)
+        self._count = 0
+        self.acked: dict[str, Any] = {}
+        self.sent: dict[str, float] = {}
+        self.over: dict[str, float] = {}
+        self.cancelled: set[str] = set()
+        self.poisoned: set[tuple[str, int, int]] = set()
+        self._producer: Producer | None = None
+        self.human = Human(bootstrap, prefix, partitions=self.settings.partitions, ask=self.happened)
+        self._stopped = threading.Event()
+        self._watch = threading.Thread(target=self._follow_outcomes, name=f"outcomes-{prefix}", daemon=True)
+
+    def open(self) -> None:
+        """Makes the topics; the user and the operator go to work."""
+        topics = Topics(self.settings)
+        topics.apply()
+        # The controller has made them; on a busy machine the broker shows them a second later.
+        eventually(lambda: not topics.diff(), within=60, what="topics are missing")
+        self._producer = Producer(
+            {
+                "bootstrap.servers": self.settings.bootstrap,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._watch.start()
+        self.human.start()
+
+    def close(self) -> None:
+        """The user and the operator go home."""
+        self._stopped.set()
+        self.human.stop()
+        self._watch.join()
+
+    def happened(self, run: str, label: str) -> int | None:
+        """The truth about an effect, from outside."""
+        found: int | None = recorder.call(self._port, {"do": "ask", "run": run, "label": label})
+        return found
+
+    def start_run(self, groups: Groups | None = None) -> str:
+        """Asks for a run in plain JSON, as any client would: of these groups of calls, or of some at random."""
+        self._count += 1
+        run = f"{self._tag}{self._count}"
+        nap = 0 if groups else self._random.choice((0, 0, 5, 300))
+        value = {"run_id": run, "agent": "errand", "input": {"groups": groups or self._groups(), "nap_ms": nap}}
+        self.sent[run] = time.monotonic()
+        stray = self._random.randrange(self.settings.partitions) if self._random.random() < 0.1 else None
+        self._send("run-requested", run, json.dumps(value).encode(), partition=stray)
+        return run
+
+    def poison(self) -> None:
+        """Sends what nobody can use: bytes, JSON that is none, a second start with other input, a stray tombstone."""
+        kind = self._random.randrange(len(POISON) + 2)
+        if kind < len(POISON):
+            self._send("run-requested", f"p{self._random.getrandbits(32)}", POISON[kind], poison=True)
+        elif kind == len(POISON):
+            self._send("run-signalled", f"p{self._random.getrandbits(32)}", None, poison=True)
+        elif self.over:
+            run = self._random.choice(list(self.over))
+            value = {"run_id": run, "agent": "errand", "input": {"groups": [], "nap_ms": 1}}
+            self._send("run-requested", run, json.dumps(value).encode(), poison=True)
+
+    def cancel(self, run: str) -> None:
+        """Asks for a run to be stopped."""
+        self.cancelled.add(run)
+        name = f"stop-{run}"
+        value = {"run_id": run, "signal_id": name, "kind": "cancel", "data": {"reason": "chaos"}}
+        self._send("run-signalled", f"{run}/{name}", json.dumps(value).encode())
+
+    def waiting(self) -> list[str]:
+        """The runs that are not over."""
+        return [run for run in list(self.sent) if run not in self.over]
+
+    def flush(self) -> int:
+        """Waits until Kafka has answered for every record; returns how many it has not."""
+        assert self._producer is not None, "open() comes first"
+        return self._producer.flush(90)
+
+    def judge(self) -> Verdict:
+        """Reads everything back and judges it. For a world in which nothing moves any more."""
+        bootstrap, prefix = self.settings.bootstrap, self.settings.prefix
+        topics = ("run-log", "run-completed", "dead-letter", "tool-claimed", "tool-completed", "tool-requested.default")
+        log, outcomes, letters, claims, results, requests = (raw.scan(bootstrap, prefix + topic) for topic in topics)
+        mine = set(self.sent)
+        return judge(
+            Evidence(
+                acked=self.acked,
+                maybe=mine - self.acked.keys(),
+                cancelled=self.cancelled,
+                poison=self.poisoned,
+                resolutions=self.human.sent,
+                effects=[line for line in recorder.read(self._effects) if line["run"] in mine],
+                run_log=log,
+                outcomes=outcomes,
+                letters=letters,
+                claims=claims,
+                results=results,
+                requests=requests,
+            )
+        )
+
+    def _groups(self) -> Groups:
+        groups: Groups = []
+        number = 0
+        for _ in range(self._random.randint(2, 5)):
+            group = []
+            for _ in range(self._random.choice((1, 1, 1, 3))):
+                number += 1
+                plan = self._random.choice(PLANS) if self._random.random() < 0.2 else "ok"
+                group.append({"tool": self._random.choice(TOOLS), "label": f"c{number}", "plan": plan})
+            groups.append(group)
+        return groups
+
+    def _send(
+        self, topic: str, key: str, value: bytes | None, *, poison: bool = False, partition: int | None = None
+    ) -> None:
+        assert self._producer is not None, "open() comes first"
+        number = home(key.partition("/")[0], self.settings.partitions) if partition is None else partition
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            if error is None and poison:
+                self.poisoned.add((topic, message.partition() or 0, message.offset() or 0))
+            elif error is None and topic == "run-requested":
+                self.acked[key] = value
+
+        self._producer.produce(self.settings.prefix + topic, value, key, number, on_delivery=answered)
+        self._producer.poll(0)
+
+    def _follow_outcomes(self) -> None:
+        for record in raw.tail(self.settings.bootstrap, f"{self.settings.prefix}run-completed"):
+            if record:
+                self.over.setdefault(record.key.decode(), time.monotonic())
+            elif self._stopped.is_set():
+                return

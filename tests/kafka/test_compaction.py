@@ -1,0 +1,153 @@
+"""Compaction by the real log cleaner: what it removes never changes what a run is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.judged import LogFold
+from refold.core import wire
+from refold.core.events import Entry
+from refold.core.ids import home, log_key
+from tests.chaos import raw
+from tests.chaos.faults import Saboteur
+from tests.chaos.stack import PREFIX, Stack
+from tests.chaos.world import SIMPLE, World
+from tests.waiting import eventually
+
+LOG, REQUESTED = f"{PREFIX}run-log", f"{PREFIX}tool-requested.default"
+EAGER = {
+    "segment.ms": "500",
+    "min.cleanable.dirty.ratio": "0.001",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "1000",
+    "delete.retention.ms": "0",
+}
+JUNK = b"junk"
+"""A key that nothing of ours has, so its records are void, and compaction may drop all of them but the last."""
+
+IN_DOUBT = [[{"tool": "fire", "label": f"c{number}", "plan": "raises_after"} for number in range(6)]]
+
+
+@dataclass
+class Platform:
+    """A running platform whose cleaner is eager."""
+
+    stack: Stack
+    world: World
+    producer: Producer
+    doubtful: str
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    """Give a platform on which runs have ended, and one waits for a human."""
+    worlds: list[World] = []
+
+    def prepare(kafka: str) -> None:
+        world = World(kafka, PREFIX, port=stack.port, effects=stack.effects, seed=7)
+        world.open()
+        _make_eager(kafka)
+        worlds.append(world)
+
+    stack = Stack(tmp_path, prepare=prepare, pairs=1, kafka_properties={"log.cleaner.backoff.ms": "200"})
+    with stack:
+        (world,) = worlds
+        world.human.asleep.set()
+        ended = [world.start_run(SIMPLE) for _ in range(20)]
+        doubtful = world.start_run(IN_DOUBT)
+        eventually(lambda: set(ended) <= world.over.keys() and world.human.open, within=40, what="runs")
+        yield Platform(stack, world, Producer({"bootstrap.servers": stack.dev.kafka, "log_level": 0}), doubtful)
+        world.close()
+
+
+@pytest.mark.timeout(150)
+def test_a_cleaned_log_folds_to_the_same_states_and_goes_on(platform: Platform) -> None:
+    world, kafka = platform.world, platform.stack.dev.kafka
+    forged = _forge_rivals(platform)
+    first_junk = _write_junk(platform)
+    before = _fold(world)
+    requests = len(raw.scan(kafka, REQUESTED))
+
+    eventually(lambda: _roll_and_look(platform, first_junk), within=60, what="the junk is still there")
+
+    after = _fold(world)
+    assert _digests(after) == _digests(before)
+    assert _forged(before) == _forged(after) == forged
+    assert after.void["key"] < before.void["key"]
+    assert len(raw.scan(kafka, REQUESTED)) < requests
+    Saboteur(platform.stack, world.human, seed=1).do("kill", "planner")
+    world.human.asleep.clear()
+    eventually(lambda: not world.waiting(), within=40, what="the run that waited for a human")
+    world.flush()
+    eventually(lambda: world.judge().clean, within=20, what="the verdict")
+    now = _digests(_fold(world))
+    assert {run: digest for run, digest in _digests(before).items() if now[run] != digest}.keys() == {platform.doubtful}
+
+
+def _make_eager(kafka: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in EAGER.items()]
+    topics = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in (LOG, REQUESTED)]
+    for future in admin.incremental_alter_configs(topics).values():
+        future.result(15)
+
+
+def _forge_rivals(platform: Platform) -> int:
+    """Writes, beside every third entry, another that extends the same head: right in itself, and too late."""
+    records = [record for record in raw.scan(platform.stack.dev.kafka, LOG) if record.value]
+    rivals = 0
+    for record in records[::3]:
+        entry = dataclasses.replace(wire.decode(Entry, record.value or b""), actor="zombie", nonce=bytes(16))
+        name, value = wire.encode_entry(entry)
+        platform.producer.produce(LOG, value, log_key(entry.run_id, entry.seq, name), record.partition)
+        assert record.partition == home(entry.run_id, platform.world.settings.partitions)
+        rivals += 1
+    assert platform.producer.flush(15) == 0
+    return rivals
+
+
+def _write_junk(platform: Platform) -> dict[int, int]:
+    """Writes void records behind the history of every partition; returns where the first of them lie."""
+    for number in range(platform.world.settings.partitions):
+        for _ in range(50):
+            platform.producer.produce(LOG, b"?" * 100, JUNK, number)
+    assert platform.producer.flush(15) == 0
+    first: dict[int, int] = {}
+    for record in raw.scan(platform.stack.dev.kafka, LOG):
+        if record.key == JUNK:
+            first.setdefault(record.partition, record.offset)
+    return first
+
+
+def _roll_and_look(platform: Platform, first_junk: dict[int, int]) -> bool:
+    """Makes the broker close its segments; true when the cleaner has passed over the history of every partition."""
+    for number in range(platform.world.settings.partitions):
+        platform.producer.produce(LOG, b"?", JUNK, number)
+        platform.producer.produce(REQUESTED, None, JUNK, number)
+    assert platform.producer.flush(15) == 0
+    there = {(record.partition, record.offset) for record in raw.scan(platform.stack.dev.kafka, LOG)}
+    return not any(place in there for place in first_junk.items())
+
+
+def _fold(world: World) -> LogFold:
+    fold = LogFold()
+    for record in KafkaLogReader(world.settings).scan("run-log"):
+        fold.feed(record)
+    return fold
+
+
+def _forged(fold: LogFold) -> int:
+    """What came too late: for the head of its run, or after the run's end."""
+    return fold.void["raced"] + fold.void["over"]
+
+
+def _digests(fold: LogFold) -> dict[str, str]:
+    return {run: state.digest() for run, state in fold.states.items()}
