@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,9 @@ from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect
 from refold.core.errors import NotFoundError, UsageError
-from refold.core.messages import DeadLetter
+
+if TYPE_CHECKING:
+    from refold.core.messages import DeadLetter
 
 app = typer.Typer(help="Look at inputs that nobody could use, and send them again.", no_args_is_help=True)
 
@@ -101,6 +103,7 @@ def replay(
 def _letters(platform: Platform) -> Iterator[Letter]:
     from refold.core import wire
     from refold.core.errors import FoldError, MalformedError
+    from refold.core.messages import DeadLetter
 
     for record in platform.runs.reader.scan(TOPIC):
         try:
