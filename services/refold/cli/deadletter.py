@@ -41,6 +41,7 @@ class Letter:
 @app.command("list")
 def list_(
     code: Annotated[str, typer.Option("--code", help="Only those with this code.")] = "",
+    *,
     limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50,
     kafka: KafkaOption = "",
     data: DataOption = "",
@@ -59,7 +60,7 @@ def list_(
 
 
 @app.command()
-def show(letter: LetterArgument, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+def show(letter: LetterArgument, *, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
     """Show a dead letter whole."""
     found = _find(connect(kafka=kafka, data=data), letter)
     row = _row(found) | {"key": _text(found.content.key), "value": _text(found.content.value)}
@@ -74,6 +75,7 @@ def show(letter: LetterArgument, kafka: KafkaOption = "", data: DataOption = "",
 @app.command()
 def replay(
     letter: LetterArgument,
+    *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and where to.")] = False,
     kafka: KafkaOption = "",

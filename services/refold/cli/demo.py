@@ -34,6 +34,7 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="The honest other case: a tool that cannot be repeated.")
     ] = False,
+    *,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data folder, for a look at it.")] = False,
     app: Annotated[str, typer.Option("--app", help="The app with the agents `deploy` and `deploy_once`.")] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")] = False,

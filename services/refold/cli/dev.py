@@ -15,7 +15,7 @@ from refold.cli.platform import DataOption, data_dir
 
 if TYPE_CHECKING:
     from refold.embedded.children import Exit
-    from refold.embedded.stack import Service
+    from refold.embedded.stack import DevStack, Service
 
 HELLO = "refold.cli.hello:app"
 
@@ -27,6 +27,7 @@ def dev(
             metavar="[APP]", help="MODULE:APP or path/file.py[:APP]; without it, a hello app.", show_default=False
         ),
     ] = HELLO,
+    *,
     data: DataOption = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
     kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
@@ -48,7 +49,7 @@ def dev(
         on_exit=_tell_exit,
     )
     with stack:
-        _tell_ready(stack.kafka, stack.redis, str(stack.dev_json), app, stack.supervisor.pids())
+        _tell_ready(stack, app)
         output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
         stack.run_until_stopped()
     output.say("stopped; the data is kept for the next start")
@@ -90,13 +91,14 @@ def _tell_exit(gone: Exit) -> None:
     output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
 
 
-def _tell_ready(kafka: str, redis: str, dev_json: str, app: str, pids: dict[str, list[int]]) -> None:
-    output.say(f"Kafka     [bold]{kafka}[/]")
-    output.say(f"Redis     [bold]{redis}[/]")
+def _tell_ready(stack: DevStack, app: str) -> None:
+    pids = stack.supervisor.pids()
+    output.say(f"Kafka     [bold]{stack.kafka}[/]")
+    output.say(f"Redis     [bold]{stack.redis}[/]")
     output.say(f"app       {output.escape(app)}")
     for name, numbers in pids.items():
         output.say(f"{name:<9} {', '.join(map(str, numbers))}")
-    output.say(f"[dim]{output.escape(dev_json)} is kept up to date with all of this[/]\n")
+    output.say(f"[dim]{output.escape(str(stack.dev_json))} is kept up to date with all of this[/]\n")
     agent, given = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
     output.say(f"start a run     refold run start {agent}{given} --wait")
     if pids.get("executor"):

@@ -32,6 +32,7 @@ class Finding(NamedTuple):
 
 def doctor(
     app: Annotated[str, typer.Option("--app", help="Also load this app: MODULE:APP or path/file.py[:APP].")] = "",
+    *,
     kafka: KafkaOption = "",
     redis: RedisOption = "",
     data: DataOption = "",

@@ -31,6 +31,7 @@ ActorOption = Annotated[str, typer.Option("--actor", help="Who says so.  [defaul
 @app.command()
 def start(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run; every app has `plan`.")],
+    *,
     input_: Annotated[str, typer.Option("--input", metavar="JSON|@FILE|-", help="The agent's input.")] = "null",
     id_: Annotated[str, typer.Option("--id", help="The run's id.  [default: a fresh one]", show_default=False)] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
@@ -64,7 +65,7 @@ def start(
 
 
 @app.command()
-def show(run: RunArgument, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+def show(run: RunArgument, *, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
     """Show a run: its status, every step with its attempts, and what waits for a human."""
     from refold.cli import views
 
@@ -78,6 +79,7 @@ def show(run: RunArgument, kafka: KafkaOption = "", data: DataOption = "", json_
 @app.command("list")
 def list_(
     status: Annotated[str, typer.Option("--status", help="Only runs of this status; `doubt` for those in doubt.")] = "",
+    *,
     agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
     limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50,
     kafka: KafkaOption = "",
@@ -102,6 +104,7 @@ def list_(
 @app.command()
 def events(
     run: RunArgument,
+    *,
     raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False,
     kafka: KafkaOption = "",
     data: DataOption = "",
@@ -122,6 +125,7 @@ def events(
 @app.command()
 def watch(
     run: RunArgument,
+    *,
     timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds to wait at most.", min=0.1)] = None,
     kafka: KafkaOption = "",
     data: DataOption = "",
@@ -140,6 +144,7 @@ def watch(
 @app.command()
 def cancel(
     run: RunArgument,
+    *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
     actor: ActorOption = "",
     timeout: TimeoutOption = 30.0,
@@ -160,6 +165,7 @@ def cancel(
 @app.command()
 def resolve(
     call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ, as `refold run show` prints it.")],
+    *,
     happened: Annotated[
         str | None, typer.Option("--happened", metavar="JSON", help="The effect happened, with this result.")
     ] = None,
@@ -190,6 +196,7 @@ def resolve(
 @app.command()
 def verify(
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Report on this run only.", show_default=False)] = "",
+    *,
     settle: Annotated[
         float, typer.Option("--settle", help="Seconds that other topics may take to agree with the log.", min=0)
     ] = 5.0,

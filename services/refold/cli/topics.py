@@ -21,13 +21,13 @@ AppOption = Annotated[
 
 
 @app.command()
-def apply(app_: AppOption = "", kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+def apply(app_: AppOption = "", *, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
     """Create what is missing and correct what differs. Never changes a partition count."""
     _print(_topics(connect(kafka=kafka, data=data), app_).apply(), as_json=json_, done=True)
 
 
 @app.command()
-def diff(app_: AppOption = "", kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+def diff(app_: AppOption = "", *, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
     """Show what `apply` would do; exit code 1 if there is anything."""
     found = _topics(connect(kafka=kafka, data=data), app_).diff()
     _print(found, as_json=json_, done=False)
