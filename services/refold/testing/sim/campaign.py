@@ -1,0 +1,137 @@
+"""Many cases on all cores: every single fault, all pairs on the smallest scenarios, and schedules from seeds."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from refold.testing.sim.case import Outcome, run_case, run_schedule
+from refold.testing.sim.faults import SMALL, Fault, modes_at
+from refold.testing.sim.scenarios import SCENARIOS, SMALLEST
+
+NEEDED = (
+    "takeovers",
+    "void_records",
+    "record.foreign",
+    "input.ignored",
+    "lost_acks",
+    "claims_refused",
+    "in_doubt",
+    "result.late",
+    "dead_letters",
+)
+"""What has to have happened at least once, or a campaign has proved nothing."""
+
+CHUNK = 40
+"""Cases that a worker takes at a time: under half a second, so that progress is smooth and the cores end together."""
+
+Progress = Callable[[int, int, int], None]
+"""Called with cases done, cases in all, and cases that went wrong."""
+
+
+class Named(NamedTuple):
+    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`."""
+
+    scenario: str
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command line that runs just this case."""
+        if not self.scenario:
+            return f"refold sim --seed {self.seed} --one"
+        faults = "".join(f" --fault {fault}" for fault in self.faults)
+        return f"refold sim --scenario {self.scenario}{faults}"
+
+    def run(self, *, traced: bool = False) -> Outcome:
+        """Runs it."""
+        if not self.scenario:
+            return run_schedule(self.seed, traced=traced)
+        return run_case(SCENARIOS[self.scenario], self.faults, traced=traced)
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a campaign found. `wrong` holds, per case, its command line and what was wrong."""
+
+    cases: int = 0
+    struck: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        """Which of the needed things never happened."""
+        return [name for name in NEEDED if not self.counts[name]]
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "cases": self.cases,
+            "faults_struck": self.struck,
+            "seconds": round(self.seconds, 1),
+            "wrong": [{"command": command, "what": list(what)} for command, what in self.wrong],
+            "missing": self.missing,
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+
+def singles(scenarios: Iterable[str] = SCENARIOS) -> Iterator[Named]:
+    """Every fault that makes sense at every boundary of a faultless run, one at a time."""
+    for name in scenarios:
+        for at, kind in enumerate(run_case(SCENARIOS[name], traced=False).kinds, 1):
+            for mode in modes_at(kind):
+                yield Named(name, (Fault(at, mode),))
+
+
+def pairs(scenarios: Iterable[str] = SMALLEST) -> Iterator[Named]:
+    """All pairs of the plainest faults; the second is counted on in the run that the first has changed."""
+    for name in scenarios:
+        boundaries = range(1, run_case(SCENARIOS[name], traced=False).boundaries + 1)
+        for first, second in itertools.combinations(boundaries, 2):
+            for one, other in itertools.product(SMALL, SMALL):
+                yield Named(name, (Fault(first, one), Fault(second, other)))
+
+
+def schedules(count: int, *, seed: int = 0) -> Iterator[Named]:
+    """Random schedules from consecutive seeds."""
+    for number in range(seed, seed + count):
+        yield Named("", seed=number)
+
+
+def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: Progress | None = None) -> Summary:
+    """Runs cases on `jobs` processes (0: one per core) and adds up what happened."""
+    todo = list(cases)
+    chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
+    summary, begun = Summary(), time.monotonic()
+    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+    with context.Pool(jobs or os.cpu_count() or 1) as pool:
+        for part in pool.imap_unordered(_run_chunk, chunks):
+            summary.cases += part.cases
+            summary.struck += part.struck
+            summary.counts.update(part.counts)
+            summary.wrong += part.wrong
+            if progress:
+                progress(summary.cases, len(todo), len(summary.wrong))
+    summary.seconds = time.monotonic() - begun
+    return summary
+
+
+def _run_chunk(cases: list[Named]) -> Summary:
+    summary = Summary()
+    for case in cases:
+        outcome = case.run()
+        summary.cases += 1
+        summary.struck += len(outcome.struck)
+        summary.counts.update(outcome.counts)
+        if outcome.wrong:
+            summary.wrong.append((case.command, outcome.wrong))
+    return summary
