@@ -25,7 +25,7 @@ from typing import Any
 from tests.chaos.faults import Fault, Saboteur
 from tests.chaos.judge import Verdict
 from tests.chaos.points import Swept, sweep
-from tests.chaos.stack import PREFIX, Stack
+from tests.chaos.stack import PATH, PREFIX, Stack
 from tests.chaos.world import World
 
 KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "wrong")
@@ -200,10 +200,10 @@ def _judge(world: World) -> Verdict:
 
 def _verify(stack: Stack) -> dict[str, Any]:
     """What the product itself says of what is left: `refold run verify`."""
-    env = {**os.environ, "REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_KAFKA__PREFIX": PREFIX}
+    addresses = {"REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_KAFKA__PREFIX": PREFIX}
     done = subprocess.run(
         [sys.executable, "-m", "refold", "run", "verify", "--settle", "20", "--json"],
-        env=env,
+        env={**os.environ, **addresses, "PYTHONPATH": PATH},
         capture_output=True,
         text=True,
         check=False,

@@ -14,6 +14,9 @@ from refold.embedded.ports import free_port
 from refold.embedded.stack import DevStack, Service
 
 ROOT = Path(__file__).parents[2]
+PATH = f"{ROOT / 'services'}:{ROOT}"
+"""Services run this very checkout, whichever one is installed."""
+
 PREFIX = "chaos."
 SESSION_MS = 6_000
 """The shortest that a broker allows by default: a process that is stopped for longer becomes a zombie."""
@@ -35,7 +38,7 @@ class Stack:
         self.exits: list[Exit] = []
         record = (sys.executable, "-m", "tests.chaos.recorder", str(self.port), str(self.effects))
         self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in ("planner", "executor")]
-        services = [Service("recorder", record, {"PYTHONPATH": str(ROOT)})]
+        services = [Service("recorder", record, {"PYTHONPATH": PATH})]
         services += [Service(name, command(name), environment(PREFIX, self.port)) for name in self.names]
         self.dev = DevStack(
             folder,
@@ -74,7 +77,7 @@ def command(name: str) -> tuple[str, ...]:
 def environment(prefix: str, port: int) -> dict[str, str]:
     """What a service of a campaign is told besides the addresses. Short times, so that much happens in a minute."""
     return {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PATH,
         "CHAOS_RECORDER": str(port),
         "REFOLD_KAFKA__PREFIX": prefix,
         "REFOLD_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.adapters.kafka.errors import REFUSED, is_final, of, translate
+from refold.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, is_final, of, translate
 from refold.core.errors import RefoldError
 from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
@@ -28,6 +28,9 @@ _SLICE_S = 0.002
 
 _IDLE_SLICE_S = 0.02
 """How long a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
+
+_UNKNOWN_S = 3.0
+"""How long a partition may be unknown: a broker that is just back answers before it has its partitions again."""
 
 _LATEST, _EARLIEST = -1, -2
 _log = structlog.get_logger()
@@ -306,7 +309,7 @@ def latest(asker: Consumer, partitions: list[TopicPartition], which: int = _LATE
 
     **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
     """
-    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    begun = time.monotonic()
     asked = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while asked:
         try:
@@ -317,7 +320,9 @@ def latest(asker: Consumer, partitions: list[TopicPartition], which: int = _LATE
         except KafkaException as raised:
             error = of(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.
-        if time.monotonic() > deadline or is_final(error):
+        waited = time.monotonic() - begun
+        patience = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else REQUEST_TIMEOUT_S
+        if waited >= patience:
             raise translate(error, f"ask for the end of {asked[0].topic}")
         time.sleep(0.02)
     return {}

@@ -1,0 +1,35 @@
+"""A broker that is just back, as its clients see it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from refold.adapters.kafka.log import latest
+from refold.core.errors import UsageError
+
+
+class Back:
+    """Stands for the broker's answers: so many times it does not know its partitions yet."""
+
+    def __init__(self, unknown: int) -> None:
+        self._unknown = unknown
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        self._unknown -= 1
+        if self._unknown >= 0:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        return [TopicPartition(each.topic, each.partition, 7) for each in asked]
+
+
+def test_a_broker_that_does_not_know_its_partitions_yet_is_asked_again() -> None:
+    ends = latest(cast(Consumer, Back(unknown=3)), [TopicPartition("run-log", 2)])
+
+    assert ends == {("run-log", 2): 7}
+
+
+def test_a_topic_that_stays_away_is_missing() -> None:
+    with pytest.raises(UsageError, match="refold topics apply"):
+        latest(cast(Consumer, Back(unknown=1_000_000)), [TopicPartition("run-log", 2)])
