@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from hypothesis import settings
+
 from refold.core import chain, wire
 from refold.core.chain import Head
 from refold.core.decide import Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict, decide, dispatch
@@ -30,6 +32,9 @@ RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, version="test")
 EFFECTS = ("pure", "keyed", "probed", "once")
 
 Raw = tuple[bytes, bytes]
+
+examples = settings(max_examples=40, deadline=None)
+"""For properties: enough to find what is broken, few enough that the core is tested in seconds."""
 
 
 def start(**changes: object) -> Start:

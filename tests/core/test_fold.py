@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core import chain
@@ -30,6 +30,7 @@ from tests.core.histories import (
     RUN,
     Log,
     calling,
+    examples,
     random_input,
     random_log,
     random_reaction,
@@ -39,7 +40,6 @@ from tests.core.histories import (
 )
 
 seeds = st.integers(0, 2**32)
-examples = settings(max_examples=40, deadline=None)
 
 
 def test_random_histories_reach_every_kind_of_event() -> None:

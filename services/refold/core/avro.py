@@ -66,7 +66,9 @@ class _Reading:
         if isinstance(schema, dict) and schema["type"] == "array" and isinstance(schema["items"], list):
             return _read_array(tuple(self.of(branch) for branch in schema["items"]))
         if schema == {"type": "map", "values": "string"}:
-            return _read_map(_compile("b, i", [*_read_lines("string", "v"), "return v, i"], {}))
+            return _read_map(self.of("string"))
+        if isinstance(schema, str) and schema in _PRIMITIVES:
+            return _compile("b, i", [*_read_lines(schema, "v"), "return v, i"], {})
         raise TypeError(f"{schema} is not among the Avro types that Refold uses")
 
     def _record(self, schema: dict[str, Any]) -> Read:
@@ -117,6 +119,7 @@ _PRIMITIVES = {
     "bytes": "j = i + (n >> 1); {target} = b[i:j] if not n & 1 else negative(); i = j",
     "boolean": "{target} = flag(n)",
 }
+_TYPES = {"long": int, "string": str, "bytes": bytes, "boolean": bool}
 _NUMBER = """\
 n = b[i]; i += 1
 if n > 127:
@@ -249,7 +252,9 @@ class _Writing:
             return _write_array(self.of(schema["items"]))
         if schema == {"type": "map", "values": "string"}:
             return _write_map(self.of("string"))
-        return _compile("out, v", _write_lines(schema, "v"), {})
+        if isinstance(schema, str) and schema in _PRIMITIVES:
+            return _compile("out, v", _write_lines(schema, "v"), {})
+        raise TypeError(f"{schema} is not among the Avro types that Refold uses")
 
     def _union(self, branches: list[Any]) -> Write:
         table: dict[type, tuple[int, Write]] = {}
@@ -259,7 +264,7 @@ class _Writing:
             else:
                 write = self.of(branch)
                 name = branch if isinstance(branch, str) else f"{branch['namespace']}.{branch['name']}"
-                table[self._classes[name]] = (index * 2, write)
+                table[_TYPES.get(name) or self._classes[name]] = (index * 2, write)
 
         def write_union(out: bytearray, v: Any) -> None:
             index, write = table[type(v)]

@@ -1,0 +1,169 @@
+"""JSON, strict on the way in and canonical on the way out."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core.canonical import MAX_DEPTH, MAX_INTEGER, dumps, parse, text
+from refold.core.errors import MalformedError
+from tests.core.histories import examples
+
+strings = st.text(st.characters(codec="utf-8"), max_size=20)
+floats = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: abs(x) <= MAX_INTEGER or abs(x) >= 1e21)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | floats | strings,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@examples
+@given(values)
+def test_what_is_written_is_read_back(value: Any) -> None:
+    assert parse(dumps(value)) == value
+
+
+@examples
+@given(values)
+def test_the_canonical_text_is_that_of_rfc_8785(value: Any) -> None:
+    assert dumps(value).encode() == rfc8785.dumps(value)
+
+
+@examples
+@given(values, st.booleans(), st.sampled_from([None, 1]))
+def test_however_it_was_written_it_has_one_canonical_text(value: Any, ascii_only: bool, indent: int | None) -> None:
+    loose = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+
+    assert dumps(parse(loose)) == dumps(parse(loose.encode())) == dumps(value)
+
+
+@examples
+@given(strings)
+def test_the_text_of_a_string_is_canonical(value: str) -> None:
+    assert text(value) == dumps(value)
+
+
+@examples
+@given(st.text() | st.binary())
+def test_any_text_is_a_value_with_a_canonical_text_or_malformed(data: str | bytes) -> None:
+    try:
+        value = parse(data)
+    except MalformedError:
+        return
+
+    assert parse(dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("1 2", "not JSON"),
+        ("'a'", "not JSON"),
+        ("\ufeff1", "not JSON"),
+        ('"a\0b"', "not JSON"),
+        (b"\xff", "not UTF-8"),
+        ("1".encode("utf-16"), "not UTF-8"),
+        (b'"\xed\xa0\x80"', "not UTF-8"),
+        ('{"a":1,"a":1}', "same key twice"),
+        ('{"a":1,"\\u0061":1}', "same key twice"),
+        ('[{"b":{"a":1,"a":2}}]', "same key twice"),
+        ("NaN", "NaN"),
+        ("[Infinity]", "Infinity"),
+        ("-Infinity", "Infinity"),
+        ("1e400", "beyond 2\\^53"),
+        ("-1e400", "beyond 2\\^53"),
+        ("1e20", "beyond 2\\^53"),
+        ("9007199254740992.0", "beyond 2\\^53"),
+        ("9007199254740992", "beyond 2\\^53"),
+        ("-9007199254740992", "beyond 2\\^53"),
+        ("1" * 100_000, "beyond 2\\^53"),
+        ('"\\ud800"', "lone surrogate"),
+        ('{"\\udc00":1}', "lone surrogate"),
+        ('"\ud800"', "lone surrogate"),
+        ('["\\ude00\\ud83d"]', "lone surrogate"),
+        ("[" * 65 + "]" * 65, "deeper than 64"),
+        ('{"a":' * 200_000, "deeper than 64"),
+        ("[" * 200_000, "deeper than 64"),
+        ("]" * 1_000 + "[" * 200_000, "deeper than 64"),
+    ],
+)
+def test_what_two_parsers_could_disagree_on_is_refused(source: str | bytes, reason: str) -> None:
+    with pytest.raises(MalformedError, match=reason):
+        parse(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("9007199254740991", 2**53 - 1),
+        ("1e22", 1e22),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ("[" * 64 + "]" * 64, None),
+        ('"' + "[" * 1_000 + '"', "[" * 1_000),
+        ("[" + ",".join(["[]"] * 1_000) + "]", [[]] * 1_000),
+        ('["\\"[[[", "' + "[" * 100 + '\\\\"]', ['"[[[', "[" * 100 + "\\"]),
+    ],
+)
+def test_what_is_only_unusual_is_read(source: str, value: Any) -> None:
+    parsed = parse(source)
+
+    assert value is None or parsed == value
+
+
+@pytest.mark.parametrize("unit", ['"', '\\"', '"\\"', "[", '["', "\\", '{"a":', "]["])
+def test_half_a_megabyte_of_anything_is_judged_quickly(unit: str) -> None:
+    for prefix in ("", '"', "["):
+        source = prefix + unit * (500_000 // len(unit))
+        began = time.process_time()
+
+        with pytest.raises(MalformedError):
+            parse(source)
+
+        assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        math.inf,
+        2**53,
+        -(2**53),
+        1e20,
+        [2.0**60],
+        "\ud800",
+        {"\udfff": 1},
+        {1: 1},
+        {None: 1},
+        object(),
+        {1},
+        b"",
+    ],
+)
+def test_a_value_that_no_reader_would_take_is_not_written(value: Any) -> None:
+    with pytest.raises(MalformedError):
+        dumps(value)
+
+
+def test_a_value_is_written_as_deep_as_it_is_read() -> None:
+    deep: Any = []
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+
+    assert parse(dumps(deep)) == deep
+    with pytest.raises(MalformedError):
+        dumps([deep])
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(MalformedError):
+        dumps(deep)

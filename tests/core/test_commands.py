@@ -1,0 +1,99 @@
+"""What an accepted entry orders from others."""
+
+from __future__ import annotations
+
+from refold.core.commands import Command, commands
+from refold.core.decide import Start
+from refold.core.events import Failure, NoteRecorded, RunCompleted, RunFailed, SleepStarted
+from refold.core.messages import RunOutcome, RunRequest, ToolRequest
+from tests.core.histories import NOW, RUN, Log, calling, doubting, signal, started
+
+
+def ordered(log: Log, offset: int = 70) -> list[Command]:
+    return commands(log.live, log.entries[-1][1], offset)
+
+
+def test_a_start_orders_nothing() -> None:
+    assert ordered(started()) == []
+
+
+def test_a_dispatch_orders_an_attempt_and_names_the_record_that_issued_it() -> None:
+    log = calling(window_ms=5_000)
+
+    (order,) = ordered(log)
+
+    assert order == Command(
+        "tool-requested.default",
+        f"{RUN}/3",
+        ToolRequest(f"{RUN}/3", RUN, 1, 1, 70, "push", '{"n":1}', "key-1", "keyed", 30_000, NOW + 5_000),
+    )
+
+
+def test_a_second_dispatch_keeps_the_key_and_its_window() -> None:
+    log = calling(window_ms=500_000)
+    (first,) = ordered(log)
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    (second,) = ordered(log, 71)
+
+    assert isinstance(first.message, ToolRequest)
+    assert isinstance(second.message, ToolRequest)
+    assert (second.key, second.message.key, second.message.key_expires_ms) == (
+        first.key,
+        first.message.key,
+        first.message.key_expires_ms,
+    )
+    assert second.message.issued == 71
+
+
+def test_the_trace_of_the_request_goes_on() -> None:
+    log = Log()
+    log.feed(Start(RunRequest(RUN, "a"), "d", "s", traceparent="00-trace"))
+    log.propose()
+
+    (order,) = ordered(log)
+
+    assert isinstance(order.message, ToolRequest)
+    assert order.message.traceparent == "00-trace"
+
+
+def test_a_settled_call_is_closed() -> None:
+    log = calling()
+    log.feed(log.result())
+
+    assert ordered(log) == [Command("tool-requested.default", f"{RUN}/3", None)]
+
+
+def test_a_call_in_doubt_stays_open() -> None:
+    assert ordered(doubting()) == []
+
+
+def test_the_end_closes_what_is_open_and_tells_the_outcome() -> None:
+    log = calling()
+    log.propose()
+    log.append([SleepStarted(3, NOW + 1), NoteRecorded(4, "thought", "1")])
+    log.feed(log.result(1))
+    log.feed(signal("cancel"))
+
+    outcome, *closed = ordered(log)
+
+    assert closed == [Command("tool-requested.default", f"{RUN}/5", None)]
+    assert outcome == Command(
+        "run-completed",
+        RUN,
+        RunOutcome(RUN, "cancelled", "deploy", seq=log.live.head.seq, request=log.entries[0][1].cause, at_ms=NOW),
+    )
+
+
+def test_the_outcome_has_the_result_or_the_failure() -> None:
+    done, failed = started(), started()
+    done.append([RunCompleted("7")])
+    failed.append([RunFailed(Failure("raised", "no"))])
+
+    outcomes = [ordered(log)[-1].message for log in (done, failed)]
+
+    assert [(o.status, o.result, o.failure) for o in outcomes if isinstance(o, RunOutcome)] == [
+        ("completed", "7", None),
+        ("failed", "null", Failure("raised", "no")),
+    ]
