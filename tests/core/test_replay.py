@@ -1,0 +1,335 @@
+"""Agent code against history, without an SDK: bare coroutines over intents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core.errors import CallFailed as CallFailedError
+from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.events import (
+    CallCompleted,
+    CallFailed,
+    CallProposed,
+    Failure,
+    NoteRecorded,
+    RetryPolicy,
+    SleepEnded,
+    SleepStarted,
+)
+from refold.core.replay import Call, Execution, Gather, Intent, Moment, Note, Raised, Returned, Sleep, replay
+from refold.core.state import Outcome, RunState
+from tests.core.histories import examples
+
+Code = Coroutine[Intent, Any, Any]
+
+
+def call(tool: str, args: str = "{}") -> Call:
+    return Call(tool, args, "default", "keyed", 1_000, RetryPolicy(), 0, read)
+
+
+def read(outcome: Outcome) -> str:
+    if isinstance(outcome, CallCompleted):
+        return outcome.result
+    raise CallFailedError("the call failed")
+
+
+class Run:
+    """Code under way, and the history that it makes."""
+
+    def __init__(self, code: Callable[[], Code]) -> None:
+        self.code = code
+        self.state = RunState("run-1", started_ms=100)
+        self.execution = Execution(code(), Moment())
+        self.record(self.execution.start())
+
+    def record(self, asked: list[tuple[int, Intent]]) -> None:
+        for step, intent in asked:
+            assert step == len(self.state.steps) + 1
+            if isinstance(intent, Call):
+                policy = (intent.timeout_ms, intent.retry)
+                event = CallProposed(step, intent.tool, intent.args, "key", "default", "keyed", *policy)
+                self.state.steps.append(event)
+            elif isinstance(intent, Sleep):
+                self.state.steps.append(SleepStarted(step, intent.until_ms))
+            else:
+                assert isinstance(intent, Note)
+                self.state.steps.append(NoteRecorded(step, intent.kind, intent.data))
+
+    @property
+    def open(self) -> list[int]:
+        waits = (CallProposed, SleepStarted)
+        settled = self.state.outcomes
+        return [n for n, s in enumerate(self.state.steps, 1) if isinstance(s, waits) and n not in settled]
+
+    def settle(self, step: int, result: str | None = "1") -> None:
+        outcome: Outcome
+        if isinstance(self.state.steps[step - 1], SleepStarted):
+            outcome = SleepEnded(step)
+        elif result is None:
+            outcome = CallFailed(step, 1, Failure("boom", "it broke"))
+        else:
+            outcome = CallCompleted(step, 1, result)
+        self.state.outcomes[step] = (200 + step, outcome)
+        self.record(self.execution.settle(step, outcome))
+
+    def again(self, code: Callable[[], Code] | None = None) -> Execution:
+        """Fresh code, driven along the history."""
+        execution = Execution((code or self.code)(), Moment())
+        assert replay(execution, self.state) == []
+        return execution
+
+
+async def two_calls() -> list[str]:
+    first = await call("a")
+    return [first, await call("b", first)]
+
+
+async def wide() -> Any:
+    await Note("plan", "{}")
+    results = await Gather((call("a"), pair("b"), Sleep(500), Gather((call("d"), call("e")))))
+    return [results, await call("f")]
+
+
+async def pair(tool: str) -> str:
+    return str(await call(tool)) + str(await call(f"{tool}2"))
+
+
+def test_code_runs_to_its_frontier_and_on_from_there() -> None:
+    run = Run(two_calls)
+    assert run.open == [1]
+
+    run.settle(1, "7")
+    run.settle(2, "8")
+
+    assert run.execution.end == Returned(["7", "8"])
+    assert [step.args for step in run.state.steps if isinstance(step, CallProposed)] == ["{}", "7"]
+
+
+def test_a_replay_stops_where_the_code_stood() -> None:
+    run = Run(two_calls)
+    run.settle(1, "7")
+
+    execution = run.again()
+
+    assert execution.end is None
+    assert execution.settle(2, CallCompleted(2, 1, "8")) == []
+    assert execution.end == Returned(["7", "8"])
+
+
+def test_a_gather_asks_for_all_at_once_and_gives_results_in_order() -> None:
+    run = Run(wide)
+    assert [getattr(step, "tool", None) for step in run.state.steps] == [None, "a", None, "d", "e", "b"]
+
+    for step in (6, 5, 3, 2, 4):
+        run.settle(step, str(step))
+    run.settle(7, "7")
+    run.settle(8, "8")
+
+    assert run.execution.end == Returned([["2", "67", None, ["4", "5"]], "8"])
+
+
+@examples
+@given(st.integers(0, 2**32), st.integers(0, 20))
+def test_whatever_the_order_of_completions_a_replay_comes_to_the_same_place(seed: int, upto: int) -> None:
+    rng, run = random.Random(seed), Run(wide)
+    for _ in range(upto):
+        if run.open:
+            run.settle(rng.choice(run.open), rng.choice(["1", "2"]))
+
+    execution = run.again()
+
+    assert execution.end == run.execution.end
+    assert execution.steps == run.execution.steps == len(run.state.steps)
+
+
+def test_a_failure_of_a_call_reaches_the_code_and_may_be_handled() -> None:
+    async def careful() -> str:
+        try:
+            return str(await call("a"))
+        except CallFailedError:
+            return "handled"
+
+    run = Run(careful)
+    run.settle(1, None)
+
+    assert run.execution.end == Returned("handled")
+    assert run.again().end == Returned("handled")
+
+
+def test_a_gather_waits_for_all_before_it_raises_the_first_failure() -> None:
+    async def code() -> None:
+        await Gather((call("a"), call("b"), call("c")))
+
+    run = Run(code)
+    run.settle(3, None)
+    run.settle(2, None)
+    ends = [run.execution.end]
+    run.settle(1, "1")
+    ends.append(run.execution.end)
+
+    assert ends[0] is None
+    assert isinstance(ends[1], Raised)
+    assert isinstance(ends[1].error, CallFailedError)
+
+
+def test_a_gather_may_give_failures_as_values() -> None:
+    async def code() -> list[bool]:
+        found = await Gather((call("a"), call("b")), return_exceptions=True)
+        return [isinstance(value, Exception) for value in found]
+
+    run = Run(code)
+    run.settle(1, None)
+    run.settle(2, "1")
+
+    assert run.execution.end == Returned([True, False])
+
+
+def test_an_empty_gather_gives_nothing_and_waits_for_nothing() -> None:
+    async def code() -> Any:
+        return [await Gather(()), await Gather((Note("a", "1"), Gather(())))]
+
+    assert Run(code).execution.end == Returned([[], [None, []]])
+
+
+def test_an_error_of_the_code_ends_it() -> None:
+    async def code() -> None:
+        await Note("thought", "1")
+        raise ValueError("mine")
+
+    end = Run(code).execution.end
+
+    assert isinstance(end, Raised)
+    assert str(end.error) == "mine"
+
+
+def test_awaiting_something_foreign_says_what_to_write_instead() -> None:
+    class Foreign:
+        def __await__(self) -> Any:
+            return (yield self)
+
+    async def code() -> None:
+        await Foreign()
+
+    end = Run(code).execution.end
+
+    assert isinstance(end, Raised)
+    assert isinstance(end.error, UsageError)
+    assert "ctx.sleep" in str(end.error)
+
+
+def test_thousands_of_notes_need_no_deep_stack() -> None:
+    async def code() -> int:
+        for n in range(5_000):
+            await Note("n", str(n))
+        return 5_000
+
+    assert Run(code).execution.end == Returned(5_000)
+
+
+async def other_tool() -> None:
+    await call("x")
+
+
+async def other_args() -> None:
+    await call("a", "[]")
+
+
+async def sleeps_instead() -> None:
+    await Sleep(5)
+
+
+async def notes_first() -> None:
+    await Note("plan", "{}")
+    await two_calls()
+
+
+async def ends_early() -> str:
+    return str(await call("a"))
+
+
+async def asks_for_more() -> None:
+    await Gather((call("a"), call("b", "7"), call("c")))
+
+
+@pytest.mark.parametrize(
+    ("code", "step", "expected", "found"),
+    [
+        (other_tool, 1, "call a({})", "call x({})"),
+        (other_args, 1, "call a({})", "call a([])"),
+        (sleeps_instead, 1, "call a({})", "sleep"),
+        (notes_first, 1, "call a({})", "note plan"),
+        (ends_early, 2, "call b(7)", "nothing"),
+    ],
+)
+def test_code_that_differs_from_history_is_told_where(
+    code: Callable[[], Code], step: int, expected: str, found: str
+) -> None:
+    run = Run(two_calls)
+    run.settle(1, "7")
+
+    with pytest.raises(NonDeterminismError) as caught:
+        run.again(code)
+
+    assert caught.value.fields == {"step": step, "expected": expected, "found": found}
+
+
+def test_a_settled_step_that_the_code_does_not_wait_for_is_told() -> None:
+    run = Run(asks_for_more)
+    run.settle(3, "1")
+
+    with pytest.raises(NonDeterminismError, match="settles step 3"):
+        run.again(two_calls)
+
+
+def test_new_steps_beyond_the_history_are_returned_and_not_compared() -> None:
+    run = Run(two_calls)
+    run.settle(1, "7")
+    run.state.steps.pop()
+
+    beyond = replay(Execution(two_calls(), Moment()), run.state)
+
+    assert [(step, intent.args) for step, intent in beyond if isinstance(intent, Call)] == [(2, "7")]
+
+
+def test_time_is_that_of_the_record_that_woke_the_code() -> None:
+    seen: list[tuple[int, bool]] = []
+    moment = Moment()
+
+    async def code() -> None:
+        seen.append((moment.now_ms, moment.replaying))
+        await call("a")
+        seen.append((moment.now_ms, moment.replaying))
+        await call("b")
+
+    state = RunState("run-1", started_ms=100)
+    policy = RetryPolicy()
+    state.steps = [CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b"))]
+    state.outcomes[1] = (222, CallCompleted(1, 1, "1"))
+
+    replay(Execution(code(), moment), state)
+
+    assert [now for now, _ in seen] == [100, 222]
+    assert not moment.replaying
+
+
+def test_dropping_code_runs_its_finally_blocks_and_hears_nothing() -> None:
+    left: list[str] = []
+
+    async def code() -> None:
+        try:
+            await call("a")
+        finally:
+            left.append("finally")
+            await call("b")
+
+    run = Run(code)
+    run.execution.close()
+
+    assert left == ["finally"]
+    assert run.execution.steps == 1
