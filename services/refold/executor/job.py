@@ -244,8 +244,9 @@ class Job:
         if self.closed or now - self.right_ms > self.lease_ms * self.times.margin:
             self._let_go(desk)
             return
-        if self.takeover and desk.key_forgotten(self):
-            message = "an earlier try may have had its effect, and the receiver has forgotten its key by now"
+        # Whether there was an earlier try is not asked: a ledger that was wiped would say no.
+        if desk.key_forgotten(self):
+            message = "an earlier try may have had its effect, and the receiver may have forgotten its key by now"
             self._finish(desk, self._result("doubt", failure=Failure("key_window", message)))
             return
         self.phase, self.started_ms = "running", now

@@ -33,7 +33,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.headers import cloud_event
-from refold.core.ids import EntryId, home, log_key
+from refold.core.ids import EntryId, home, log_key, parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.state import RunState, advance, apply, evolve
 from refold.planner import inputs, outgoing
@@ -195,7 +195,18 @@ class Lane:
                 self._emitted.acknowledge(what.offset)
             else:
                 self._counts["publish.unknown"] += 1
-                self._publish(what.record, what)
+                if self._still_wanted(what.record):
+                    self._publish(what.record, what)
+                else:
+                    self._emitted.acknowledge(what.offset)
+
+    def _still_wanted(self, order: Outgoing) -> bool:
+        """Whether a command has to go out again: a request may not, once the tombstone of its call has followed it."""
+        if order.value is None or not order.topic.startswith("tool-requested."):
+            return True
+        run, seq = parse_call_id(order.key.decode())
+        state = self.accepted.get(run)
+        return state is not None and not state.over and any(opened.seq == seq for opened in state.open.values())
 
     def reached_end(self, end: int) -> None:
         """The high watermark that was asked for with `wants_end`."""

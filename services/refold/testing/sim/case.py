@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -60,12 +62,9 @@ class Case:
         world = self.world
         for given in self.scenario.inputs:
             world.at(given.at_ms, lambda given=given: self._publish(given))  # type: ignore[misc]
-        world.start()
-        rested = self._drive()
-        stuck = [] if rested else list(self._stuck())
+        wrong = self._survive()
         for process in world.processes:
             world.collect(process)
-        wrong = (*stuck, *check(world, self.scenario, at_rest=rested))
         world.counts["void_records"] += world.history.void
         world.counts["claims_refused"] += world.claims.void
         world.counts["dead_letters"] += len(world.written.get("dead-letter", ()))
@@ -79,6 +78,17 @@ class Case:
             trace=world.trace.digest() if traced else "",
             report=self._report(wrong) if wrong else "",
         )
+
+    def _survive(self) -> tuple[str, ...]:
+        """What is wrong at the end. An error that a service raises is wrong too: in production it costs the process."""
+        try:
+            self.world.start()
+            rested = self._drive()
+            stuck = [] if rested else list(self._stuck())
+            return (*check(self.world, self.scenario, at_rest=rested), *stuck)
+        except Exception as error:  # noqa: BLE001
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            return (f"crash: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})",)
 
     def _drive(self) -> bool:
         world, chance = self.world, self.world.chance

@@ -98,6 +98,7 @@ class History:
         self.runs: dict[str, Run] = {}
         self.void = 0
         self.wrong: list[str] = []
+        self._seen: set[bytes] = set()
         self._causes: set[tuple[str, str, int, int]] = set()
         self._now: dict[int, int] = {}
 
@@ -129,6 +130,9 @@ class History:
             if record.value:
                 self.wrong.append(f"key: {record.key!r} is not the key of an entry")
             return None
+        if match[3] in self._seen:
+            self.wrong.append(f"bytes: entry {record.key!r} was sent twice with the same bytes")
+        self._seen.add(match[3])
         if blake2b(record.value[5:], digest_size=16).hexdigest().encode() != match[3]:
             self.wrong.append(f"key: {record.key!r} does not name its entry")
             return None

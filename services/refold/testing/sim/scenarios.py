@@ -166,6 +166,7 @@ SCENARIOS: dict[str, Scenario] = {
         _one("keyed", "push"),
         _one("probed", "book"),
         _one("once", "pay"),
+        _one("keyed-eager", "push", commit_ms=1),
         Scenario("three", (start("r-1", "three"),)),
         Scenario("fan", (start("r-1", "fan"),)),
         Scenario("twins", (start("r-1", "twins"),)),
@@ -197,6 +198,11 @@ SCENARIOS: dict[str, Scenario] = {
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
         Scenario("two-runs", (start("r-1", "one", {"tool": "pay"}), start("r-2", "one", {"tool": "push"}))),
+        Scenario(
+            "two-runs-eager",
+            (start("r-1", "one", {"tool": "push"}), start("r-2", "one", {"tool": "push"})),
+            changes={"commit_ms": 1},
+        ),
         Scenario("repeated", (start("r-1", "one", {"tool": "push"}), start("r-1", "one", {"tool": "push"}, kind="repeat"))),
         Scenario(
             "conflict",

@@ -11,13 +11,15 @@ from random import Random
 from typing import Any, Literal
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
+from refold.core.ids import home
+from refold.core.messages import ToolRequest
 from refold.executor import service as executor_service
 from refold.executor.job import Times
 from refold.executor.service import Executor, ExecutorSettings
 from refold.planner import service as planner_service
 from refold.planner.service import Planner, PlannerSettings
 from refold.ports.effects import StartTool
-from refold.ports.ledger import Complete, Operation
+from refold.ports.ledger import Claim, Operation
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.relay.service import Relay, RelaySettings
 from refold.sdk.app import App
@@ -96,6 +98,7 @@ class World:
         self.history, self.claims = History(), ClaimHistory()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
         self.wrong: list[str] = []
+        self.claimed: set[str] = set()
         self.written: dict[str, list[Record]] = {}
         self.owners: dict[Role, dict[int, Process]] = {role: {} for role in ROLES}
         self.processes: list[Process] = []
@@ -377,8 +380,7 @@ class World:
         if kind == "ledger":
             return self._ledger(what)
         if kind == "commit":
-            group = self.broker.committed.setdefault(process.membership.group, {})
-            group.update(what.positions)
+            self._commit(process, what.positions)
         elif kind == "end":
             return len(self.broker.log(what.topic, what.partition))
         elif kind == "start":
@@ -388,6 +390,26 @@ class World:
         else:
             what(self)
         return None
+
+    def _commit(self, process: Process, positions: Mapping[tuple[str, int], int]) -> None:
+        """Takes positions from owners, and from zombies where they go forward, which is what could do harm."""
+        group = self.broker.committed.setdefault(process.membership.group, {})
+        owners = self.owners[self.role_of(process)]
+        for place, position in positions.items():
+            before = group.get(place, 0)
+            if place[0] == TOOL_REQUESTED:
+                self._check_claimed(place, before, position)
+            if owners[place[1]] is process or position > before:
+                group[place] = position
+
+    def _check_claimed(self, place: tuple[str, int], start: int, end: int) -> None:
+        log = self.broker.log(*place)
+        for record in log[start:end]:
+            if record is None or not record.value or not record.read_headers():
+                continue
+            call = (record.key or b"").decode()
+            if call not in self.claimed and not any(later and later.key == record.key for later in log[record.offset + 1 :]):
+                self.wrong.append(f"commit: the request of call {call} was committed before it was claimed")
 
     def on_start(self, process: Process, order: StartTool) -> None:
         """A tool begins: is it allowed to?"""
@@ -399,17 +421,31 @@ class World:
             self.wrong.append(f"unordered: {ask.call_id} attempt {ask.attempt} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self.wrong.append(f"unordered: {ask.call_id} begins with another key, class or arguments than were accepted")
+        lost = any("wipe" in fault or "rollback" in fault for fault in self.struck)
+        if not lost and (home(ask.run_id, self.settings.partitions), ask.call_id) not in self.ledger.entries():
+            self.wrong.append(f"unclaimed: {ask.call_id} attempt {ask.attempt} begins and the ledger knows nothing of it")
+        if self._closed_for(process, ask):
+            self.wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
         if ask.effect in GUARDED:
             claims = self.claims.valid.get(ask.call_id, [])
             if not any(claim["attempt"] == ask.attempt and not claim["doubt"] for claim in claims):
                 self.wrong.append(f"unclaimed: {ask.call_id} attempt {ask.attempt} begins without a valid claim")
 
+    def _closed_for(self, process: Process, ask: ToolRequest) -> bool:
+        """Whether the last that a process has read of a call is that it is closed."""
+        key, place = ask.call_id.encode(), home(ask.run_id, self.settings.partitions)
+        for cursor in process.cursors:
+            if cursor.topic == TOOL_REQUESTED and cursor.partition == place:
+                known = [r for r in cursor.log[: cursor.position] if r is not None and r.key == key]
+                return bool(known) and known[-1].value is None
+        return False
+
     def _write(self, record: Outgoing) -> int:
         return self.broker.write((record.topic, record.partition), record.key, record.value, record.headers)
 
     def _ledger(self, operation: Operation) -> Any:
-        if isinstance(operation, Complete):
-            self.counts["completes"] += 1
+        if isinstance(operation, Claim):
+            self.claimed.add(operation.call)
         return self.ledger.run([operation])[0]
 
     def _written(self, record: Record) -> None:
@@ -423,6 +459,15 @@ class World:
             self.claims.follow(record)
         elif record.topic == TOOL_REQUESTED and record.value and record.read_headers():  # a client's poison has none
             self._check_order(decode(record.value))
+        elif record.topic == "tool-completed" and record.value and record.read_headers():
+            self._check_doubt(decode(record.value))
+
+    def _check_doubt(self, told: Datum) -> None:
+        if told["status"] != "doubt" or told["failure"]["code"] != "in_doubt":
+            return
+        claims = self.claims.valid.get(told["call_id"], [])
+        if not any(claim["doubt"] and claim["attempt"] == told["attempt"] for claim in claims):
+            self.wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
 
     def _check_order(self, ask: Datum) -> None:
         run = self.history.runs.get(ask["run_id"])
