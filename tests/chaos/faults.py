@@ -24,7 +24,7 @@ BACK_S = 60.0
 KINDS = (
     ("kill", "planner", 18),
     ("kill", "executor", 24),
-    ("kill", "broker", 8),
+    ("kill", "broker", 5),
     ("kill", "valkey", 10),
     ("wipe", "valkey", 8),
     ("stop", "planner", 9),
