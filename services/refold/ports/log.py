@@ -76,7 +76,8 @@ class End(NamedTuple):
 class Reached(NamedTuple):
     """Reading of a `replay` topic's partition has come to this offset.
 
-    Given once, when the end in `Assigned.ends` is reached, though the last records before it may be gone (compaction).
+    Given when the end in `Assigned.ends` is reached, though the last records before it may be gone (compaction), and
+    whenever reading passes such a hole at the end later on.
     """
 
     topic: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -32,6 +33,9 @@ _IDLE_SLICE_S = 0.02
 _UNKNOWN_S = 3.0
 """How long a partition may be unknown: a broker that is just back answers before it has its partitions again."""
 
+_SETTLE_S = 1.0
+"""How long a close waits for a rebalance that is under way; 0.3 s is usual for a join."""
+
 _LATEST, _EARLIEST = -1, -2
 _log = structlog.get_logger()
 
@@ -46,7 +50,7 @@ class KafkaEventLog:
         every = (membership.subscribe, *membership.resume, *membership.replay)
         self._logical = {self._names[name]: name for name in every}
         self._fatal: RefoldError | None = None
-        self._closing = False
+        self._closing = self._settled = False
         self._producer = clients.producer(settings, membership.member, error_cb=self._on_error)
         self._consumer = clients.member(settings, membership, error_cb=self._on_error)
         self._asker = clients.consumer(settings, membership.group, **{"client.id": f"{membership.member}-asker"})
@@ -74,7 +78,7 @@ class KafkaEventLog:
         try:
             self._read(limit, time.monotonic() + timeout_s)
         except KafkaException as error:
-            raise translate(error, f"read {self._membership.subscribe} as {self._membership.member}") from None
+            self._fatal = translate(error, f"read {self._membership.subscribe} as {self._membership.member}")
         self._collect()
         self._check()
         return taken
@@ -121,7 +125,7 @@ class KafkaEventLog:
         elif error.code() == KafkaError._PARTITION_EOF:
             self._at_end(self._logical[message.topic() or ""], message.partition() or 0, message.offset() or 0)
         elif is_final(error):
-            raise translate(error, f"read {message.topic() or 'the topics'}")
+            self._fatal = translate(error, f"read {message.topic() or 'the topics'}")
         else:
             _log.warning("kafka.read_error", topic=message.topic(), error=str(error))
 
@@ -145,6 +149,7 @@ class KafkaEventLog:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called inside a poll; an error is kept for `take`, because librdkafka's callbacks garble what they raise."""
+        self._settled = True
         if self._closing:
             return
         try:
@@ -178,6 +183,7 @@ class KafkaEventLog:
             consumer.resume(every)  # a pause would outlive the assignment that it was meant for
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._settled = False
         for number in sorted(each.partition for each in partitions):
             self._taken.rebalances.append(Revoked(number))
             self._owned.discard(number)
@@ -263,11 +269,23 @@ class KafkaEventLog:
 
     def close(self) -> None:
         """See `EventLog`. The group keeps the partitions for this member until the session ends."""
+        if self._closing:
+            return
         self._closing = True
         self._producer.flush(REQUEST_TIMEOUT_S)
         self._run_notes()
+        self._settle()
         self._consumer.close()
         self._asker.close()
+
+    def _settle(self) -> None:
+        """Waits for an assignment that is under way: closed before it is taken note of, librdkafka 2.16 may hang."""
+        deadline = time.monotonic() + _SETTLE_S
+        with suppress(KafkaException):
+            while not self._settled and time.monotonic() < deadline:
+                self._consumer.poll(0.01)
+            if not self._settled:
+                self._consumer.unsubscribe()
 
     def _run_notes(self) -> None:
         while self._notes:

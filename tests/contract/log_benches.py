@@ -1,0 +1,133 @@
+"""An event log to hold to its contract: on memory, and on a real broker with topics of its own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
+from refold.ports.log import EventLog, LogReader, Membership, Outgoing, Record, Taken
+from refold.runtime.settings import KafkaSettings
+
+INPUTS, MORE, CHAIN = "inputs", "more", "chain"
+TOPICS = (INPUTS, MORE, CHAIN)
+PARTITIONS = 2
+MAX_BYTES = 300_000
+
+
+def membership(member: str = "a", *, subscribe: str = INPUTS) -> Membership:
+    return Membership("group", member, subscribe, resume=(MORE,), replay=(CHAIN,))
+
+
+def outgoing(
+    value: bytes | None, *, topic: str = INPUTS, partition: int = 0, key: bytes = b"k", token: int = 0
+) -> Outgoing:
+    return Outgoing(topic, partition, key, value, [("ce_id", b"1"), ("traceparent", b"00-1")], token)
+
+
+class Bench(Protocol):
+    """Three topics of two partitions each, one to subscribe, one to resume, one to replay."""
+
+    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
+        """A member's process; a second one of a name replaces the first."""
+        ...
+
+    def reader(self) -> LogReader: ...
+
+    def leave_a_hole(self, topic: str, partition: int) -> None:
+        """Uses offsets up at the end without leaving a record that counts."""
+        ...
+
+    def expire(self, member: str) -> None:
+        """Lets the session of a member that is silent run out."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryBench:
+    def __init__(self) -> None:
+        self.broker = MemoryBroker(TOPICS, PARTITIONS, max_bytes=MAX_BYTES)
+
+    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
+        return MemoryEventLog(self.broker, membership(member, subscribe=subscribe))
+
+    def reader(self) -> LogReader:
+        return MemoryLogReader(self.broker)
+
+    def leave_a_hole(self, topic: str, partition: int) -> None:
+        self.broker.skip(topic, partition, 2)
+
+    def expire(self, member: str) -> None:
+        self.broker.expire("group", member)
+
+    def close(self) -> None: ...
+
+
+class KafkaBench:
+    """Every bench has its own prefix, and so its own topics and group."""
+
+    def __init__(self, bootstrap: str) -> None:
+        prefix = f"log-{uuid.uuid4().hex[:8]}."
+        # The shortest session that a broker allows by default.
+        self.settings = KafkaSettings(
+            bootstrap=bootstrap, prefix=prefix, partitions=PARTITIONS, session_timeout_ms=6_000
+        )
+        self._logs: list[KafkaEventLog] = []
+        config = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_BYTES)}
+        new = [NewTopic(prefix + name, PARTITIONS, 1, config=config) for name in TOPICS]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for done in admin.create_topics(new).values():
+            done.result(10)
+
+    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
+        made = KafkaEventLog(self.settings, membership(member, subscribe=subscribe))
+        self._logs.append(made)
+        return made
+
+    def reader(self) -> LogReader:
+        return KafkaLogReader(self.settings)
+
+    def leave_a_hole(self, topic: str, partition: int) -> None:
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce(self.settings.prefix + topic, value=b"taken back", key=b"t", partition=partition)
+        producer.flush(10)
+        producer.abort_transaction(10)
+
+    def expire(self, member: str) -> None:
+        """Time does it: the member is not polled, but heartbeats go on, so it has to be closed."""
+        for log in self._logs:
+            if log.member == member:
+                log.close()
+
+    def close(self) -> None:
+        for log in self._logs:
+            log.close()
+
+
+def take_until(log: EventLog, done: Callable[[Taken], object], *, within: float = 15.0, limit: int = 100) -> Taken:
+    """Takes until the whole of what was taken satisfies a condition."""
+    whole = Taken()
+    deadline = time.monotonic() + within
+    while True:
+        taken = log.take(limit, 0.05)
+        whole.rebalances += taken.rebalances
+        whole.records += taken.records
+        whole.reached += taken.reached
+        whole.deliveries += taken.deliveries
+        if done(whole):
+            return whole
+        assert time.monotonic() < deadline, f"not taken in {within} s, only {whole}"
+
+
+def values(records: list[Record], topic: str = INPUTS, partition: int | None = None) -> list[bytes | None]:
+    return [r.value for r in records if r.topic == topic and partition in (None, r.partition)]

@@ -1,0 +1,386 @@
+"""The contract of `refold.ports.log`, rule by rule, on memory and on a real broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from refold.core.errors import ConflictError, NotFoundError, RefoldError, UsageError
+from refold.embedded.kafka import EmbeddedKafka
+from refold.ports.log import NEVER, Assigned, Delivery, EventLog, Reached, Revoked, Taken
+from tests.contract.log_benches import (
+    CHAIN,
+    INPUTS,
+    MAX_BYTES,
+    MORE,
+    PARTITIONS,
+    Bench,
+    KafkaBench,
+    MemoryBench,
+    outgoing,
+    take_until,
+    values,
+)
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Give topics and a group that nobody has used."""
+    if request.param == "memory":
+        yield MemoryBench()
+        return
+    broker: EmbeddedKafka = request.getfixturevalue("kafka")
+    made = KafkaBench(broker.bootstrap)
+    yield made
+    made.close()
+
+
+def assigned(taken: Taken) -> dict[int, Assigned]:
+    found: dict[int, Assigned] = {}
+    for change in taken.rebalances:
+        if isinstance(change, Assigned):
+            found[change.partition] = change
+        else:
+            found.pop(change.partition, None)
+    return found
+
+
+def start(log: EventLog, count: int = PARTITIONS) -> Taken:
+    return take_until(log, lambda taken: len(assigned(taken)) == count)
+
+
+def test_the_first_member_has_every_partition_and_nothing_to_catch_up_with(bench: Bench) -> None:
+    taken = take_until(bench.log(), lambda taken: len(taken.reached) == PARTITIONS)
+
+    assert assigned(taken) == {number: Assigned(number, {}, {CHAIN: 0}) for number in range(PARTITIONS)}
+    assert sorted(taken.reached) == [Reached(CHAIN, number, 0) for number in range(PARTITIONS)]
+
+
+def test_an_append_tells_where_its_records_lie(bench: Bench) -> None:
+    log = bench.log()
+
+    first = log.append([outgoing(b"1", token=7), outgoing(b"2", token=8), outgoing(b"x", partition=1, token=9)])
+    second = log.append([outgoing(b"3", token=10)])
+
+    assert sorted(first) == [Delivery(7, 0), Delivery(8, 1), Delivery(9, 0)]
+    assert second == [Delivery(10, 2)]
+
+
+def test_a_record_comes_as_it_was_written(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"v", key=b"key"), outgoing(None, key=b"gone"), outgoing(b"", key=b"")])
+
+    records = take_until(log, lambda taken: len(taken.records) == 3).records
+
+    assert [(r.topic, r.partition, r.offset, r.key, r.value) for r in records] == [
+        (INPUTS, 0, 0, b"key", b"v"),
+        (INPUTS, 0, 1, b"gone", None),
+        (INPUTS, 0, 2, b"", b""),
+    ]
+    assert [*(records[0].read_headers() or ())] == [("ce_id", b"1"), ("traceparent", b"00-1")]
+
+
+def test_records_of_a_partition_come_in_order_whatever_the_limit(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"%d" % i, partition=i % 2) for i in range(100)])
+
+    taken = take_until(log, lambda taken: len(taken.records) == 100, limit=7)
+
+    for number in range(PARTITIONS):
+        assert values(taken.records, partition=number) == [b"%d" % i for i in range(number, 100, 2)]
+
+
+def test_a_take_gives_no_more_than_its_limit(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"%d" % i) for i in range(20)])
+
+    sizes = [0]
+
+    def all_there(taken: Taken) -> bool:
+        sizes.append(len(taken.records))
+        return sizes[-1] == 20
+
+    take_until(log, all_there, limit=3)
+
+    assert max(after - before for before, after in pairwise(sizes)) == 3
+
+
+def test_what_is_published_is_reported_by_a_later_take(bench: Bench) -> None:
+    log = bench.log()
+
+    log.publish([outgoing(b"1", token=1), outgoing(b"2", topic=CHAIN, partition=1, token=2)])
+    taken = take_until(log, lambda taken: len(taken.deliveries) == 2)
+
+    assert sorted(taken.deliveries) == [Delivery(1, 0), Delivery(2, 0)]
+
+
+def test_a_record_that_is_too_large_is_never_written_and_the_others_are(bench: Bench) -> None:
+    log = bench.log()
+
+    deliveries = log.append(
+        [outgoing(b"1", token=1), outgoing(b"x" * (MAX_BYTES + 1), token=2), outgoing(b"2", token=3)]
+    )
+    log.publish([outgoing(b"x" * (MAX_BYTES + 1), token=4)])
+    taken = take_until(log, lambda taken: taken.deliveries and len(taken.records) == 2)
+
+    assert sorted(deliveries) == [Delivery(1, 0), Delivery(2, NEVER), Delivery(3, 1)]
+    assert taken.deliveries == [Delivery(4, NEVER)]
+    assert values(taken.records) == [b"1", b"2"]
+
+
+def test_a_restarted_member_resumes_at_its_commits_and_replays_from_the_start(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"%d" % i, topic=topic) for topic in (INPUTS, MORE, CHAIN) for i in range(3)])
+    take_until(log, lambda taken: len(taken.records) == 9)
+    log.commit({(INPUTS, 0): 2, (MORE, 0): 1, (CHAIN, 0): 3})
+    log.take(1, 0.01)
+    log.close()
+
+    taken = take_until(bench.log(), lambda taken: len(taken.records) == 6)
+
+    assert assigned(taken)[0] == Assigned(0, {INPUTS: 2, MORE: 1, CHAIN: 3}, {CHAIN: 3})
+    assert assigned(taken)[1] == Assigned(1, {}, {CHAIN: 0})
+    assert values(taken.records, INPUTS) == [b"2"]
+    assert values(taken.records, MORE) == [b"1", b"2"]
+    assert values(taken.records, CHAIN) == [b"0", b"1", b"2"]
+
+
+def test_a_commit_survives_a_close_that_follows_at_once(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"1"), outgoing(b"2")])
+    take_until(log, lambda taken: len(taken.records) == 2)
+
+    log.commit({(INPUTS, 0): 1})
+    log.close()
+
+    assert assigned(start(bench.log()))[0].committed == {INPUTS: 1}
+
+
+def test_the_end_of_a_replay_is_reached_once_with_the_records_before_it(bench: Bench) -> None:
+    first = bench.log()
+    first.append([outgoing(b"%d" % i, topic=CHAIN, partition=1) for i in range(5)])
+    first.close()
+    log = bench.log()
+
+    taken = take_until(log, lambda taken: len(taken.reached) == PARTITIONS and len(taken.records) == 5)
+
+    assert assigned(taken)[1].ends == {CHAIN: 5}
+    assert sorted(taken.reached) == [Reached(CHAIN, 0, 0), Reached(CHAIN, 1, 5)]
+    log.append([outgoing(b"5", topic=CHAIN, partition=1)])
+    assert take_until(log, lambda taken: taken.records).reached == []
+
+
+def test_the_end_of_a_replay_is_reached_though_the_last_records_are_gone(bench: Bench) -> None:
+    first = bench.log()
+    first.append([outgoing(b"1", topic=CHAIN)])
+    bench.leave_a_hole(CHAIN, 0)
+    first.close()
+
+    taken = take_until(bench.log(), lambda taken: len(taken.reached) == PARTITIONS)
+
+    assert assigned(taken)[0].ends == {CHAIN: 3}
+    assert Reached(CHAIN, 0, 3) in taken.reached
+    assert values(taken.records, CHAIN) == [b"1"]
+
+
+def test_a_hole_that_comes_later_is_reached_too(bench: Bench) -> None:
+    log = bench.log()
+    take_until(log, lambda taken: len(taken.reached) == PARTITIONS)
+
+    bench.leave_a_hole(CHAIN, 1)
+
+    assert Reached(CHAIN, 1, 2) in take_until(log, lambda taken: Reached(CHAIN, 1, 2) in taken.reached).reached
+    assert log.end(CHAIN, 1) == 2
+
+
+def test_the_end_is_where_the_next_record_will_lie(bench: Bench) -> None:
+    log = bench.log()
+
+    before = log.end(MORE, 1)
+    log.append([outgoing(b"1", topic=MORE, partition=1), outgoing(b"2", topic=MORE, partition=1)])
+
+    assert (before, log.end(MORE, 1), log.end(MORE, 0)) == (0, 2, 0)
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed(bench: Bench) -> None:
+    log = bench.log()
+    start(log)
+    log.pause(INPUTS, 0)
+    log.take(1, 0.01)
+    log.append([outgoing(b"held"), outgoing(b"other", partition=1), outgoing(b"more", topic=MORE)])
+
+    while_paused = take_until(log, lambda taken: len(taken.records) == 2)
+    log.resume(INPUTS, 0)
+    after = take_until(log, lambda taken: taken.records)
+
+    assert sorted(r.value or b"" for r in while_paused.records) == [b"more", b"other"]
+    assert values(after.records) == [b"held"]
+
+
+def test_a_second_member_takes_its_share_with_the_hand_added_partitions(bench: Bench) -> None:
+    one = bench.log("a")
+    start(one)
+    one.append([outgoing(b"%d" % n, topic=topic, partition=n) for topic in (INPUTS, MORE, CHAIN) for n in range(2)])
+    take_until(one, lambda taken: len(taken.records) == 6)
+
+    two = bench.log("b")
+    seen: dict[str, Taken] = {"a": Taken(), "b": Taken()}
+
+    def both() -> bool:
+        for name, log in (("a", one), ("b", two)):
+            taken = log.take(100, 0.02)
+            seen[name].rebalances += taken.rebalances
+            seen[name].records += taken.records
+        return len(seen["a"].records) == 3 and len(seen["b"].records) == 3
+
+    for _ in range(500):
+        if both():
+            break
+
+    assert seen["a"].rebalances[:2] == [Revoked(0), Revoked(1)]
+    assert (list(assigned(seen["a"])), list(assigned(seen["b"]))) == ([0], [1])
+    assert {(r.topic, r.partition) for r in seen["a"].records} == {(INPUTS, 0), (MORE, 0), (CHAIN, 0)}
+    assert {(r.topic, r.partition) for r in seen["b"].records} == {(INPUTS, 1), (MORE, 1), (CHAIN, 1)}
+
+
+def test_the_partitions_of_a_member_that_stays_away_go_to_the_others(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b")
+    whole = {"a": Taken(), "b": Taken()}
+    for _ in range(500):
+        for name, log in (("a", one), ("b", two)):
+            whole[name].rebalances += log.take(10, 0.02).rebalances
+        if all(len(assigned(taken)) == 1 for taken in whole.values()):
+            break
+    two.append([outgoing(b"left behind", partition=1)])
+
+    bench.expire("b")
+    taken = take_until(one, lambda taken: len(assigned(taken)) == 2 and taken.records, within=20)
+
+    assert values(taken.records) == [b"left behind"]
+
+
+def test_a_successor_of_the_same_name_has_everything_at_once_and_fences_its_predecessor(bench: Bench) -> None:
+    old = bench.log()
+    old.append([outgoing(b"1"), outgoing(b"2")])
+    take_until(old, lambda taken: len(taken.records) == 2)
+
+    new = bench.log()
+    taken = take_until(new, lambda taken: len(taken.records) == 2, within=5)
+    new.commit({(INPUTS, 0): 1})
+    with pytest.raises(ConflictError, match="own"):
+        take_until(old, lambda _: False)
+    old.commit({(INPUTS, 0): 2})
+    with pytest.raises(RefoldError):
+        old.take(1, 0.1)
+    new.take(1, 0.01)
+    new.close()
+
+    assert len(assigned(taken)) == 2
+    assert assigned(start(bench.log()))[0].committed == {INPUTS: 1}
+
+
+def test_a_commit_for_a_partition_of_another_member_is_dropped(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b")
+    whole = {"a": Taken(), "b": Taken()}
+    for _ in range(500):
+        for name, log in (("a", one), ("b", two)):
+            whole[name].rebalances += log.take(10, 0.02).rebalances
+        if all(len(assigned(taken)) == 1 for taken in whole.values()):
+            break
+    one.append([outgoing(b"1", partition=n) for n in range(2)])
+
+    one.commit({(INPUTS, 0): 1, (INPUTS, 1): 1})
+    one.take(1, 0.01)
+    one.close()
+    two.close()
+
+    taken = start(bench.log("a"), 1)
+    taken.rebalances += start(bench.log("b"), 1).rebalances
+    assert {n: found.committed for n, found in assigned(taken).items()} == {0: {INPUTS: 1}, 1: {}}
+
+
+def test_a_scan_gives_every_record_up_to_the_end_at_its_call(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"%d" % i, topic=CHAIN, partition=i % 2) for i in range(10)])
+
+    scan = bench.reader().scan(CHAIN)
+    log.append([outgoing(b"later", topic=CHAIN)])
+    found = list(scan)
+
+    assert values(found, CHAIN, 0) == [b"0", b"2", b"4", b"6", b"8"]
+    assert values(found, CHAIN, 1) == [b"1", b"3", b"5", b"7", b"9"]
+    assert [r.value for r in bench.reader().scan(CHAIN, 1)] == [b"1", b"3", b"5", b"7", b"9"]
+
+
+def test_a_scan_ends_though_the_last_records_are_gone(bench: Bench) -> None:
+    bench.log().append([outgoing(b"1", topic=CHAIN)])
+    bench.leave_a_hole(CHAIN, 0)
+    bench.leave_a_hole(CHAIN, 1)
+
+    assert [r.value for r in bench.reader().scan(CHAIN)] == [b"1"]
+
+
+def test_a_scan_of_nothing_ends(bench: Bench) -> None:
+    assert list(bench.reader().scan(MORE)) == []
+
+
+def test_a_tail_goes_on_where_a_scan_ends(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"1", topic=CHAIN), outgoing(b"2", topic=CHAIN, partition=1)])
+    tail = bench.reader().tail(CHAIN)
+
+    before = [record.value for record in iter(lambda: next(tail), None) if record]
+    log.append([outgoing(b"3", topic=CHAIN)])
+    after = next(record for record in tail if record)
+
+    assert sorted(value or b"" for value in before) == [b"1", b"2"]
+    assert (after.value, after.offset) == (b"3", 1)
+
+
+def test_a_reader_counts_partitions_and_knows_what_is_missing(bench: Bench) -> None:
+    reader = bench.reader()
+
+    assert reader.partitions(CHAIN) == PARTITIONS
+    with pytest.raises(NotFoundError, match="refold topics apply"):
+        reader.partitions("nowhere")
+    with pytest.raises(NotFoundError, match="refold topics apply"):
+        list(reader.scan("nowhere"))
+
+
+def test_an_unknown_topic_is_an_error_that_says_what_to_do(bench: Bench) -> None:
+    with pytest.raises(UsageError, match="refold topics apply"):
+        bench.log().append([outgoing(b"1", partition=PARTITIONS)])
+    with pytest.raises(UsageError, match="refold topics apply"):
+        take_until(bench.log("b", subscribe="nowhere"), lambda _: False, within=60)
+
+
+def test_other_threads_may_write_and_steer_while_one_takes(bench: Bench) -> None:
+    log = bench.log()
+    start(log)
+    stop = threading.Event()
+    whole = Taken()
+
+    def take() -> None:
+        while not stop.is_set():
+            taken = log.take(100, 5.0)
+            whole.records += taken.records
+            whole.deliveries += taken.deliveries
+            if len(whole.records) == 300:
+                stop.set()
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    for i in range(100):
+        log.append([outgoing(b"%d" % i, token=i)])
+        log.publish([outgoing(b"p%d" % i, partition=1, token=1000 + i), outgoing(b"m", topic=MORE, token=2000 + i)])
+        log.pause(MORE, 0)
+        log.resume(MORE, 0)
+        log.commit({(INPUTS, 0): i + 1})
+        assert log.end(INPUTS, 0) == i + 1
+    taking.join(timeout=20)
+
+    assert stop.is_set(), f"only {len(whole.records)} records and {len(whole.deliveries)} deliveries came"
+    assert values(whole.records, INPUTS, 0) == [b"%d" % i for i in range(100)]
