@@ -158,7 +158,8 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         verdict.counts["effects_avoided_by_key"] += sum(not line["applied"] for line in lines)
         verdict.counts["effects_begun_late"] += sum(line["waited_ms"] >= STALL_MS for line in lines)
         _once(verdict, call, lines)
-        if chain.runs[call.run].end and chain.runs[call.run].end[0] != "RunCancelled":  # type: ignore[index]
+        end = chain.runs[call.run].end
+        if end and end[0] != "RunCancelled":
             _truth(verdict, call, [line for line in lines if line["applied"]])
 
 

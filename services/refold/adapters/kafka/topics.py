@@ -5,6 +5,7 @@ A service calls `check` before it starts: with another partition count a run wou
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from confluent_kafka.admin import (
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
-from refold.core.errors import ConflictError, UsageError
+from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.resources import resource
 from refold.runtime.settings import KafkaSettings
 
@@ -176,6 +177,19 @@ class Topics:
         ]
         for name, future in (self._admin.create_topics(new) if new else {}).items():
             _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
+        self._await([topic.topic for topic in new])
+
+    def _await(self, names: list[str]) -> None:
+        """The controller has made them; the brokers show them up to seconds later, and services start right after."""
+        deadline = time.monotonic() + ASK_S
+        while True:
+            there = self._metadata().topics
+            missing = [name for name in names if name not in there or there[name].error]
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"{missing[0]} is made, and no broker shows it", hint="see the brokers' logs")
+            time.sleep(0.05)
 
     def _alter(self, differences: list[Difference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}
