@@ -1,7 +1,8 @@
 """`refold serve`: one service in this process, until it is told to stop.
 
 The one place where rooms are put together: a service, its adapters, its host. Each command imports what it needs and
-no more, because the time to start is time to recover.
+no more, because the time to start is time to recover; and the event log comes first, because its producer needs half
+a second before it can write.
 """
 
 from __future__ import annotations
@@ -44,8 +45,6 @@ def planner(app: AppOption, member: Member = "") -> None:
     options = settings.load()
     name = member or options.member or f"planner-{socket.gethostname()}"
     logging.configure("planner")
-    loaded = App.load(app)
-    Topics(options.kafka, loaded.pools).check()
     own = PlannerSettings(
         partitions=options.kafka.partitions,
         member=name,
@@ -53,8 +52,10 @@ def planner(app: AppOption, member: Member = "") -> None:
         rules=Rules(redispatch_ms=options.planner.redispatch_ms),
         limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.planner.park_ms),
     )
-    service = Planner(loaded, own, nonce=lambda: os.urandom(16))
-    host = Host([service], KafkaEventLog(options.kafka, planning.membership(own)))
+    event_log = KafkaEventLog(options.kafka, planning.membership(own))
+    loaded = App.load(app)
+    Topics(options.kafka, loaded.pools).check()
+    host = Host([Planner(loaded, own, nonce=lambda: os.urandom(16))], event_log)
     _run(host, "planner", grace_s=0.0)
 
 
@@ -75,6 +76,7 @@ def executor(
     options = settings.load()
     name = member or options.member or f"executor-{pool}-{socket.gethostname()}"
     logging.configure("executor")
+    event_log = KafkaEventLog(options.kafka, executing.membership(ExecutorSettings(pool=pool, member=name)))
     loaded = App.load(app)
     Topics(options.kafka, loaded.pools).check()
     retention = timedelta(milliseconds=options.redis.retention_ms)
@@ -98,7 +100,7 @@ def executor(
         service.drain()
         return not service.jobs and relay.idle
 
-    host = Host([service, relay], KafkaEventLog(options.kafka, executing.membership(own)), ledger=ledger, tools=tools)
+    host = Host([service, relay], event_log, ledger=ledger, tools=tools)
     _run(host, "executor", drain=drain, grace_s=options.executor.grace_ms / 1000)
 
 
