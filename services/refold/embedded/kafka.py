@@ -8,6 +8,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ from refold.embedded.server import EmbeddedServer
 
 _CONNECT_TIMEOUT_S = 0.2
 _METADATA_TIMEOUT_S = 1.0
+_REHEARSAL_GRACE = timedelta(seconds=120)
 
 
 class EmbeddedKafka(EmbeddedServer):
@@ -113,8 +115,12 @@ class EmbeddedKafka(EmbeddedServer):
     def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
         if self._flags is None:
             caches = AotCaches(self._cache / "aot", self._ready_java().digest)
-            caches.ensure(self._rehearse)
-            self._flags = caches.format_flags, caches.broker_flags
+            try:
+                caches.ensure(self._rehearse)
+                self._flags = caches.format_flags, caches.broker_flags
+            except (RefoldError, OSError):
+                # A cache only saves two seconds. The next start tries again; this one goes without.
+                self._flags = (), ()
         return self._flags
 
     def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
@@ -123,6 +129,8 @@ class EmbeddedKafka(EmbeddedServer):
             self._progress("warming up Kafka (once)", 0, 1)
         broker = EmbeddedKafka(folder, cache=self._cache)
         broker._flags = format_flags, broker_flags
+        # The JVM writes the cache at its end, which takes 5 s on two idle cores and far longer on busy ones.
+        broker.grace = _REHEARSAL_GRACE
         broker.start().stop()
         if self._progress:
             self._progress("warming up Kafka (once)", 1, 1)

@@ -25,7 +25,7 @@ class EmbeddedServer(ABC):
     """
 
     name: ClassVar[str]
-    grace: ClassVar[timedelta] = timedelta(seconds=10)
+    grace: timedelta = timedelta(seconds=10)
 
     def __init__(self, data_dir: Path, *, log: Path | None = None) -> None:
         self.data_dir = data_dir.resolve()
