@@ -204,11 +204,11 @@ class Executor:
 
     def _tombstone(self, record: Record) -> None:
         call = (record.key or b"").decode(errors="replace")
-        if self._settled.pop(call, 0) is None:
-            return
+        self._withdraw(call)
         if job := self._by_call.get(call):
             job.close(self)
-        self._withdraw(call)
+        elif self._settled.pop(call, 0) is None:
+            return
         self._asked.append((None, Close(record.partition, self._settings.pool, call)))
 
     def _withdraw(self, call: str) -> None:
@@ -401,7 +401,10 @@ class Executor:
 
     def outbox(self, job: Job, field: str, result: bytes) -> None:
         """See `Desk`."""
-        self._remember(self._settled, job.request.call_id)
+        if (
+            job.result is not None and job.result.status == "completed"
+        ):  # after anything else another attempt may follow
+            self._remember(self._settled, job.request.call_id)
         self._outlet.offer(job.home, field=field, result=result)
 
     def late(self, job: Job, result: ToolResult) -> None:

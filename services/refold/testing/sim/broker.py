@@ -1,60 +1,43 @@
-"""The simulated broker: partitions that keep order, group offsets, compaction. Its faults are made by `process`."""
+"""The simulated broker: the memory broker, with somebody who sees every record; who owns what is for `world` to say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from refold.ports.log import Headers, Record
+from refold.adapters.memory.log import MemoryBroker
+from refold.ports.log import Outgoing, Record
 
 Place = tuple[str, int]
-Written = Callable[[Record], None]
+TOPICS = (
+    "run-requested",
+    "run-signalled",
+    "run-log",
+    "tool-requested.default",
+    "tool-claimed",
+    "tool-completed",
+    "run-completed",
+    "dead-letter",
+)
 
 
-class Broker:
-    """Topics by name and partition. An offset is an index; a record that compaction removed is None.
+class Broker(MemoryBroker):
+    """`written` is told of every record, so that a checker sees what compaction later removes.
 
-    `written` is told of every record, so that a checker sees what compaction later removes.
+    `committed` has positions by group. The memory broker's own groups are not used: they keep zombies out better than
+    the promise may rely on.
     """
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, partitions: int, written: Callable[[Record], None]) -> None:
+        super().__init__(TOPICS, partitions)
         self._written = written
-        self.logs: dict[Place, list[Record | None]] = {}
         self.committed: dict[str, dict[Place, int]] = {}
 
-    def log(self, topic: str, partition: int) -> list[Record | None]:
-        """The records of a partition by offset."""
-        place = (topic, partition)
-        found = self.logs.get(place)
-        if found is None:
-            found = self.logs[place] = []
-        return found
+    def write(self, record: Outgoing) -> int:
+        """See `MemoryBroker`."""
+        offset = super().write(record)
+        self._written(self.log(record.topic, record.partition).records[-1])
+        return offset
 
-    def write(self, place: Place, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Appends a record and returns its offset."""
-        log = self.log(*place)
-        record = Record(*place, len(log), key, value, lambda: headers)
-        log.append(record)
-        self._written(record)
-        return record.offset
-
-    def records(self, topic: str) -> Iterator[Record]:
+    def records(self, topic: str) -> list[Record]:
         """What is left of a topic, partition by partition, in order."""
-        for (name, _), log in sorted(self.logs.items(), key=lambda item: item[0]):
-            if name == topic:
-                yield from (record for record in log if record is not None)
-
-    def compact(self, topic: str, partition: int, below: int) -> int:
-        """Keeps the last record of a key among those below an offset; returns how many are gone."""
-        log = self.log(topic, partition)
-        last: dict[bytes | None, int] = {}
-        gone = 0
-        for offset in range(min(below, len(log)) - 1, -1, -1):
-            record = log[offset]
-            if record is None:
-                continue
-            if record.key in last:
-                log[offset] = None
-                gone += 1
-            else:
-                last[record.key] = offset
-        return gone
+        return [record for number in range(self.partitions) for record in self.log(topic, number).records]

@@ -12,12 +12,13 @@ from random import Random
 from typing import Any
 
 from refold.core.ids import home
+from refold.ports.log import Outgoing
 from refold.relay.service import Relay
 from refold.testing.sim.checker import check
 from refold.testing.sim.faults import Fault
 from refold.testing.sim.history import Datum
-from refold.testing.sim.schedules import schedule
 from refold.testing.sim.scenarios import PARTITIONS, Input, Scenario, app
+from refold.testing.sim.schedules import schedule
 from refold.testing.sim.settings import SimSettings
 from refold.testing.sim.tools import Tools
 from refold.testing.sim.world import Chance, Kit, World, fingerprint
@@ -52,7 +53,7 @@ class Case:
         settings = replace(SimSettings(), **scenario.changes)
         self.scenario = scenario
         self.world = World(app, Tools(scenario.scripts), chance, dict(faults), settings=settings, kit=kit)
-        self.world.on_entry = self._look_after
+        self.world.witness.on_entry = self._look_after
         self._signals = 0
         self._rest_since: int | None = None
         self._moved = (0, 0)
@@ -65,9 +66,9 @@ class Case:
         wrong = self._survive()
         for process in world.processes:
             world.collect(process)
-        world.counts["void_records"] += world.history.void
-        world.counts["claims_refused"] += world.claims.void
-        world.counts["dead_letters"] += len(world.written.get("dead-letter", ()))
+        world.counts["void_records"] += world.witness.history.void
+        world.counts["claims_refused"] += world.witness.claims.void
+        world.counts["dead_letters"] += len(world.witness.written.get("dead-letter", ()))
         return Outcome(
             wrong=wrong,
             boundaries=world.boundaries,
@@ -115,7 +116,7 @@ class Case:
         if world.pending or not all(process.quiet for process in world.processes) or not self._all_over():
             self._rest_since = None
             return False
-        moved = len(world.struck), sum(map(len, world.written.values()))
+        moved = len(world.struck), sum(map(len, world.witness.written.values()))
         if self._rest_since is None or moved != self._moved:
             self._rest_since, self._moved = world.now_ms, moved
         return world.now_ms - self._rest_since >= REST_MS
@@ -128,10 +129,10 @@ class Case:
         if any(world.ledger.leases().values()):
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
-        return all((run := world.history.runs.get(name)) is not None and run.over for name in wanted)
+        return all((run := world.witness.history.runs.get(name)) is not None and run.over for name in wanted)
 
     def _publish(self, given: Input) -> None:
-        self.world.broker.write((given.topic, given.partition), given.key, given.value)
+        self.world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))
 
     # The operator
 
@@ -142,7 +143,7 @@ class Case:
 
     def _resolve(self, name: str) -> None:
         """Looks at the calls in doubt and says what is true, or what the scenario wants to be said."""
-        world, run = self.world, self.world.history.runs[name]
+        world, run = self.world, self.world.witness.history.runs[name]
         for call in run.calls.values():
             if call.phase != "doubt" or run.over:
                 continue
@@ -160,13 +161,13 @@ class Case:
     def _signal(self, run: str, name: str, data: Mapping[str, Any]) -> None:
         value = json.dumps({"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"})
         place = home(run, PARTITIONS)
-        self.world.broker.write(("run-signalled", place), f"{run}/{name}".encode(), value.encode())
+        self.world.broker.write(Outgoing("run-signalled", place, f"{run}/{name}".encode(), value.encode(), (), 0))
 
     # What a failure shows
 
     def _stuck(self) -> Iterable[str]:
         world = self.world
-        open_runs = [run for run in world.history.runs.values() if not run.over]
+        open_runs = [run for run in world.witness.history.runs.values() if not run.over]
         for run in open_runs:
             calls = ", ".join(f"{call.id} {call.phase} attempt {call.attempt}" for call in run.calls.values())
             yield f"stuck: run {run.id} is {run.status} after event {run.seq}; {calls or 'no calls'}"

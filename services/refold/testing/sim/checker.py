@@ -13,16 +13,17 @@ from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.testing.sim.history import Call, History, Run, decode
 from refold.testing.sim.scenarios import Scenario
-from refold.testing.sim.world import TOOL_REQUESTED, World
+from refold.testing.sim.witness import TOOL_REQUESTED
+from refold.testing.sim.world import World
 
 INPUTS = ("run-requested", "run-signalled", "tool-completed")
 
 
 def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     """Everything that is wrong, each with the name of the promise that it breaks; empty when all is well."""
-    found = [*world.history.wrong, *world.wrong]
+    found = world.witness.wrong
     found += _starts(world, scenario)
-    for run in world.history.runs.values():
+    for run in world.witness.history.runs.values():
         for call in run.calls.values():
             found += _effects(world, run, call, scenario.verdict)
     found += _ledger(world)
@@ -43,12 +44,12 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
             value = json.loads(given.value or b"")
             asked.setdefault(value["run_id"], []).append((value["agent"], value["input"]))
     for name, wanted in asked.items():
-        run = world.history.runs.get(name)
+        run = world.witness.history.runs.get(name)
         if run is None:
             yield f"lost: the request for run {name} has left no trace"
         elif (run.request[0], json.loads(run.request[1])) not in wanted:
             yield f"lost: run {name} is not what was asked for"
-    for name in world.history.runs.keys() - asked.keys():
+    for name in world.witness.history.runs.keys() - asked.keys():
         yield f"invented: nobody asked for run {name}"
 
 
@@ -66,8 +67,9 @@ def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
     results = {effect.result for effect in done}
     if call.phase == "completed" and call.result not in results and "happened" not in call.said.values():
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
-    # Without its ledger a keyed call whose request was sent twice may still run after its failure was accepted.
-    forgot = call.effect == "keyed" and any("wipe" in fault or "rollback" in fault for fault in world.struck)
+    # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
+    # the probe keeps that single, and a `once` call is in doubt.
+    forgot = call.effect != "once" and any("wipe" in fault or "rollback" in fault for fault in world.struck)
     misled = bool(call.said) and verdict != "truth"
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
@@ -75,7 +77,7 @@ def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
 
 def _ledger(world: World) -> Iterator[str]:
     """Ledger and log do not say different things of a call."""
-    calls = {call.id: (run, call) for run in world.history.runs.values() for call in run.calls.values()}
+    calls = {call.id: (run, call) for run in world.witness.history.runs.values() for call in run.calls.values()}
     for (_, name), entry in world.ledger.entries().items():
         if name not in calls:
             yield f"ledger: it knows a call {name} that the log does not"
@@ -89,7 +91,7 @@ def _ledger(world: World) -> Iterator[str]:
 
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     """Poison is put away with its position, and nothing else is."""
-    letters = [decode(record.value or b"") for record in world.written.get("dead-letter", ())]
+    letters = [decode(record.value or b"") for record in world.witness.written.get("dead-letter", ())]
     bad = [given for given in scenario.inputs if given.kind == "poison"]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
     refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
@@ -99,14 +101,16 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     for key in conflicts - refused:
         yield f"poison: the contradictory start of {key!r} has no dead letter"
     for letter in letters:
-        source = world.broker.log(letter["topic"], letter["partition"])
-        record = source[letter["offset"]] if letter["offset"] < len(source) else None
-        if record is not None and (record.value or b"") != letter["value"]:
+        written = world.witness.written.get(letter["topic"], ())
+        place = letter["partition"], letter["offset"]
+        record = next((r for r in written if (r.partition, r.offset) == place), None)
+        if record is None or (record.value or b"") != letter["value"]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
         resolving = letter["topic"] == "run-signalled" and letter["code"] == "conflict"
         if not known and letter["key"] not in conflicts and not resolving:
-            yield f"poison: a good input of {letter['topic']} became a dead letter ({letter['code']}: {letter['reason']})"
+            why = f"{letter['code']}: {letter['reason']}"
+            yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"
 
 
 def _orders(world: World) -> Iterator[str]:
@@ -114,12 +118,12 @@ def _orders(world: World) -> Iterator[str]:
     sent: set[tuple[str, int]] = set()
     last: dict[bytes | None, bytes | None] = {}
     belated = len(world.struck) > 1 and any("delayed" in fault or "freeze" in fault for fault in world.struck)
-    for record in world.written.get(TOOL_REQUESTED, ()):
+    for record in world.witness.written.get(TOOL_REQUESTED, ()):
         last[record.key] = record.value
         if record.value and record.read_headers():  # a client's poison has none
             ask = decode(record.value)
             sent.add((ask["call_id"], ask["attempt"]))
-    for run in world.history.runs.values():
+    for run in world.witness.history.runs.values():
         for call in run.calls.values():
             settled = call.phase in ("completed", "failed")
             for attempt in call.attempts if settled else call.attempts - {call.attempt}:
@@ -135,10 +139,10 @@ def _orders(world: World) -> Iterator[str]:
 def _outcomes(world: World) -> Iterator[str]:
     """Whoever waits for a run hears of its end, and nothing else."""
     told: dict[str, list[dict[str, Any]]] = {}
-    for record in world.written.get("run-completed", ()):
+    for record in world.witness.written.get("run-completed", ()):
         outcome = decode(record.value or b"")
         told.setdefault(outcome["run_id"], []).append(outcome)
-    for run in world.history.runs.values():
+    for run in world.witness.history.runs.values():
         outcomes = told.pop(run.id, [])
         if run.over and not outcomes:
             yield f"outcome: run {run.id} is over and nobody was told"
@@ -155,23 +159,22 @@ def _positions(world: World) -> Iterator[str]:
     committed = world.broker.committed.get("refold-planner", {})
     for partition, process in world.owners["planner"].items():
         for topic in (*INPUTS, "run-log"):
-            end, position = len(world.broker.log(topic, partition)), committed.get((topic, partition), 0)
-            if position > end or (position < end and any(world.broker.log(topic, partition)[position:])):
+            log, position = world.broker.log(topic, partition), committed.get((topic, partition), 0)
+            end = log.end
+            if position > end or (position < end and log.read(position, end)):
                 yield f"stuck: {topic}/{partition} has {end} records and its low-water mark is {position}"
         planner = process.services[0]
         assert isinstance(planner, Planner), "a planner's process hosts a planner"
         for name, state in planner.lanes[partition].accepted.items():
-            run = world.history.runs.get(name)
+            run = world.witness.history.runs.get(name)
             if run is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
                 yield f"fold: the planner has run {name} at {state.head.seq} {state.status}, the log says otherwise"
 
 
 def _folds(world: World) -> Iterator[str]:
     """The fold is a function of what counts: whole, in pieces, with duplicates and after compaction it is the same."""
-    for (topic, _), log in world.broker.logs.items():
-        if topic != "run-log":
-            continue
-        records = [record for record in log if record is not None]
+    for partition in range(world.settings.partitions):
+        records = world.broker.log("run-log", partition).records
         whole = _fold(records)
         half = len(records) // 2
         if _fold([*records[:half], *records[:half], *records[half:], *records[half:]]) != whole:
@@ -182,7 +185,7 @@ def _folds(world: World) -> Iterator[str]:
             if last[record.key] == index:
                 again.follow(record)
         for name, run in again.runs.items():
-            if run.digest() != world.history.runs[name].digest():
+            if run.digest() != world.witness.history.runs[name].digest():
                 yield f"fold: compaction changes run {name}"
             if whole.get(name, ("", 0))[1] != run.seq:
                 yield f"fold: core and checker disagree on run {name}"

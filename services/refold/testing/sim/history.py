@@ -176,9 +176,7 @@ class History:
             self._call(run, name, event, at_ms)
 
     def _proposed(self, run: Run, event: Datum) -> None:
-        call = Call(
-            f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"]
-        )
+        call = Call(f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"])
         run.calls[call.step] = call
         parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
         text = json.dumps({"args": json.loads(call.args), **parts}, sort_keys=True, separators=(",", ":"))

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from refold.adapters.memory.log import Partition
 from refold.ports.effects import (
     Answers,
     Append,
@@ -26,7 +27,7 @@ from refold.ports.effects import (
     StopTool,
 )
 from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Record, Revoked
+from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Revoked
 
 if TYPE_CHECKING:
     from refold.testing.sim.world import World
@@ -48,13 +49,14 @@ Carrying = Generator[Act, Any, None]
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Where a process reads in a partition of a topic. `reach` is an end that it wants to hear of."""
+    """Where a process reads in a partition. `reach`: an end that it wants to hear of; `holes`: of later ones too."""
 
     topic: str
     partition: int
-    log: list[Record | None]
+    log: Partition
     position: int
     reach: int | None = None
+    holes: bool = False
     paused: bool = False
 
 
@@ -84,7 +86,7 @@ class Process:
         broker, member = self.world.broker, self.membership
         committed = broker.committed.get(member.group, {})
         known = {topic: offset for (topic, number), offset in committed.items() if number == partition}
-        ends = {topic: len(broker.log(topic, partition)) for topic in member.replay}
+        ends = {topic: broker.log(topic, partition).end for topic in member.replay}
         self.rebalances.append(Assigned(partition, known, ends))
 
     def revoke(self, partition: int) -> None:
@@ -150,7 +152,7 @@ class Process:
         """Whether nothing waits for it."""
         if self._carrying or self.answers or self.inbox or self.rebalances or self.tool_acts:
             return False
-        return all(cursor.position >= len(cursor.log) for cursor in self.cursors)
+        return all(cursor.position >= cursor.log.end for cursor in self.cursors)
 
     # What comes in
 
@@ -166,18 +168,27 @@ class Process:
                 self._rebalanced(change)
             self.rebalances = []
         for cursor in self.cursors:
-            if cursor.position < len(cursor.log) and not cursor.paused:
-                upto = self.world.fetch(cursor.position, len(cursor.log))
-                items += [record for record in cursor.log[cursor.position : upto] if record is not None]
-                cursor.position = upto
-            if cursor.reach is not None and cursor.position >= cursor.reach:
-                reached.append(Reached(cursor.topic, cursor.partition, cursor.reach))
+            if cursor.position < cursor.log.end and not cursor.paused:
+                self._read(cursor, items, reached)
+            elif cursor.reach is not None and cursor.position >= cursor.reach:
+                reached.append(Reached(cursor.topic, cursor.partition, cursor.position))
                 cursor.reach = None
         items += reached
         if self.inbox:
             items += self.inbox
             self.inbox = []
         return items
+
+    def _read(self, cursor: Cursor, items: list[Item], reached: list[Item]) -> None:
+        upto = self.world.fetch(cursor.position, cursor.log.end)
+        found = [r for r in cursor.log.read(cursor.position, upto - cursor.position) if r.offset < upto]
+        items += found
+        cursor.position = upto
+        hole = cursor.holes and (not found or found[-1].offset + 1 < upto)
+        if hole or (cursor.reach is not None and upto >= cursor.reach):
+            reached.append(Reached(cursor.topic, cursor.partition, upto))
+        if cursor.reach is not None and upto >= cursor.reach:
+            cursor.reach = None
 
     def _rebalanced(self, change: Assigned | Revoked) -> None:
         partition, member = change.partition, self.membership
@@ -188,13 +199,12 @@ class Process:
         for topic in (member.subscribe, *member.resume):
             self.cursors.append(Cursor(topic, partition, log(topic, partition), change.committed.get(topic, 0)))
         for topic in member.replay:
-            self.cursors.append(Cursor(topic, partition, log(topic, partition), 0, reach=change.ends[topic]))
+            self.cursors.append(Cursor(topic, partition, log(topic, partition), 0, change.ends[topic], holes=True))
 
     # What goes out
 
     def _tools(self, acts: list[Act]) -> Carrying:
-        for act in acts:
-            yield act
+        yield from acts
 
     def _carry(self, effects: list[Effect]) -> Carrying:
         for effect in effects:

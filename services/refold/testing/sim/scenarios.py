@@ -13,41 +13,39 @@ from refold.core.ids import home
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.retry import Retry
-from refold.sdk.tool import DID_NOT_HAPPEN, ToolOptions
+from refold.sdk.tool import DID_NOT_HAPPEN
 
 PARTITIONS = 2
 app = App("simulated")
-_TIMES: ToolOptions = {
-    "timeout": timedelta(milliseconds=800),
-    "retry": Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400)),
-}
+_TIMEOUT = timedelta(milliseconds=800)
+_RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
 
 
-@app.tool(effect="pure", **_TIMES)
+@app.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
 def look(n: int) -> dict[str, int]:
     """Reads something."""
     return {"effect": n}
 
 
-@app.tool(effect="keyed", **_TIMES)
+@app.tool(effect="keyed", timeout=_TIMEOUT, retry=_RETRY)
 def push(n: int) -> dict[str, int]:
     """Acts on a receiver that knows keys."""
     return {"effect": n}
 
 
-@app.tool(effect="keyed", key_window=timedelta(milliseconds=1_500), **_TIMES)
+@app.tool(effect="keyed", key_window=timedelta(milliseconds=1_500), timeout=_TIMEOUT, retry=_RETRY)
 def pushed_briefly(n: int) -> dict[str, int]:
     """Acts on a receiver that forgets keys."""
     return {"effect": n}
 
 
-@app.tool(effect="probed", probe=lambda n: DID_NOT_HAPPEN, **_TIMES)
+@app.tool(effect="probed", probe=lambda n: DID_NOT_HAPPEN, timeout=_TIMEOUT, retry=_RETRY)
 def book(n: int) -> dict[str, int]:
     """Acts on a receiver that can be asked."""
     return {"effect": n}
 
 
-@app.tool(effect="once", **_TIMES)
+@app.tool(effect="once", timeout=_TIMEOUT, retry=_RETRY)
 def pay(n: int) -> dict[str, int]:
     """Acts, and nobody can say afterwards."""
     return {"effect": n}
@@ -203,7 +201,9 @@ SCENARIOS: dict[str, Scenario] = {
             (start("r-1", "one", {"tool": "push"}), start("r-2", "one", {"tool": "push"})),
             changes={"commit_ms": 1},
         ),
-        Scenario("repeated", (start("r-1", "one", {"tool": "push"}), start("r-1", "one", {"tool": "push"}, kind="repeat"))),
+        Scenario(
+            "repeated", (start("r-1", "one", {"tool": "push"}), start("r-1", "one", {"tool": "push"}, kind="repeat"))
+        ),
         Scenario(
             "conflict",
             (start("r-1", "one", {"tool": "push"}), start("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict")),

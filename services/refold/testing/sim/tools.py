@@ -81,7 +81,9 @@ class Tools:
         """A tool or a probe begins."""
         request = order.request
         if order.probe:
-            world.at(_PROBE_MS, lambda: self._later(process, Act("probed", lambda w: self._probe(w, process, order), 0)))
+            world.at(
+                _PROBE_MS, lambda: self._later(process, Act("probed", lambda w: self._probe(w, process, order), 0))
+            )
             return
         world.on_start(process, order)
         self._times[request.call_id] += 1

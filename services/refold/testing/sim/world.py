@@ -12,27 +12,26 @@ from typing import Any, Literal
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
 from refold.core.ids import home
-from refold.core.messages import ToolRequest
 from refold.executor import service as executor_service
 from refold.executor.job import Times
 from refold.executor.service import Executor, ExecutorSettings
 from refold.planner import service as planner_service
+from refold.planner.lane import Limits
 from refold.planner.service import Planner, PlannerSettings
 from refold.ports.effects import StartTool
 from refold.ports.ledger import Claim, Operation
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.relay.service import Relay, RelaySettings
 from refold.sdk.app import App
-from refold.testing.sim.broker import Broker
+from refold.testing.sim.broker import TOPICS, Broker
 from refold.testing.sim.faults import modes_at
-from refold.testing.sim.history import ClaimHistory, Datum, History, decode
 from refold.testing.sim.process import UNREACHABLE, Act, Process
 from refold.testing.sim.receiver import Receiver
 from refold.testing.sim.settings import POOL, WINDOWS, SimSettings
-from refold.testing.sim.tools import GUARDED, Tools
+from refold.testing.sim.tools import Tools
+from refold.testing.sim.witness import TOOL_REQUESTED, Witness
 
 Role = Literal["planner", "executor"]
-TOOL_REQUESTED = f"tool-requested.{POOL}"
 ROLES: tuple[Role, ...] = ("planner", "executor")
 
 
@@ -72,8 +71,8 @@ class Trace:
 
 def fingerprint(world: World) -> int:
     """A number that differs when anything of note differs; far cheaper than the trace, for campaigns."""
-    ends = sorted((place, len(log)) for place, log in world.broker.logs.items())
-    heads = sorted((run.id, run.head) for run in world.history.runs.values())
+    ends = [world.broker.log(topic, n).end for topic in TOPICS for n in range(world.settings.partitions)]
+    heads = sorted((run.id, run.head) for run in world.witness.history.runs.values())
     content = repr((world.boundaries, world.now_ms, ends, heads))
     return int.from_bytes(blake2b(content.encode(), digest_size=8).digest())
 
@@ -92,18 +91,14 @@ class World:
         self.trace = Trace()
         self.counts: Counter[str] = Counter()
         self.struck: list[str] = []
-        self.broker = Broker(self._written)
+        self.broker = Broker(settings.partitions, self._written)
         self.ledger = MemoryLedger(lambda: self.now_ms)
         self.receiver = Receiver(windows=WINDOWS)
-        self.history, self.claims = History(), ClaimHistory()
-        self.on_entry: Callable[[Datum], None] = lambda entry: None
-        self.wrong: list[str] = []
-        self.claimed: set[str] = set()
-        self.written: dict[str, list[Record]] = {}
+        self.witness = Witness()
         self.owners: dict[Role, dict[int, Process]] = {role: {} for role in ROLES}
         self.processes: list[Process] = []
         self.pending = 0
-        self._events: list[tuple[int, int, bool, Callable[[], None]]] = []
+        self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
         self._numbers = 0
         self._snapshots: list[Snapshot] = []
         self._snapping = chance.wild or any("rollback" in mode for mode in faults.values())
@@ -131,7 +126,7 @@ class World:
         return process
 
     def _planner(self, full: str, member: str) -> Process:
-        limits = planner_service.Limits(payload_bytes=self.settings.payload_bytes, park_ms=self.settings.park_ms)
+        limits = Limits(payload_bytes=self.settings.payload_bytes, park_ms=self.settings.park_ms)
         settings = PlannerSettings(
             partitions=self.settings.partitions,
             member=member,
@@ -225,12 +220,12 @@ class World:
     def collect(self, process: Process) -> None:
         """Adds what the services of a process have counted."""
         for service in process.services:
-            counts: Counter[str] = getattr(service, "counts", Counter())
-            self.counts.update(counts)
+            assert isinstance(service, Planner | Executor | Relay), "these are all the services there are"
+            self.counts.update(service.counts)
 
     # Time
 
-    def at(self, delay_ms: int, what: Callable[[], None], *, waits: bool = True) -> None:
+    def at(self, delay_ms: int, what: Callable[[], object], *, waits: bool = True) -> None:
         """Does something later. `waits`: the world is not at rest before."""
         self._numbers += 1
         self.pending += waits
@@ -363,12 +358,13 @@ class World:
             self.die(process)
 
     def compact(self) -> None:
-        """Compacts every topic: inputs as far as they are settled (that is what the minimum lag is for), others whole."""
+        """Compacts every topic: inputs as far as they are settled, which is what a minimum lag is for, others whole."""
         settled = self.broker.committed.get("refold-planner", {})
-        for topic, partition in list(self.broker.logs):
+        for topic in TOPICS:
             inputs = topic in ("run-requested", "run-signalled", "tool-completed")
-            below = settled.get((topic, partition), 0) if inputs else 1 << 60
-            self.counts["compacted"] += self.broker.compact(topic, partition, below)
+            for partition in range(self.settings.partitions):
+                below = settled.get((topic, partition), 0) if inputs else None
+                self.counts["compacted"] += self.broker.compact(topic, partition, below=below)
 
     # What acts do
 
@@ -382,7 +378,7 @@ class World:
         if kind == "commit":
             self._commit(process, what.positions)
         elif kind == "end":
-            return len(self.broker.log(what.topic, what.partition))
+            return self.broker.log(what.topic, what.partition).end
         elif kind == "start":
             self.tools.start(self, process, what)
         elif kind == "stop":
@@ -398,79 +394,31 @@ class World:
         for place, position in positions.items():
             before = group.get(place, 0)
             if place[0] == TOOL_REQUESTED:
-                self._check_claimed(place, before, position)
+                self.witness.commits(self.broker.log(*place).records, before, position)
             if owners[place[1]] is process or position > before:
                 group[place] = position
-
-    def _check_claimed(self, place: tuple[str, int], start: int, end: int) -> None:
-        log = self.broker.log(*place)
-        for record in log[start:end]:
-            if record is None or not record.value or not record.read_headers():
-                continue
-            call = (record.key or b"").decode()
-            if call not in self.claimed and not any(later and later.key == record.key for later in log[record.offset + 1 :]):
-                self.wrong.append(f"commit: the request of call {call} was committed before it was claimed")
 
     def on_start(self, process: Process, order: StartTool) -> None:
         """A tool begins: is it allowed to?"""
         ask = order.request
         self.note("tool", process.name, ask.call_id, ask.attempt)
-        run = self.history.runs.get(ask.run_id)
-        call = run.calls.get(ask.step) if run else None
-        if call is None or ask.attempt not in call.attempts or call.id != ask.call_id:
-            self.wrong.append(f"unordered: {ask.call_id} attempt {ask.attempt} begins without an accepted dispatch")
-        elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
-            self.wrong.append(f"unordered: {ask.call_id} begins with another key, class or arguments than were accepted")
-        lost = any("wipe" in fault or "rollback" in fault for fault in self.struck)
-        if not lost and (home(ask.run_id, self.settings.partitions), ask.call_id) not in self.ledger.entries():
-            self.wrong.append(f"unclaimed: {ask.call_id} attempt {ask.attempt} begins and the ledger knows nothing of it")
-        if self._closed_for(process, ask):
-            self.wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
-        if ask.effect in GUARDED:
-            claims = self.claims.valid.get(ask.call_id, [])
-            if not any(claim["attempt"] == ask.attempt and not claim["doubt"] for claim in claims):
-                self.wrong.append(f"unclaimed: {ask.call_id} attempt {ask.attempt} begins without a valid claim")
-
-    def _closed_for(self, process: Process, ask: ToolRequest) -> bool:
-        """Whether the last that a process has read of a call is that it is closed."""
-        key, place = ask.call_id.encode(), home(ask.run_id, self.settings.partitions)
-        for cursor in process.cursors:
-            if cursor.topic == TOOL_REQUESTED and cursor.partition == place:
-                known = [r for r in cursor.log[: cursor.position] if r is not None and r.key == key]
-                return bool(known) and known[-1].value is None
-        return False
+        self.witness.starts(ask)
+        if any("wipe" in fault or "rollback" in fault for fault in self.struck):
+            return
+        place = home(ask.run_id, self.settings.partitions)
+        known = (place, ask.call_id) in self.ledger.entries()
+        mine = [c for c in process.cursors if (c.topic, c.partition) == (TOOL_REQUESTED, place)]
+        read = [record for cursor in mine for record in cursor.log.records if record.offset < cursor.position]
+        self.witness.starts_by_ledger(ask, known=known, read=read)
 
     def _write(self, record: Outgoing) -> int:
-        return self.broker.write((record.topic, record.partition), record.key, record.value, record.headers)
+        return self.broker.write(record)
 
     def _ledger(self, operation: Operation) -> Any:
         if isinstance(operation, Claim):
-            self.claimed.add(operation.call)
+            self.witness.claimed.add(operation.call)
         return self.ledger.run([operation])[0]
 
     def _written(self, record: Record) -> None:
         self.trace.lines.append(("->", record.topic, record.partition, record.offset, record.key))
-        self.written.setdefault(record.topic, []).append(record)
-        if record.topic == "run-log":
-            entry = self.history.follow(record)
-            if entry is not None:
-                self.on_entry(entry)
-        elif record.topic == "tool-claimed":
-            self.claims.follow(record)
-        elif record.topic == TOOL_REQUESTED and record.value and record.read_headers():  # a client's poison has none
-            self._check_order(decode(record.value))
-        elif record.topic == "tool-completed" and record.value and record.read_headers():
-            self._check_doubt(decode(record.value))
-
-    def _check_doubt(self, told: Datum) -> None:
-        if told["status"] != "doubt" or told["failure"]["code"] != "in_doubt":
-            return
-        claims = self.claims.valid.get(told["call_id"], [])
-        if not any(claim["doubt"] and claim["attempt"] == told["attempt"] for claim in claims):
-            self.wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
-
-    def _check_order(self, ask: Datum) -> None:
-        run = self.history.runs.get(ask["run_id"])
-        call = run.calls.get(ask["step"]) if run else None
-        if call is None or ask["attempt"] not in call.attempts:
-            self.wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")
+        self.witness.writes(record)
