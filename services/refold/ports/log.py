@@ -13,7 +13,10 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class Record(NamedTuple):
-    """A record as it was read. `read_headers` gives the headers; it costs, so ask only where they matter."""
+    """A record as it was read. `read_headers` gives the headers; it costs, so ask only where they matter.
+
+    Headers of which one has a name that is not UTF-8 read as none.
+    """
 
     topic: str
     partition: int

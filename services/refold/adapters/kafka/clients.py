@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -51,14 +53,33 @@ class Names(dict[str, str]):
         return topic.removeprefix(self.prefix)
 
 
+class Throttle:
+    """Lets one line of a kind through per second, or an outage floods the log: every client tries 50 times a second."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def lets(self, kind: str) -> bool:
+        """Whether a line of this kind may be written now."""
+        now = time.monotonic()
+        if now - self._last.get(kind, -1.0) < 1.0:
+            return False
+        self._last[kind] = now
+        return True
+
+
 class _Log:
     """librdkafka's log lines as events, instead of text on stderr."""
 
     _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
 
+    def __init__(self) -> None:
+        self._throttle = Throttle()
+
     def log(self, level: int, message: str, *args: object) -> None:
-        method = next(name for least, name in self._METHODS if level >= least)
-        getattr(_log, method)("kafka.client", line=message % args if args else message)
+        line = message % args if args else message
+        if self._throttle.lets(line.partition(" ")[0]):
+            getattr(_log, next(name for least, name in self._METHODS if level >= least))("kafka.client", line=line)
 
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
@@ -137,7 +158,21 @@ def admin(settings: KafkaSettings) -> AdminClient:
 
 def record(topic: str, message: Message) -> Record:
     """A message that is no error as a record. The headers are read when somebody asks for them."""
-    return _record((topic, message.partition(), message.offset(), message.key(), message.value(), message.headers))
+    headers = partial(_headers, message)
+    return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers))
+
+
+def _headers(message: Message) -> Any:
+    """Headers, or none at all when a name among them is not UTF-8: confluent-kafka hands out a broken list then, which
+    ends the process as soon as somebody walks through it."""
+    try:
+        return message.headers()
+    except SystemError:
+        message.set_headers([])
+        _log.warning(
+            "kafka.headers_unreadable", topic=message.topic(), partition=message.partition(), offset=message.offset()
+        )
+        return []
 
 
 def _made(kind: type[T], settings: KafkaSettings, config: Config) -> T:

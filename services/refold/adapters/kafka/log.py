@@ -18,7 +18,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
+from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names, Throttle
 from refold.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, is_final, of, translate
 from refold.core.errors import RefoldError
 from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Revoked, Taken
@@ -51,6 +51,7 @@ class KafkaEventLog:
         self._logical = {self._names[name]: name for name in every}
         self._fatal: RefoldError | None = None
         self._closing = self._settled = False
+        self._throttle = Throttle()
         self._producer = clients.producer(settings, membership.member, error_cb=self._on_error)
         self._consumer = clients.member(settings, membership, error_cb=self._on_error)
         self._asker = clients.consumer(settings, membership.group, **{"client.id": f"{membership.member}-asker"})
@@ -245,7 +246,7 @@ class KafkaEventLog:
         report(Delivery(token, NEVER if error.code() in REFUSED else None))
         if is_final(error):
             self._fatal = self._fatal or translate(error, f"write to {message.topic()}")
-        else:
+        elif self._throttle.lets(f"write {error.name()}"):
             _log.warning("kafka.write_error", topic=message.topic(), error=str(error))
 
     def end(self, topic: str, partition: int) -> int:
@@ -314,7 +315,7 @@ class KafkaEventLog:
     def _on_error(self, error: KafkaError) -> None:
         if is_final(error):
             self._fatal = self._fatal or translate(error, "go on")
-        else:
+        elif self._throttle.lets(error.name()):
             _log.warning("kafka.error", error=str(error))
 
     def _check(self) -> None:

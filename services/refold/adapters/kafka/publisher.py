@@ -63,7 +63,10 @@ class KafkaPublisher:
         except KafkaException as error:
             raise _failure(of(error), name) from None
         if not answers:
-            hint = "it may have arrived; send it again, a second one with the same id is harmless"
+            hint = (
+                "is the broker up, and REFOLD_KAFKA__BOOTSTRAP right? The record may have arrived all the same; "
+                "send it again, a second one with the same id is harmless"
+            )
             raise UnreachableError(f"no answer to a write to {name} in {timeout_s:g} s", hint=hint)
         failure, message = answers[0]
         if failure:

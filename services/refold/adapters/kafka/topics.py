@@ -109,7 +109,19 @@ class Topics:
             raise self._conflict(wrong)
         self._create([each.topic for each in found if each.setting == "topic"])
         self._alter([each for each in found if each.setting not in ("topic", "replication")])
-        return [each for each in found if each.setting != "replication"]
+        changed = [each for each in found if each.setting != "replication"]
+        if changed:
+            self._await_changes()
+        return changed
+
+    def _await_changes(self) -> None:
+        """The controller has them, and brokers show them up to seconds later: services start right after this."""
+        deadline = time.monotonic() + ASK_S
+        while left := [each for each in self.diff() if each.setting != "replication"]:
+            if time.monotonic() > deadline:
+                hint = "look at the broker's log, then run `refold topics apply` again"
+                raise UnreachableError(f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet", hint=hint)
+            time.sleep(0.02)
 
     def diff(self) -> list[Difference]:
         """How the broker's topics differ from what they should be; empty when they do not."""
@@ -177,19 +189,6 @@ class Topics:
         ]
         for name, future in (self._admin.create_topics(new) if new else {}).items():
             _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
-        self._await([topic.topic for topic in new])
-
-    def _await(self, names: list[str]) -> None:
-        """The controller has made them; the brokers show them up to seconds later, and services start right after."""
-        deadline = time.monotonic() + ASK_S
-        while True:
-            there = self._metadata().topics
-            missing = [name for name in names if name not in there or there[name].error]
-            if not missing:
-                return
-            if time.monotonic() > deadline:
-                raise UnreachableError(f"{missing[0]} is made, and no broker shows it", hint="see the brokers' logs")
-            time.sleep(0.05)
 
     def _alter(self, differences: list[Difference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}

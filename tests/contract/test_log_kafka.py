@@ -1,0 +1,183 @@
+"""What only a real broker can do to an event log, and what only Kafka has: topics and their settings."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.topics import Difference, Topics, wanted
+from refold.core import wire
+from refold.core.errors import ConflictError, UnreachableError, UsageError
+from refold.core.ids import home
+from refold.core.messages import RunRequest, RunSignal
+from refold.embedded.kafka import EmbeddedKafka
+from refold.runtime.settings import KafkaSettings
+from tests.contract.log_benches import INPUTS, KafkaBench, membership, outgoing, take_until
+from tests.contract.raw_kafka import write_with_header
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def settings(kafka: EmbeddedKafka) -> KafkaSettings:
+    """Give a prefix under which there are no topics."""
+    return KafkaSettings(bootstrap=kafka.bootstrap, prefix=f"topics-{uuid.uuid4().hex[:8]}.", partitions=2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds librdkafka where Linux wheels have it")
+def test_a_header_whose_name_is_not_utf8_does_not_end_the_process(kafka: EmbeddedKafka) -> None:
+    bench = KafkaBench(kafka.bootstrap)
+    write_with_header(kafka.bootstrap, bench.settings.prefix + INPUTS, name=b"\xff\xfe", key=b"k", value=b"poison")
+    log = bench.log()
+
+    record = take_until(log, lambda taken: taken.records).records[0]
+
+    assert (record.key, record.value) == (b"k", b"poison")
+    assert [record.read_headers(), record.read_headers()] == [[], []]
+    bench.close()
+
+
+def test_a_full_queue_makes_a_writer_wait_and_loses_nothing(kafka: EmbeddedKafka) -> None:
+    bench = KafkaBench(kafka.bootstrap)
+    bench.settings = bench.settings.model_copy(update={"options": {"queue.buffering.max.messages": "10"}})
+    log = bench.log()
+
+    deliveries = log.append([outgoing(b"%d" % i, token=i) for i in range(200)])
+
+    assert sorted(deliveries) == [(i, i) for i in range(200)]
+    bench.close()
+
+
+def test_a_broker_that_is_not_there_is_an_unknown_outcome_and_an_error_with_advice() -> None:
+    settings = KafkaSettings(bootstrap="127.0.0.1:1", delivery_timeout_ms=1_000)
+    log = KafkaEventLog(settings, membership())
+
+    deliveries = log.append([outgoing(b"1", token=5)])
+    log.close()
+
+    assert deliveries == [(5, None)]
+    with pytest.raises(UnreachableError, match="REFOLD_KAFKA__BOOTSTRAP"):
+        KafkaPublisher(settings, partitions=1).send(RunRequest("r-1", "agent"), timeout_s=0.5)
+
+
+@pytest.mark.parametrize("name", ["enable.idempotence", "acks", "group.instance.id", "isolation.level"])
+def test_an_option_that_the_promises_rest_on_is_refused(kafka: EmbeddedKafka, name: str) -> None:
+    settings = KafkaSettings(bootstrap=kafka.bootstrap, options={name: "x"})
+
+    with pytest.raises(UsageError, match=name):
+        KafkaEventLog(settings, membership())
+
+
+def test_an_option_that_librdkafka_does_not_know_is_a_usage_error(kafka: EmbeddedKafka) -> None:
+    with pytest.raises(UsageError, match="sasl.mechanixm"):
+        KafkaLogReader(KafkaSettings(bootstrap=kafka.bootstrap, options={"sasl.mechanixm": "PLAIN"})).partitions("x")
+
+
+def test_a_client_publishes_to_the_home_of_the_run(settings: KafkaSettings) -> None:
+    Topics(settings).apply()
+    publisher = KafkaPublisher(settings, partitions=2)
+
+    number, offset = publisher.send(
+        RunRequest("r-1", "deploy", '{"a":1}'), trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    )
+    publisher.send(RunSignal("r-1.7", "s-1", "cancel"))
+
+    record = next(iter(KafkaLogReader(settings).scan("run-requested")))
+    signal = next(iter(KafkaLogReader(settings).scan("run-signalled", home("r-1", 2))))
+    assert (number, offset) == (record.partition, record.offset) == (home("r-1", 2), 0)
+    assert (record.key, wire.decode(RunRequest, record.value or b"")) == (
+        b"r-1",
+        RunRequest("r-1", "deploy", '{"a":1}'),
+    )
+    assert dict(record.read_headers() or ())["ce_subject"] == b"r-1"
+    assert dict(record.read_headers() or ())["traceparent"].startswith(b"00-aaa")
+    assert signal.key == b"r-1.7/s-1"
+
+
+def test_services_refuse_to_start_without_the_topics(settings: KafkaSettings) -> None:
+    with pytest.raises(UsageError, match="refold topics apply"):
+        Topics(settings).check()
+
+
+def test_apply_creates_what_is_missing_and_then_changes_nothing(settings: KafkaSettings) -> None:
+    topics = Topics(settings, ("default", "model"))
+
+    first = topics.apply()
+
+    assert {each.setting for each in first} == {"topic"}
+    assert {each.topic for each in first} >= {
+        "run-log",
+        "tool-requested.default",
+        "tool-requested.model",
+        "dead-letter",
+    }
+    assert (topics.diff(), topics.apply()) == ([], [])
+    topics.check()
+    assert {(each.partitions, each.replication) for each in topics.present()} == {(2, 1)}
+
+
+def test_apply_mends_a_setting_that_somebody_changed(settings: KafkaSettings) -> None:
+    topics = Topics(settings)
+    topics.apply()
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, settings.prefix + "run-log", incremental_configs=[change])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(10)
+
+    found = eventually(topics.diff)
+    topics.apply()
+
+    assert found == [Difference("run-log", "cleanup.policy", "compact", "delete")]
+    assert topics.diff() == []
+
+
+def test_sync_can_be_switched_on_and_off(settings: KafkaSettings) -> None:
+    Topics(settings).apply()
+
+    on = Topics(settings.model_copy(update={"sync": True})).apply()
+    off = Topics(settings).apply()
+
+    assert {(each.setting, each.expected) for each in on} == {("flush.messages", "1")}
+    assert "run-log" in {each.topic for each in on}
+    assert {each.topic for each in on} == {each.topic for each in off}
+
+
+def test_another_partition_count_is_never_changed_silently(settings: KafkaSettings) -> None:
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    for done in admin.create_topics([NewTopic(settings.prefix + "run-log", 3, 1)]).values():
+        done.result(10)
+
+    with pytest.raises(ConflictError, match="run-log has 3"):
+        Topics(settings).apply()
+    assert [each.topic for each in Topics(settings).present()] == [settings.prefix + "run-log"]
+
+    Topics(settings.model_copy(update={"partitions": 3})).apply()
+    with pytest.raises(ConflictError, match="run-log has 3"):
+        Topics(settings).check()
+
+
+@pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (5, "2")])
+def test_one_copy_may_be_away_where_there_are_three(replication: int, in_sync: str) -> None:
+    assert {topic.config["min.insync.replicas"] for topic in wanted(replication=replication)} == {in_sync}
+
+
+def test_every_topic_takes_the_largest_payload_and_dead_letters_take_any_input() -> None:
+    limits = {topic.name: int(topic.config["max.message.bytes"]) for topic in wanted(payload_bytes=5_000_000)}
+
+    assert min(limits.values()) > 2 * 5_000_000
+    assert limits["dead-letter"] > limits["run-requested"] + 5_000_000
+    assert limits["run-log"] > 8 * 5_000_000
+
+
+def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
+    config = next(topic.config for topic in wanted() if topic.name == "dead-letter")
+
+    assert config["cleanup.policy"] == "compact,delete"
+    assert int(config["min.compaction.lag.ms"]) >= int(config["retention.ms"])
+    assert int(config["max.compaction.lag.ms"]) >= int(config["min.compaction.lag.ms"])

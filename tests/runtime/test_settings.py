@@ -1,0 +1,85 @@
+"""Settings are read once, from the environment and the command line, and a mistake in them is found at once."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from refold.core.errors import UsageError
+from refold.runtime.settings import load
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what the developer's shell says out of the tests."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("REFOLD_")]:
+        monkeypatch.delenv(name)
+
+
+def test_without_an_environment_everything_points_to_this_machine() -> None:
+    settings = load()
+
+    assert (settings.kafka.bootstrap, settings.kafka.partitions) == ("127.0.0.1:9092", 4)
+    assert (settings.environment, settings.max_payload_bytes) == ("dev", 1_048_576)
+
+
+def test_the_environment_sets_rooms_by_two_underscores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_KAFKA__BOOTSTRAP", "broker:9093")
+    monkeypatch.setenv("REFOLD_KAFKA__OPTIONS", '{"security.protocol": "SASL_SSL"}')
+    monkeypatch.setenv("REFOLD_REDIS__RETENTION_MS", "60000")
+
+    settings = load()
+
+    assert settings.kafka.bootstrap == "broker:9093"
+    assert settings.kafka.options == {"security.protocol": "SASL_SSL"}
+    assert settings.redis.retention_ms == 60_000
+
+
+def test_the_command_line_wins_and_leaves_the_rest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_KAFKA__BOOTSTRAP", "broker:9093")
+    monkeypatch.setenv("REFOLD_KAFKA__PARTITIONS", "12")
+
+    settings = load(kafka={"bootstrap": "other:9092"})
+
+    assert (settings.kafka.bootstrap, settings.kafka.partitions) == ("other:9092", 12)
+
+
+@pytest.mark.parametrize("name", ["REFOLD_KAFKA__BOOTSTRP", "REFOLD_KAFAK__BOOTSTRAP", "REFOLD_ENVIROMENT"])
+def test_a_name_that_is_not_a_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "x")
+
+    with pytest.raises(UsageError, match=name):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REFOLD_KAFKA__PARTITIONS", "0"),
+        ("REFOLD_KAFKA__PARTITIONS", "many"),
+        ("REFOLD_KAFKA__PREFIX", "no spaces."),
+        ("REFOLD_KAFKA__OPTIONS", "not json"),
+        ("REFOLD_MAX_PAYLOAD_BYTES", "1"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(UsageError):
+        load()
+
+
+@pytest.mark.parametrize("name", ["REFOLD_CACHE", "REFOLD_SOAK", "REFOLD_FAULT_AT"])
+def test_what_is_not_a_setting_but_ours_is_left_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "x")
+
+    assert load() == load()
+
+
+def test_settings_do_not_change_once_they_are_read() -> None:
+    settings = load()
+
+    with pytest.raises(ValidationError):
+        settings.kafka.prefix = "other."  # type: ignore[misc]  # mypy knows as well
