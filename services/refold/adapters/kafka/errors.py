@@ -57,7 +57,7 @@ def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
     if code in UNKNOWN_TOPIC:
         return UsageError(message, hint="create the topics with `refold topics apply`", **facts)
     if code in _FORBIDDEN:
-        return UsageError(message, hint="grant this principal the ACL, see `refold topics list`", **facts)
+        return UsageError(message, hint="grant this principal the ACLs of its service", **facts)
     if code in _LOGIN:
         return UsageError(message, hint="check the credentials and certificates in REFOLD_KAFKA__OPTIONS", **facts)
     if code in _FENCED or "fenced" in error.str().lower():
