@@ -156,7 +156,6 @@ class Executor:
     # What comes in
 
     def _route(self, item: Item) -> None:
-        mono = self._now.mono_ms
         if isinstance(item, Record):
             self._read(item)
         elif isinstance(item, ToolEnded):
