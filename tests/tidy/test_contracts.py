@@ -1,0 +1,58 @@
+"""The direction of imports, style, and that events, schemas and samples belong together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from refold.core import schemas, wire
+from refold.core.events import Event
+from refold.core.state import kinds
+from refold.runtime.schema_export import check
+from tests.golden.samples import recorded
+from tests.tidy.repository import ROOT, python
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["lint-imports", "--no-cache"],
+        ["ruff", "check", "--no-cache", "--quiet"],
+        ["ruff", "format", "--check", "--no-cache", "--quiet"],
+    ],
+    ids=" ".join,
+)
+def test_the_linters_find_nothing(command: list[str]) -> None:
+    files = [str(path) for path in python()] if command[0] == "ruff" else []
+
+    done = subprocess.run(
+        [BIN / command[0], *command[1:], *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("event", get_args(Event), ids=lambda cls: cls.__name__)
+def test_an_event_has_a_transition_a_schema_and_a_golden_sample(event: type) -> None:
+    items = schemas.table()[1]["run-log"][1]["fields"][-1]["type"]["items"]
+
+    assert event in kinds()
+    assert event.__name__ in {branch["name"] for branch in items}
+    assert event.__name__ in recorded()
+
+
+def test_the_exported_schemas_are_those_of_the_classes() -> None:
+    assert check() == []
+
+
+def test_every_schema_file_is_in_the_lock_and_of_a_message() -> None:
+    files = {path.name for path in (ROOT / "schemas").glob("*.avsc")}
+
+    assert files == {schemas.path_of(line).name for line in schemas.lock()}
+    assert {line.subject for line in schemas.lock()} == set(wire.SUBJECTS.values())

@@ -1,0 +1,63 @@
+"""Where things lie, and what they are called."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.repository import python, text, tracked
+
+TOP = {
+    *("services", "schemas", "infra", "tests", "examples", "docs", "benchmarks"),
+    *("docker-compose.yml", "pyproject.toml", "README.md", "CONTRIBUTING.md"),
+    *("Makefile", "CHANGELOG.md", "LICENSE", "requirements.lock"),
+}
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc", "base"}
+ABOUT_THE_WORK = re.compile(r"(?i)(plan|report|todo|notes|status|progress|handoff|summary)\.(md|txt|rst)\Z")
+COPY = re.compile(r"_v\d+\Z|_(old|new|copy|final)\Z")
+
+
+def misnamed(path: Path) -> bool:
+    """Whether a name does not say what is in it: a drawer, a copy, a file about the work."""
+    words = {word for part in path.with_suffix("").parts for word in re.split(r"[_-]", part.lower())}
+    return bool(words & NAMELESS or COPY.search(path.stem) or ABOUT_THE_WORK.search(path.name))
+
+
+def test_the_top_level_has_the_names_of_the_design_and_no_others() -> None:
+    names = {path.parts[0] for path in tracked()}
+
+    assert {name for name in names if not name.startswith(".")} - TOP == set()
+
+
+def test_services_holds_the_one_package() -> None:
+    assert {path.parts[1] for path in tracked() if path.parts[0] == "services"} == {"refold"}
+
+
+def test_every_name_says_what_is_in_it() -> None:
+    assert [str(path) for path in tracked() if misnamed(path)] == []
+
+
+@pytest.mark.parametrize("path", ["services/refold/utils.py", "tests/test_helpers.py", "x/wire_v2.py", "docs/PLAN.md"])
+def test_a_name_that_says_nothing_would_be_seen(path: str) -> None:
+    assert misnamed(Path(path))
+
+
+def test_every_module_and_room_tells_what_it_is_for() -> None:
+    modules = [path for path in python() if path.parts[0] in ("services", "examples", "benchmarks")]
+
+    assert [str(path) for path in modules if not ast.get_docstring(ast.parse(text(path) or ""))] == []
+
+
+def test_no_test_is_hidden_by_a_later_one_of_the_same_name() -> None:
+    hidden: dict[str, int] = {}
+    for path in python():
+        tree = ast.parse(text(path) or "")
+        for scope in [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]:
+            names = Counter(node.name for node in scope if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+            hidden |= {f"{path}:{name}": n for name, n in names.items() if n > 1 and name.startswith("test_")}
+
+    assert hidden == {}

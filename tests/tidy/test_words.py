@@ -1,0 +1,51 @@
+"""What stands in no tracked file: places of one machine, hosts of package registries, leftovers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.tidy.repository import text, tracked
+
+# `~` breaks the words, so that this file does not hold what it looks for.
+BANNED = {
+    what: re.compile(pattern.replace("~", ""))
+    for what, pattern in {
+        "a path of one machine": r"/(?:wo~rk|ro~ot|ho~me|Use~rs)/[\w.-]+",
+        "a host of a package registry": r"(?i)\b[\w.-]*(?:py~pi|rep~o1|artif~actory|nex~us|dev~pi)\.[a-z]{2,}\b",
+        "an address of a package index": r"--(?:extra-)?index-~url\b|\bPIP_INDEX_~URL\b",
+        "something left to do": r"\b(?:TO~DO|FIX~ME|XX~X|HA~CK)\b",
+        "a conflict that was not resolved": r"(?m)^(?:<{7}|>{7}) ",
+        "a secret": r"-----BEGIN [A-Z ]*PRIVATE ~KEY|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b",
+        "how the work is organised": r"(?i)\b(?:co-auth~ored-by|my bri~ef|the le~ad (?:said|wrote|wants))\b",
+    }.items()
+}
+
+
+def found(source: str) -> dict[str, str]:
+    """The banned things in a text, each with the first place where it stands."""
+    matches = {what: pattern.search(source) for what, pattern in BANNED.items()}
+    return {what: match[0] for what, match in matches.items() if match}
+
+
+def test_no_file_holds_and_no_path_names_what_is_banned() -> None:
+    assert {str(path): what for path in tracked() if (what := found(f"{path}\n{text(path) or ''}"))} == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "/wo~rk/main/x",
+        "see /ho~me/ann/notes",
+        "https://py~pi.org/simple",
+        "mirror.artif~actory.example",
+        "pip --index-~url x",
+        "# TO~DO: later",
+        "<<<<~<<< HEAD",
+        "-----BEGIN PRIVATE ~KEY-----",
+        "what the le~ad said",
+    ],
+)
+def test_each_of_them_would_be_seen(planted: str) -> None:
+    assert found(planted.replace("~", ""))
