@@ -1,0 +1,22 @@
+"""Proof that the checker can fail: every planted bug is found, and without it the same case is clean."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.testing.sim.bugs import BUGS
+from refold.testing.sim.hunt import hunt
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_checker_finds_the_planted_bug(name: str) -> None:
+    found = hunt(name)
+
+    assert found is not None, "the checker is blind to this bug"
+    case, outcome = found
+    assert outcome.wrong
+    assert not case.run().wrong, "the case is clean without the bug, so it was the bug that was found"
+
+
+def test_at_least_fourteen_bugs_are_planted() -> None:
+    assert len(BUGS) >= 14

@@ -1,0 +1,68 @@
+"""A slice of what `make sim` runs whole: single faults, pairs and random schedules, and what they must have seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from refold.testing.sim.campaign import NEEDED, Named, Summary, pairs, schedules, singles
+from refold.testing.sim.case import run_case
+from refold.testing.sim.scenarios import SCENARIOS
+
+SINGLES, PAIRS, SEEDS = 1_500, 500, 500
+"""Cases of each kind: about 12 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
+
+_ALL_SINGLES, _ALL_PAIRS = 31_000, 43_000
+
+
+def run(cases: list[Named]) -> Summary:
+    """Runs cases in this process."""
+    summary = Summary()
+    for case in cases:
+        outcome = case.run()
+        summary.cases += 1
+        summary.struck += len(outcome.struck)
+        summary.counts.update(outcome.counts)
+        assert not outcome.wrong, f"run it again: {case.command}\n{outcome.report}"
+    return summary
+
+
+@pytest.fixture(scope="module")
+def seen() -> Counter[str]:
+    """What happened in the cases of this file."""
+    return Counter()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_comes_to_rest_without_a_fault(name: str) -> None:
+    outcome = run_case(SCENARIOS[name])
+
+    assert not outcome.wrong, outcome.report
+
+
+def test_no_promise_breaks_at_any_boundary(seen: Counter[str]) -> None:
+    summary = run(list(islice(singles(), 0, None, _ALL_SINGLES // SINGLES)))
+
+    assert summary.struck >= SINGLES * 0.9, "faults have to strike"
+    seen.update(summary.counts)
+
+
+def test_no_promise_breaks_by_two_faults(seen: Counter[str]) -> None:
+    summary = run(list(islice(pairs(), 0, None, _ALL_PAIRS // PAIRS)))
+
+    assert summary.struck >= PAIRS * 1.2, "the second fault has to strike too, unless the first has ended the case"
+    seen.update(summary.counts)
+
+
+def test_no_promise_breaks_in_random_schedules(seen: Counter[str]) -> None:
+    summary = run(list(schedules(SEEDS, seed=1_000_000)))
+
+    assert summary.struck >= SEEDS, "faults have to strike"
+    seen.update(summary.counts)
+
+
+@pytest.mark.parametrize("what", NEEDED)
+def test_the_faults_have_caused_what_they_were_for(what: str, seen: Counter[str]) -> None:
+    assert seen[what] > 0, "a campaign in which this never happened proves nothing"

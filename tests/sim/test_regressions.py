@@ -1,0 +1,32 @@
+"""Every case that ever failed stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refold.testing.sim.campaign import Named
+from refold.testing.sim.faults import parse
+
+_FILE = Path(__file__).parent / "regressions" / "cases.txt"
+
+
+def read() -> list[Named]:
+    """The cases of the file."""
+    found = []
+    for line in _FILE.read_text().splitlines():
+        words = line.partition("#")[0].split()
+        values = list(zip(words[::2], words[1::2], strict=True))
+        if values:
+            options = dict(values)
+            faults = tuple(parse(value) for name, value in values if name == "--fault")
+            found.append(Named(options.get("--scenario", ""), faults, int(options.get("--seed", 0))))
+    return found
+
+
+@pytest.mark.parametrize("case", read(), ids=lambda case: case.command.removeprefix("refold sim "))
+def test_what_once_failed_holds(case: Named) -> None:
+    outcome = case.run(traced=True)
+
+    assert not outcome.wrong, outcome.report
