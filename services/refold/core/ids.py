@@ -22,7 +22,7 @@ NO_ENTRY = EntryId(b"")
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
 _RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}})*\Z")
 _SEQ = re.compile(r"[1-9][0-9]{0,9}\Z")
-_LOG_KEY = re.compile(rb"([^/]+)/([0-9]{10})/([0-9a-f]{32})\Z")
+_LOG_KEY = re.compile(rb"([^/]++)/([0-9]{10})/([0-9a-f]{32})\Z")
 
 
 def run_id(text: str) -> RunId:

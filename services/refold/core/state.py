@@ -172,11 +172,18 @@ def advance(state: RunState, events: Iterable[Event], *, seq: int, at_ms: int) -
         seq += 1
     state.at_ms = at_ms
     if state.end is None and state.status != "pending":
-        waiting = bool(state.open) and all(opened.phase in _WAITING for opened in state.open.values())
-        state.status = "suspended" if waiting else "running"
+        state.status = _status(state.open)
 
 
 _WAITING = frozenset({"sleep", "doubt", "backoff"})
+
+
+def _status(steps: dict[int, Open]) -> Status:
+    """Suspended is a run that has open steps and waits in all of them."""
+    for opened in steps.values():
+        if opened.phase not in _WAITING:
+            return "running"
+    return "suspended" if steps else "running"
 
 
 def _copy_open(opened: Open) -> Open:
