@@ -7,10 +7,11 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from refold.embedded.children import Exit
 from refold.embedded.process import Process
 from tests.chaos.human import Human
 from tests.chaos.stack import SESSION_MS, Stack
@@ -93,14 +94,13 @@ class Saboteur:
 
     def _kill(self, name: str) -> None:
         pid = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} lives")
-        at = time.monotonic()
+        at, before = time.monotonic(), len(self._stack.exits)
         os.kill(pid, signal.SIGKILL)
-        died = eventually(
-            lambda: next((exit_ for exit_ in list(self._stack.exits) if exit_.pid == pid), None), within=BACK_S
-        )
+        died = eventually(lambda: exit_of(self._stack.exits[before:], name, pid), within=BACK_S, what=f"{name} dies")
         fresh = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} is back")
-        if died.code != -signal.SIGKILL or fresh == pid:
+        if died.code != -signal.SIGKILL:
             self.failures.append(f"{name} ended with {died.code}, not by the kill")
+            return
         self._note("kill", name, at, f"pid {pid} ended by signal {-died.code}, now {fresh}")
 
     def _wipe(self) -> None:
@@ -127,11 +127,19 @@ class Saboteur:
         del self._stopped[name]
         if not self._stopped:
             self._human.asleep.clear()
-        self._note("stop", name, at, f"pid {pid} in state T for {seconds:.1f} s of a {SESSION_MS / 1000:.0f} s session")
+        if held == "T":
+            self._note(
+                "stop", name, at, f"pid {pid} in state T for {seconds:.1f} s of a {SESSION_MS / 1000:.0f} s session"
+            )
 
     def _note(self, kind: str, name: str, at: float, proof: str) -> None:
         victim = name.partition("-")[0]
         self.faults.append(Fault(kind, victim, at, proof, time.monotonic() - at))
+
+
+def exit_of(exits: Sequence[Exit], name: str, pid: int) -> Exit | None:
+    """How a process ended. Give it the exits since the kill: in a quarter of an hour pids come round again."""
+    return next((exit_ for exit_ in exits if (exit_.name, exit_.pid) == (name, pid)), None)
 
 
 def state_of(pid: int) -> str:
