@@ -7,6 +7,7 @@ a second before it can write.
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -104,7 +105,14 @@ def executor(
     _run(host, "executor", drain=drain, grace_s=options.executor.grace_ms / 1000)
 
 
+COLLECT_AFTER = 50_000
+"""New objects per pass of the garbage collector. A service makes thousands a turn and no cycles to speak of; Python's
+default of 700 spends a sixth of a fold on looking for them."""
+
+
 def _run(host: Host, name: str, *, drain: Callable[[], bool] = lambda: True, grace_s: float) -> None:
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
