@@ -118,6 +118,9 @@ class Host:
         asked: list[AskLedger] = []
         starts: list[StartTool] = []
         for effect in effects:
+            if starts and not isinstance(effect, StartTool):
+                self._start(starts)  # nothing that waits may come between the last look at the clock and the tool
+                starts = []
             if isinstance(effect, Append):
                 answers += self._log.append(self._may(effect.records, self._log.append))
             elif isinstance(effect, Publish):
@@ -136,9 +139,12 @@ class Host:
             elif isinstance(effect, Flow):
                 (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
         if starts:
-            assert self._tools is not None, "only a host with tools has services that start some"
-            self._tools.start(starts)
+            self._start(starts)
         return answers + self._ask(asked)
+
+    def _start(self, orders: list[StartTool]) -> None:
+        assert self._tools is not None, "only a host with tools has services that start some"
+        self._tools.start(orders)
 
     def _ask(self, asked: list[AskLedger]) -> list[Item]:
         """All batches of a turn in one round trip."""

@@ -1,0 +1,71 @@
+"""The host carries effects out in their order: a tool begins before anything that may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.core.messages import ToolRequest
+from refold.ports.effects import Append, Effect, Item, News, Now, StartTool, StopTool
+from refold.ports.log import Delivery, Membership, Outgoing
+from refold.runtime.host import Host
+
+_REQUEST = ToolRequest("r-1/3", "r-1", 1, 1, 0, "pay", "{}", "k", "once", 1_000)
+
+
+class Once:
+    """A service that wants its effects once."""
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self.news: list[News] = []
+        self._effects = effects
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_due_ms(self) -> int | None:
+        return None
+
+
+class Diary:
+    """Tools that write down what they are told."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def start(self, orders: Sequence[StartTool]) -> None:
+        self._lines += [f"start {order.job}" for order in orders]
+
+    def stop(self, order: StopTool) -> None:
+        self._lines.append(f"stop {order.job}")
+
+    def close(self) -> None:
+        self._lines.append("close")
+
+
+class TellingLog(MemoryEventLog):
+    """A log that writes down when it appends, which on Kafka is when it waits."""
+
+    lines: list[str]
+
+    def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        self.lines.append("append")
+        return super().append(records)
+
+
+def test_tools_begin_and_stop_in_the_order_of_the_turn() -> None:
+    lines: list[str] = []
+    log = TellingLog(MemoryBroker(["tool-claimed", "tool-requested.default"]), Membership("g", "m", "tool-claimed"))
+    log.lines = lines
+    effects: list[Effect] = [
+        StartTool(1, _REQUEST, probe=False),
+        StartTool(2, _REQUEST, probe=False),
+        StopTool(2, "cancelled"),
+        Append([Outgoing("tool-claimed", 0, b"k", b"v", (), 7)]),
+    ]
+    host = Host([Once(effects)], log, tools=lambda _: Diary(lines))
+
+    host.pump([])
+
+    assert lines == ["start 1", "start 2", "stop 2", "append"]
