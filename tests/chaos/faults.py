@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from redis import Redis, RedisError
+
 from refold.embedded.children import Exit
 from refold.embedded.process import Process
 from tests.chaos.human import Human
@@ -18,6 +20,7 @@ from tests.chaos.stack import SESSION_MS, Stack
 from tests.waiting import eventually
 
 STOP_S = (SESSION_MS / 1000 + 1, SESSION_MS / 1000 + 4)
+MARK = "chaos-was-here"
 BACK_S = 60.0
 """How long a killed process may take to be there again. A broker under load needs 10 s, the rest 1."""
 
@@ -104,9 +107,23 @@ class Saboteur:
         self._note("kill", name, at, f"pid {pid} ended by signal {-died.code}, now {fresh}")
 
     def _wipe(self) -> None:
+        # Written right before, so that it is there: a Valkey that was killed a moment ago may still be coming up.
+        eventually(lambda: self._mark("SET", MARK, "1"), within=BACK_S, what="valkey answers")
         at, before = time.monotonic(), self._stack.pid("valkey")
         self._stack.dev.wipe_valkey()
-        self._note("wipe", "valkey", at, f"pid {before} gone with its folder, now {self._stack.pid('valkey')}")
+        if self._mark("EXISTS", MARK) != 0:
+            self.failures.append("valkey still has what it had before the wipe")
+            return
+        now = self._stack.pid("valkey")
+        self._note("wipe", "valkey", at, f"pid {before} and a key that was written before are gone, now {now}")
+
+    def _mark(self, *command: str) -> object:
+        """What Valkey answers; None while nobody does."""
+        try:
+            with Redis.from_url(self._stack.dev.redis) as link:
+                return link.execute_command(*command)
+        except RedisError:
+            return None
 
     def _stop(self, name: str) -> None:
         pid = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} lives")
