@@ -97,7 +97,7 @@ class Context:
         """
         accepted: list[Intent | Coroutine[Intent, Any, Any]] = []
         for part in parts:
-            if isinstance(part, _Call | _Sleep | _Note | _Gather):
+            if isinstance(part, _Made):
                 _take(part.made, part)
                 accepted.append(part)
             elif inspect.iscoroutine(part):
@@ -171,8 +171,8 @@ def _words(intent: Intent) -> str:
     return "gather" if isinstance(intent, Gather) else describe(intent)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Call(Call):
+class _Made(Intent):
+    __slots__ = ()
     made: dict[int, Intent]
 
     def __post_init__(self) -> None:
@@ -184,39 +184,23 @@ class _Call(Call):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Sleep(Sleep):
+class _Call(_Made, Call):
     made: dict[int, Intent]
-
-    def __post_init__(self) -> None:
-        self.made[id(self)] = self
-
-    def __await__(self) -> Generator[Intent, Any, Any]:
-        _take(self.made, self)
-        return (yield self)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Note(Note):
+class _Sleep(_Made, Sleep):
     made: dict[int, Intent]
-
-    def __post_init__(self) -> None:
-        self.made[id(self)] = self
-
-    def __await__(self) -> Generator[Intent, Any, Any]:
-        _take(self.made, self)
-        return (yield self)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Gather(Gather):
+class _Note(_Made, Note):
     made: dict[int, Intent]
 
-    def __post_init__(self) -> None:
-        self.made[id(self)] = self
 
-    def __await__(self) -> Generator[Intent, Any, Any]:
-        _take(self.made, self)
-        return (yield self)
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Gather(_Made, Gather):
+    made: dict[int, Intent]
 
 
 def _ordered(data: Any) -> Any:
