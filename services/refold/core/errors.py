@@ -56,6 +56,12 @@ class MalformedError(RefoldError):
     code = "malformed"
 
 
+class UnauthorisedError(RefoldError):
+    """A signature, a key or an entitlement does not hold. The field `reason` says which, for programs."""
+
+    code = "unauthorised"
+
+
 class FoldError(RefoldError):
     """A history cannot be folded by this version of the code; the run stands still until one that can takes over."""
 

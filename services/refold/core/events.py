@@ -38,8 +38,31 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a policy asks of a decision.
+
+    **Shape**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
+    `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
+    how long a decision may be used.
+    """
+
+    approvers: list[str]
+    quorum: int = 1
+    not_requester: bool = True
+    expires_ms: int = 0
+    on_expiry: str = "reject"
+    escalate_ms: int = 0
+    escalate_to: list[str] = field(default_factory=list)
+    valid_ms: int = 3_600_000
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequested:
-    """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`."""
+    """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
+
+    `policy` is the digest of the policy that judges its calls, empty where there is none.
+    """
 
     agent: str
     input: str
@@ -49,6 +72,7 @@ class RunRequested:
     traceparent: str = ""
     not_before_ms: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +93,10 @@ class NoteRecorded:
 
 @dataclass(frozen=True, slots=True)
 class CallProposed:
-    """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too."""
+    """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too.
+
+    `rule` names the rule of the run's policy that judged it.
+    """
 
     step: int
     tool: str
@@ -80,6 +107,69 @@ class CallProposed:
     timeout_ms: int
     retry: RetryPolicy
     key_window_ms: int = 0
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallJudged:
+    """A policy that is in force by now has judged the call again."""
+
+    step: int
+    policy: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    """People have to decide before the call goes on; the approval's id is the run's and the seq of this event.
+
+    A decision will cover the attempts from `attempt` to `covers`. `question` is the digest of all that it binds (see
+    `core.decision`); `version` and `schema` are the tool's.
+    """
+
+    step: int
+    attempt: int
+    covers: int
+    policy: str
+    rule: str
+    requirement: Requirement
+    environment: str
+    version: str
+    schema: str
+    question: str
+    expires_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalEscalated:
+    """Nobody has decided in time: more people are asked, until `expires_ms`."""
+
+    step: int
+    approval: int
+    approvers: list[str]
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecided:
+    """A decision was accepted: `approve`, `edit` (new `args` and `key`), `reject`, `answer`; or it came to `expire`.
+
+    `token` is the signed decision, good for attempts up to `covers` until `expires_ms`. `grant` is the standing grant
+    that it gives (`use` 0) or that it is the `use`th use of. What follows of a decision stands in the same entry.
+    """
+
+    step: int
+    approval: int
+    verdict: str
+    token: str = ""
+    actors: list[str] = field(default_factory=list)
+    message: str = ""
+    args: str = ""
+    key: str = ""
+    covers: int = 0
+    expires_ms: int = 0
+    grant: str = ""
+    use: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +295,10 @@ Event = (
     | RunCompleted
     | RunFailed
     | RunCancelled
+    | CallJudged
+    | ApprovalRequested
+    | ApprovalEscalated
+    | ApprovalDecided
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

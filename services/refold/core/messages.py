@@ -8,7 +8,7 @@ and `data` as JSON values instead of text.
 
 from dataclasses import dataclass, field
 
-from refold.core.events import Cause, Failure
+from refold.core.events import Cause, Failure, Requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class RunSignal:
 class ToolRequest:
     """Topic `tool-requested.<pool>`, key call_id: try this call. A tombstone closes it.
 
-    `issued` is the run-log offset of the entry that ordered the attempt.
+    `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of the
+    policy that judged the call, `decision` the signed decision that allows it, where one is needed.
     """
 
     call_id: str
@@ -56,6 +57,9 @@ class ToolRequest:
     timeout_ms: int
     key_expires_ms: int = 0
     traceparent: str = ""
+    policy: str = ""
+    decision: str = ""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,8 @@ class ToolResult:
     """Topic `tool-completed`, key call_id: how an attempt ended.
 
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
-    no use), `unknown` (it may have happened) or `doubt` (declared in the claim chain: not to be tried again without a
-    human). `late`: it came past the ledger.
+    no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a
+    human) or `unauthorised` (nothing was sent, for want of a decision that holds). `late`: it came past the ledger.
     """
 
     call_id: str
@@ -95,6 +99,77 @@ class ToolResult:
     late: bool = False
     executor: str = ""
     traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """Topic `approval-requested`, key approval_id: may this call go out? A tombstone closes it.
+
+    `question` is the digest of all that a decision binds, `proposal` that of the proposal's event. `proposed_args` are
+    the agent's own, where an earlier decision has edited them. `level` counts escalations.
+    """
+
+    approval_id: str
+    run_id: str
+    call_id: str
+    step: int
+    attempt: int
+    covers: int
+    agent: str
+    requester: str
+    session: str
+    environment: str
+    tool: str
+    version: str
+    schema: str
+    effect: str
+    args: str
+    key: str
+    policy: str
+    rule: str
+    requirement: Requirement
+    question: str
+    proposal: str
+    asked_ms: int
+    expires_ms: int = 0
+    level: int = 0
+    proposed_args: str = ""
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalVote:
+    """Topic `approval-voted`, key approval_id/vote_id: what somebody said, signed by who received it (a JWS)."""
+
+    approval_id: str
+    vote_id: str
+    run_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecision:
+    """Topic `approval-decided`, key approval_id: a signed decision (a JWS), or with key grant/ID a signed grant."""
+
+    approval_id: str
+    run_id: str
+    token: str
+    kind: str = "decision"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """Topic `catalog`, key name, once in every partition: something that operators publish.
+
+    `kind` is `policy` (name policy/DIGEST), `current` (name current: which policy new runs get), `roles` or `key` (name
+    key/KID); `content` is JSON.
+    """
+
+    name: str
+    kind: str
+    content: str
+    actor: str = ""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +201,16 @@ class DeadLetter:
     at_ms: int
 
 
-Message = RunRequest | RunSignal | ToolRequest | ToolClaim | ToolResult | RunOutcome | DeadLetter
+Message = (
+    RunRequest
+    | RunSignal
+    | ToolRequest
+    | ToolClaim
+    | ToolResult
+    | ApprovalRequest
+    | ApprovalVote
+    | ApprovalDecision
+    | CatalogEntry
+    | RunOutcome
+    | DeadLetter
+)

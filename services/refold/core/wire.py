@@ -29,9 +29,13 @@ SUBJECTS: dict[type, str] = {
     messages.ToolResult: "tool-completed",
     messages.RunOutcome: "run-completed",
     messages.DeadLetter: "dead-letter",
+    messages.ApprovalRequest: "approval-requested",
+    messages.ApprovalVote: "approval-voted",
+    messages.ApprovalDecision: "approval-decided",
+    messages.CatalogEntry: "catalog",
 }
 
-_PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy)
+_PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy, events.Requirement)
 _CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 
 
