@@ -1,0 +1,38 @@
+"""Publishes into the catalog: an entry once in every partition, so that whoever serves a partition has all of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from refold.core import wire
+from refold.core.headers import cloud_event
+from refold.core.messages import CatalogEntry
+from refold.ports.log import Headers
+
+TOPIC = wire.SUBJECTS[CatalogEntry]
+
+
+class RawSender(Protocol):
+    """What publishes bytes into a partition and waits for the ack, as `KafkaPublisher` does."""
+
+    def send_raw(
+        self, topic: str, partition: int, *, key: bytes, value: bytes | None, headers: Headers
+    ) -> tuple[int, int]:
+        """Publishes; returns partition and offset."""
+        ...
+
+
+def publish(publisher: RawSender, partitions: int, entry: CatalogEntry) -> None:
+    """Writes an entry into every partition of the catalog.
+
+    What an entry refers to goes first: the policy before the `current` that names it.
+
+    **Raises** as `KafkaPublisher.send_raw`; then some partitions may have the entry and others not, and publishing it
+    again mends that.
+    """
+    at_ms = entry.at_ms or time.time_ns() // 1_000_000
+    headers = cloud_event(TOPIC, entry.name, id=f"{entry.name}/{at_ms}", source="refold", at_ms=at_ms)
+    key, value = entry.name.encode(), wire.encode(entry)
+    for number in range(partitions):
+        publisher.send_raw(TOPIC, number, key=key, value=value, headers=headers)
