@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli import output
+from refold.cli import acls, output
 from refold.cli.errors import FAILED, fail
 from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect
 
 if TYPE_CHECKING:
     from refold.adapters.kafka.topics import Difference, Topics
 
-app = typer.Typer(help="Create the topics and compare their settings.", no_args_is_help=True)
+app = typer.Typer(help="Create the topics, say who may use them, and compare both.", no_args_is_help=True)
+app.command()(acls.acls)
 
 AppOption = Annotated[
     str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")

@@ -1,7 +1,8 @@
 """Real servers and services as OS processes, for `refold dev`, the demo and every test that kills something.
 
 **Holds**: `jars` (Kafka, fetched and checked once), `kafka` and `valkey` (a server on a folder), `supervisor`
-(named child processes, started again when they die), `stack` (all of it, as one developer's platform).
+(named child processes, started again when they die), `stack` (all of it, as one developer's platform); `secured`
+(three brokers with users and ACLs).
 
 **Guarantees**: what was acknowledged is there again after a restart on the same folder, at the same
 addresses; no process outlives the one that started it (on Linux, even if that one is killed with SIGKILL);

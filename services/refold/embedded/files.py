@@ -31,9 +31,13 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file's content so that a reader sees the old text or the new one, never a part."""
+def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Replace a file's content so that a reader sees the old text or the new one, never a part.
+
+    `mode` is what a new file may at most be, less the umask: 0o600 for what holds a secret.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.touch(mode)
     draft.write_text(text)
     draft.replace(path)
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from refold.core.errors import RefoldError
 from refold.embedded.aot import AotCaches
-from refold.embedded.files import cache_dir
+from refold.embedded.files import cache_dir, write_atomic
 from refold.embedded.jars import Progress, fetch_jars
 from refold.embedded.jvm import Java
 from refold.embedded.ports import HOST, remembered_ports
@@ -37,6 +37,8 @@ class EmbeddedKafka(EmbeddedServer):
     """
 
     name: ClassVar[str] = "kafka"
+    brokers: ClassVar[int] = 1
+    """How many brokers there are when all is up."""
 
     def __init__(
         self,
@@ -70,11 +72,23 @@ class EmbeddedKafka(EmbeddedServer):
         java = self._ready_java()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "tmp").mkdir(exist_ok=True)
-        self._conf.write_text(
-            server_properties(self._store, port=self.port, controller_port=self.controller_port, extra=self._properties)
-        )
-        if not (self._store / "meta.properties").exists():
+        write_atomic(self._conf, self.server_properties(), mode=0o600)
+        if not (self.store / "meta.properties").exists():
             self._format(java)
+
+    def server_properties(self) -> str:
+        """Return the text of server.properties."""
+        return server_properties(
+            self.store, port=self.port, controller_port=self.controller_port, extra=self._properties
+        )
+
+    def format_arguments(self) -> list[str]:
+        """Return what the format tool is told of the cluster that the folder is to be part of."""
+        return ["--standalone", f"--cluster-id={fresh_id()}"]
+
+    def client_options(self) -> dict[str, str]:
+        """Return with what a client may ask whether the broker is up, besides its address."""
+        return {}
 
     def command(self) -> list[str]:
         """Return the command line of the broker."""
@@ -85,7 +99,7 @@ class EmbeddedKafka(EmbeddedServer):
         return self._ready_java().command("kafka.Kafka", [str(self._conf)], flags=flags)
 
     def answers(self) -> bool:
-        """Tell whether the broker is unfenced: before that it lists no brokers and takes no writes."""
+        """Tell whether all brokers are unfenced: before that they are not listed, and take no writes."""
         try:
             socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
         except OSError:
@@ -97,10 +111,11 @@ class EmbeddedKafka(EmbeddedServer):
                     "reconnect.backoff.ms": 20,
                     "reconnect.backoff.max.ms": 50,
                     "log_level": 0,
+                    **self.client_options(),
                 }
             )
         try:
-            ready = bool(self._admin.list_topics(timeout=_METADATA_TIMEOUT_S).brokers)
+            ready = len(self._admin.list_topics(timeout=_METADATA_TIMEOUT_S).brokers) >= self.brokers
         except KafkaException:
             return False
         if ready:
@@ -137,9 +152,8 @@ class EmbeddedKafka(EmbeddedServer):
 
     def _format(self, java: Java) -> None:
         """Write the metadata that a new folder needs, over what an interrupted format left."""
-        shutil.rmtree(self._store, ignore_errors=True)
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        args = ["format", "--standalone", "-t", cluster_id, "-c", str(self._conf)]
+        shutil.rmtree(self.store, ignore_errors=True)
+        args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
         done = subprocess.run(
             java.command("kafka.tools.StorageTool", args, flags=flags),
@@ -150,7 +164,7 @@ class EmbeddedKafka(EmbeddedServer):
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise RefoldError(
-                f"Kafka cannot format {self._store}", hint=" ".join(reason), output=done.stdout + done.stderr
+                f"Kafka cannot format {self.store}", hint=" ".join(reason), output=done.stdout + done.stderr
             )
 
     @property
@@ -158,5 +172,13 @@ class EmbeddedKafka(EmbeddedServer):
         return self.data_dir / "server.properties"
 
     @property
-    def _store(self) -> Path:
+    def store(self) -> Path:
+        """Where the records lie."""
         return self.data_dir / "store"
+
+
+def fresh_id() -> str:
+    """Return a random id as Kafka writes them: never with a dash in front, which its tools take for an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return text

@@ -64,16 +64,23 @@ class EmbeddedServer(ABC):
 
         **Raises**: UsageError when it runs already; RefoldError when it ended or did not answer in time.
         """
-        if self.running:
-            raise UsageError(f"the embedded {self.name} runs already as process {self.pid}")
-        self.prepare()
-        self._process = child = process.spawn(self.command(), log=self.log)
+        self.launch()
         try:
-            self.wait_ready(alive=lambda: child.poll() is None)
+            self.wait_ready(alive=lambda: self.running)
         except BaseException:
             self.kill()
             raise
         return self
+
+    def launch(self) -> None:
+        """Start the process and do not wait: `wait_ready` tells when it takes writes.
+
+        **Raises**: UsageError when the server runs already.
+        """
+        if self.running:
+            raise UsageError(f"the embedded {self.name} runs already as process {self.pid}")
+        self.prepare()
+        self._process = process.spawn(self.command(), log=self.log)
 
     def wait_ready(
         self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)

@@ -33,6 +33,7 @@ OVERHEAD_BYTES = 262_144
 """What a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
 
 _NO_FLUSH = 2**63 - 1
+_RIGHTS = ("writers", "readers")
 T = TypeVar("T")
 
 
@@ -64,6 +65,12 @@ class Present:
     replication: int
 
 
+def table() -> dict[str, Any]:
+    """What `infra/topics.yaml` says, of topics (`wanted`) and of rights (`acls.wanted`)."""
+    content: dict[str, Any] = yaml.safe_load(resource("infra", "topics.yaml").read_text())
+    return content
+
+
 def wanted(
     pools: tuple[str, ...] = ("default",),
     *,
@@ -72,10 +79,10 @@ def wanted(
     payload_bytes: int = 1_048_576,
 ) -> list[Topic]:
     """The topics of the product. `sync`: what nothing else could restore is on disk before it is acknowledged."""
-    content = yaml.safe_load(resource("infra", "topics.yaml").read_text())
+    content = table()
     found = []
     for pattern, own in content["topics"].items():
-        config = {**content["defaults"], **own}
+        config = {name: value for name, value in {**content["defaults"], **own}.items() if name not in _RIGHTS}
         doc, recoverable = config.pop("doc"), config.pop("recoverable", False)
         config["max.message.bytes"] = config.pop("payloads") * payload_bytes + OVERHEAD_BYTES
         # One copy may be away; with fewer than three copies there is none to spare.

@@ -1,0 +1,231 @@
+"""Who may do what on the cluster. `infra/topics.yaml` says how it should be; what it does not grant is denied.
+
+One topic has one writer: that is what a reader's trust in a topic rests on, and only the broker can enforce it. Rights
+are given to roles, a service each (`ROLES`), and `principals` says who a role is on the cluster: one name by default,
+several where, say, every host has a certificate of its own. Pools share one right to `tool-requested.` and to the
+groups of the executors, as a prefix: a pool comes with an app, and needs no new rights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.errors import of, translate
+from refold.adapters.kafka.topics import ASK_S, table
+from refold.core.errors import UnreachableError, UsageError
+from refold.runtime.settings import KafkaSettings
+
+ROLES = ("planner", "executor", "approval", "client", "approver", "operator")
+EVERYWHERE = "*"
+
+Kind = Literal["topic", "group"]
+State = Literal["there", "missing", "surplus", "wider"]
+Principals = Mapping[str, Sequence[str]]
+
+T = TypeVar("T")
+B = TypeVar("B", AclBinding, AclBindingFilter)
+
+_KINDS: dict[ResourceType, Kind] = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}
+_ALL: Any = None
+"""In a filter: whatever it is. The client's types only know of texts."""
+_ANY = AclBindingFilter(
+    ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
+)
+_HINTS = {
+    KafkaError.SECURITY_DISABLED: "this broker has no authorizer and lets everybody do everything; set "
+    "authorizer.class.name on all brokers, or print the rules with `refold topics acls --commands`",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ACLs are for a super user of the cluster; run this as one, or give them "
+    "the output of `refold topics acls --commands`",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """One rule of the broker, in its own words. `name` is with our prefix; `pattern` is `literal` or `prefixed`."""
+
+    principal: str
+    kind: Kind
+    name: str
+    pattern: str
+    operation: str
+    host: str = EVERYWHERE
+    permission: str = "allow"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """A rule that should be there or is.
+
+    `state`: `there`; `missing`; `surplus`, about something of ours and not wanted; `wider`, the same, but about things
+    of other people too (such as all topics), so that only people may remove it.
+    """
+
+    acl: Acl
+    state: State
+
+
+def principals(given: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Who the roles are: `User:refold-ROLE`, unless `ROLE=User:NAME` says otherwise, once or several times.
+
+    **Raises** UsageError for a role that does not exist and for a principal without a type.
+    """
+    named: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        role, _, principal = text.partition("=")
+        kind, _, name = principal.partition(":")
+        if role not in ROLES:
+            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {', '.join(ROLES)}")
+        if not kind or not name:
+            raise UsageError(f"{text!r} names no principal", hint=f"write {role}=User:NAME, as the broker logs it")
+        named[role] = (*named.get(role, ()), principal)
+    return {role: (f"User:refold-{role}",) for role in ROLES} | named
+
+
+def wanted(prefix: str, who: Principals) -> list[Acl]:
+    """The rules of the table, and no more: who reads or writes may describe, so nothing says it twice."""
+    content = table()
+    rights = set(_topic_rights(content)) | set(_group_rights(content))
+    found = set()
+    for role, kind, pattern, operation in rights:
+        name, star, _ = (prefix + pattern).partition("*")
+        for principal in who[role]:
+            found.add(Acl(principal, kind, name, "prefixed" if star else "literal", operation))
+    return sorted(found)
+
+
+def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, Kind, str, str]]:
+    for pattern, topic in content["topics"].items():
+        yield from ((role, "topic", pattern, "write") for role in topic["writers"])
+        yield from ((role, "topic", pattern, "read") for role in topic["readers"])
+        for operation, roles in content["every_topic"].items():
+            known = {*topic["writers"], *topic["readers"]} if operation == "describe" else set()
+            yield from ((role, "topic", pattern, operation) for role in roles if role not in known)
+
+
+def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, Kind, str, str]]:
+    for pattern, group in content["groups"].items():
+        yield from ((role, "group", pattern, "read") for role in group.get("members", ()))
+        yield from ((role, "group", pattern, "describe") for role in group.get("visible", ()))
+
+
+def judge(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[Rule]:
+    """What is there and what is not; of the rules about things that are not ours, none."""
+    ours, found = set(wanted), set(there)
+    rules = [Rule(acl, "there" if acl in found else "missing") for acl in ours]
+    places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
+    for acl in found - ours:
+        if any(_overlap(acl, *place) for place in places):
+            rules.append(Rule(acl, "surplus" if _only_ours(acl, prefix) else "wider"))
+    return sorted(rules)
+
+
+def _overlap(acl: Acl, kind: Kind, name: str, pattern: str) -> bool:
+    """Whether a rule is about something that the place of one of our rules is about, too."""
+    if acl.kind != kind:
+        return False
+    if acl.name == EVERYWHERE or acl.name == name:
+        return True
+    inside = pattern == "prefixed" and acl.name.startswith(name)
+    return inside or (acl.pattern == "prefixed" and name.startswith(acl.name))
+
+
+def _only_ours(acl: Acl, prefix: str) -> bool:
+    """Whether an overlapping rule is about nothing else: it names one of our things, or its names have our prefix."""
+    if acl.pattern == "literal":
+        return acl.name != EVERYWHERE
+    return prefix != "" and acl.name.startswith(prefix)
+
+
+class Acls:
+    """The rules on a cluster, about what is ours."""
+
+    def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
+        self._prefix = settings.prefix
+        self._admin = clients.admin(settings)
+        self.wanted = wanted(settings.prefix, principals() if who is None else who)
+
+    def rules(self) -> list[Rule]:
+        """Every rule that should be there or is.
+
+        **Raises** UsageError when the broker has no authorizer or does not let us look.
+        """
+        found = _answer(self._admin.describe_acls(_ANY, request_timeout=ASK_S), "read the ACLs")
+        return judge(self.wanted, filter(None, map(_read, found)), self._prefix)
+
+    def diff(self) -> list[Rule]:
+        """What is missing or surplus; empty when the broker has the table and nothing else."""
+        return [rule for rule in self.rules() if rule.state != "there"]
+
+    def apply(self, *, prune: bool = False) -> list[Rule]:
+        """Creates what is missing and, with `prune`, removes what is surplus; returns what it changed."""
+        changes = [rule for rule in self.diff() if rule.state == "missing" or (prune and rule.state == "surplus")]
+        create = [_write(rule.acl, AclBinding) for rule in changes if rule.state == "missing"]
+        remove = [_write(rule.acl, AclBindingFilter) for rule in changes if rule.state == "surplus"]
+        # What is missing comes first: whoever gets another name is never without rights.
+        for future in (self._admin.create_acls(create, request_timeout=ASK_S) if create else {}).values():
+            _answer(future, "create the ACLs")
+        for future in (self._admin.delete_acls(remove, request_timeout=ASK_S) if remove else {}).values():
+            _answer(future, "remove ACLs")
+        self._await(changes)
+        return changes
+
+    def _await(self, changes: Sequence[Rule]) -> None:
+        """The controller has them, and brokers show them a moment later: services start right after this."""
+        deadline = time.monotonic() + ASK_S
+        while left := set(changes).intersection(self.diff()):
+            if time.monotonic() > deadline:
+                hint = "look at the broker's log, then run `refold topics acls --apply` again"
+                raise UnreachableError(f"{len(left)} changes of ACLs are not to be seen yet", hint=hint)
+            time.sleep(0.02)
+
+
+def _answer(future: Future[T], what: str) -> T:
+    try:
+        return future.result(ASK_S)
+    except KafkaException as raised:
+        error = of(raised)
+        if hint := _HINTS.get(error.code()):
+            raise UsageError(f"cannot {what}: {error.str()}", hint=hint, kafka=error.name()) from None
+        raise translate(error, what) from None
+
+
+def _read(binding: AclBinding) -> Acl | None:
+    """A rule of the broker, unless it is about neither topics nor groups."""
+    kind = _KINDS.get(ResourceType(binding.restype))
+    if kind is None:
+        return None
+    parts = (
+        ResourcePatternType(binding.resource_pattern_type),
+        AclOperation(binding.operation),
+        AclPermissionType(binding.permission_type),
+    )
+    pattern, operation, permission = (part.name.lower() for part in parts)
+    return Acl(binding.principal, kind, binding.name, pattern, operation, binding.host, permission)
+
+
+def _write(acl: Acl, kind: type[B]) -> B:
+    """A rule as the client wants it: to create it, or to find and remove just this one."""
+    return kind(
+        ResourceType[acl.kind.upper()],
+        acl.name,
+        ResourcePatternType[acl.pattern.upper()],
+        acl.principal,
+        acl.host,
+        AclOperation[acl.operation.upper()],
+        AclPermissionType[acl.permission.upper()],
+    )

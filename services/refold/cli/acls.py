@@ -1,0 +1,131 @@
+"""`refold topics acls`: who may do what, as `infra/topics.yaml` wants it, and as the broker has it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.errors import FAILED, fail
+from refold.cli.platform import DataOption, JsonOption, KafkaOption, connect
+from refold.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from refold.adapters.kafka.acls import Acl, Rule
+
+PrincipalOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--principal",
+        metavar="ROLE=User:NAME",
+        help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
+        "Roles: planner, executor, approval, client, approver, operator.",
+        show_default=False,
+    ),
+]
+STATES = {
+    "there": "[green]there[/]",
+    "missing": "[red]missing[/]",
+    "surplus": "[red]surplus[/]",
+    "wider": "[yellow]surplus, and about more than ours[/]",
+}
+CHANGED = {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"}
+
+
+def acls(
+    *,
+    apply: Annotated[bool, typer.Option("--apply", help="Create what is missing.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="With --apply: also remove what is surplus about our topics and groups.")
+    ] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print command lines of kafka-acls.sh, and ask no broker.")
+    ] = False,
+    principal: PrincipalOption = None,
+    kafka: KafkaOption = "",
+    data: DataOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """Show who may do what, and whether the broker has it so; exit code 1 if not.
+
+    What is not in the table is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
+    """
+    if prune and not apply:
+        raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")
+    if commands and apply:
+        raise UsageError("--commands applies nothing", hint="leave out --apply, or --commands")
+    from refold.adapters.kafka.acls import Acls, principals, wanted
+
+    who = principals(principal or ())
+    platform = connect(kafka=kafka, data=data)
+    if commands:
+        lines = list(command_lines(wanted(platform.settings.kafka.prefix, who), platform.settings.kafka.bootstrap))
+        output.emit(lines) if json_ else typer.echo("\n".join(lines))
+        return
+    platform.knock()
+    rules = Acls(platform.settings.kafka, who)
+    if apply:
+        changes = rules.apply(prune=prune)
+        output.emit(changes) if json_ else _tell_changes(changes)
+    else:
+        found = rules.rules()
+        output.emit(found) if json_ else _tell(found)
+        if any(rule.state in ("missing", "surplus") for rule in found):
+            fail(FAILED)
+
+
+def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
+    """The rules as command lines of Kafka's own tool, one for each principal and thing."""
+    for (principal, kind, name, pattern), group in groupby(acls, key=_place):
+        operations = [word for acl in group for word in ("--operation", _camel(acl.operation))]
+        where = [f"--{kind}", name, *(["--resource-pattern-type", "prefixed"] if pattern == "prefixed" else [])]
+        server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
+        yield shlex.join(["kafka-acls.sh", *server, "--add", "--allow-principal", principal, *operations, *where])
+
+
+def _place(acl: Acl) -> tuple[str, str, str, str]:
+    return acl.principal, acl.kind, acl.name, acl.pattern
+
+
+def _camel(operation: str) -> str:
+    return "".join(word.capitalize() for word in operation.split("_"))
+
+
+def _tell(rules: list[Rule]) -> None:
+    _table(rules, STATES)
+    count = {state: sum(rule.state == state for rule in rules) for state in STATES}
+    if count["missing"]:
+        output.say(f"{count['missing']} rules are missing; `refold topics acls --apply` creates them")
+    if count["surplus"]:
+        output.say(f"{count['surplus']} rules are surplus; `refold topics acls --apply --prune` removes them")
+    if count["wider"]:
+        output.say(f"{count['wider']} rules are about our things and about others; remove them yourself if you may")
+    if count["there"] == len(rules):
+        output.say("[green]the broker has all of this, and nothing else about our topics and groups[/]")
+
+
+def _tell_changes(changes: list[Rule]) -> None:
+    if changes:
+        _table(changes, CHANGED)
+    else:
+        output.say("[green]all rules are as they should be[/]")
+
+
+def _table(rules: list[Rule], words: dict[str, str]) -> None:
+    """A line for what a principal may do with a thing, as far as the broker has it or not."""
+    rows = []
+    key = lambda rule: (*_place(rule.acl), rule.state)  # noqa: E731
+    for (principal, kind, name, pattern, state), group in groupby(sorted(rules, key=key), key=key):
+        operations = ", ".join(_operation(rule.acl) for rule in group)
+        thing = f"{kind} {name}{'*' if pattern == 'prefixed' else ''}"
+        rows.append((output.escape(principal), output.escape(thing), operations, words[state]))
+    output.table(("principal", "what", "may", "broker"), rows)
+
+
+def _operation(acl: Acl) -> str:
+    denied = "not " if acl.permission == "deny" else ""
+    return f"{denied}{acl.operation}{'' if acl.host == '*' else f' from {acl.host}'}"
