@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import socket
@@ -100,6 +101,14 @@ def quiet() -> None:
 def data_dir(data: str = "") -> Path:
     """The data folder of `refold dev`."""
     return Path(data or os.environ.get("REFOLD_DATA") or DATA)
+
+
+def login() -> str:
+    """Who uses the command line, as the history tells it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "cli"
 
 
 def running_dev(data: str = "") -> dict[str, Any]:

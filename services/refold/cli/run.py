@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import re
 import secrets
@@ -14,7 +13,7 @@ import typer
 
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect
+from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, login
 from refold.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def cancel(
     from refold.core import canonical
     from refold.core.messages import RunSignal
 
-    who = actor or _login()
+    who = actor or login()
     signal = RunSignal(run, f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), who)
     answer = _inputs(connect(kafka=kafka, data=data)).cancel(signal, timeout)
     _tell_answer(answer, as_json=json_, text=f"run [bold]{run}[/] is cancelled")
@@ -187,7 +186,7 @@ def resolve(
     verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
     result = canonical.parse(_read(happened)) if happened is not None else None
     platform = connect(kafka=kafka, data=data)
-    signal = resolution(platform.runs, call, verdict=verdict, result=result, actor=actor or _login(), comment=comment)
+    signal = resolution(platform.runs, call, verdict=verdict, result=result, actor=actor or login(), comment=comment)
     answer = _inputs(platform).resolve(signal, timeout)
     known = "was resolved before as" if answer.what == "known" else "is resolved as"
     _tell_answer(answer, as_json=json_, text=f"call [bold]{call}[/] {known} {verdict}", call_id=call, verdict=verdict)
@@ -238,13 +237,6 @@ def _labels(pairs: list[str] | None) -> dict[str, str]:
             raise UsageError(f"{pair!r} is not a label", hint="write --label team=payments")
         found[name] = value
     return found
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "cli"
 
 
 def _tell_end(run: Run, *, as_json: bool) -> None:

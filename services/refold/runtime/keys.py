@@ -1,0 +1,80 @@
+"""Private keys on disk: one JSON Web Key per file, which its owner alone may read."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+from refold.core import canonical
+from refold.core.capability import PublicKey, SigningKey
+from refold.core.errors import MalformedError, NotFoundError, UsageError
+
+_MAX_BYTES = 4_096
+_FIELDS = {"kty", "crv", "kid", "use", "x", "d"}
+
+
+def new(use: str, name: str) -> SigningKey:
+    """A fresh key; its id is the name with 8 hex digits that no other key has. **Raises** UsageError."""
+    key = SigningKey(f"{name}-{secrets.token_hex(4)}", use, secrets.token_bytes(32))
+    PublicKey.parse(key.public().content())
+    return key
+
+
+def save(key: SigningKey, path: Path) -> None:
+    """Writes a key file that its owner alone may read.
+
+    **Raises** UsageError when the file is there already (a key is never written over) or cannot be written.
+    """
+    content = {"kty": "OKP", "crv": "Ed25519", "kid": key.kid, "use": key.use, "x": key.public().x}
+    content["d"] = urlsafe_b64encode(key.seed).rstrip(b"=").decode()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made with its mode, not changed to it later: in between, others could open it.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise UsageError(f"{path} is there already", hint="name another file; keys are never written over") from None
+    except OSError as error:
+        raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
+
+
+def load(path: Path) -> SigningKey:
+    """The key in a file.
+
+    **Raises** NotFoundError, and UsageError when others may read the file or it holds no such key.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            source = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}", hint=str(error.strerror)) from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
+    try:
+        return _parse(canonical.parse(source[:_MAX_BYTES]))
+    except (MalformedError, ValueError):
+        raise UsageError(f"{path} is not a key file", hint="it is a JSON Web Key (OKP, Ed25519) with d") from None
+
+
+def _parse(content: Any) -> SigningKey:
+    """**Raises** ValueError for what is no private key, or one whose halves do not belong together."""
+    if not isinstance(content, dict) or content.keys() != _FIELDS or not all(type(v) is str for v in content.values()):
+        raise ValueError("other fields")
+    key = SigningKey(content["kid"], content["use"], urlsafe_b64decode(content["d"] + "=="))
+    try:
+        public = PublicKey.parse(key.public().content())
+    except UsageError as error:
+        raise ValueError(error.message) from None
+    if (content["kty"], content["crv"], content["x"]) != ("OKP", "Ed25519", public.x):
+        raise ValueError("another public key")
+    return key
