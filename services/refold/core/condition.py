@@ -1,0 +1,165 @@
+"""Conditions: what a rule's `when` may name, how it is compiled, and many of them asked at once.
+
+The language is CEL: no loops beyond its macros, no I/O, no clock; the library stops a condition after 10,000
+iterations and refuses expressions nested deeper than 32 levels. An evaluation costs 8 microseconds however short it
+is, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, and asked singly only when that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from cel_expr_python import cel
+
+from refold.core.errors import UsageError
+
+VARIABLES: Mapping[str, str] = {
+    "tool.name": "string: what the tool is called",
+    "tool.version": "string: the digest of its code, or what it declares",
+    "tool.effect": "string: pure, keyed, probed or once",
+    "tool.tags": "list<string>: what it declares",
+    "args": "map<string, dyn>: its arguments by name",
+    "agent": "string: the agent that asks for the call",
+    "run.id": "string: the run's id",
+    "run.input": "dyn: the run's input, any JSON value",
+    "run.session": "string: the session that the run belongs to, empty for none",
+    "run.labels": "map<string, string>: the run's labels",
+    "run.depth": "int: 0, of a child run 1, of its child 2",
+    "run.calls": "int: the calls that the run proposed before this one",
+    "run.cost": "double: what the run has cost so far",
+    "actor": "string: who asked for the run",
+    "environment": "string: where the services run, as their settings say",
+}
+"""What a condition may name: the type in CEL, and what it is."""
+
+MAX_WHEN = 4_000
+"""Characters of a condition. A page; a longer one is a program."""
+
+LINKED = 16
+"""Conditions that are linked at most. The parser's 32 levels leave each of them as many of its own, and compiling
+stays below a millisecond for each link."""
+
+NONE = -1
+_RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
+"""What the library raises instead of giving an error value: a lone surrogate, a list that is too long to walk."""
+
+
+class Condition:
+    """A condition that compiles to a boolean, or to a value of which that is known only when it is asked.
+
+    **Shape**: `needs` are the variables that it names. **Raises** UsageError with what is wrong, and where.
+    """
+
+    __slots__ = ("_compiled", "needs", "source")
+
+    def __init__(self, source: str) -> None:
+        if len(source) > MAX_WHEN:
+            raise UsageError(f"it is longer than {MAX_WHEN} characters", hint="split the rule")
+        try:
+            self._compiled = _environment().compile(source)
+        except _RAISED as error:
+            raise UsageError(_compiler_words(error), hint=f"the variables are {', '.join(VARIABLES)}") from None
+        kind = self._compiled.return_type()
+        if kind not in (cel.Type.BOOL, cel.Type.DYN):
+            raise UsageError(f"it gives {kind.name().lower()}, not true or false", hint="compare it with something")
+        self.source = source
+        self.needs = _needs(self._compiled)
+
+    def value(self, variables: Mapping[str, Any]) -> bool | str:
+        """True or false; the error's text where it has no value, or one that is neither."""
+        found = _ask(self._compiled, _activation(self.needs, variables))
+        if found.kind == cel.Type.BOOL:
+            return bool(found.value)
+        if found.kind == cel.Type.ERROR:
+            return _words(found.value) or "it has no value"
+        return f"it gives {found.kind.name().lower()}, not true or false"
+
+
+class Chain:
+    """Conditions in order, asked for the first that does not say no."""
+
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        self._conditions = tuple(conditions)
+        self._links = list(_linked(self._conditions, 0))
+        self.needs = frozenset[str]().union(*(condition.needs for condition in conditions))
+
+    def first(self, variables: Mapping[str, Any]) -> tuple[int, str]:
+        """Which condition holds first, or fails before one holds, and the error's text; NONE if all say no."""
+        activation = _activation(self.needs, variables)
+        for start, count, compiled in self._links:
+            kind, value = _ask(compiled, activation)
+            # One that fails makes the whole link fail, and so does one that walks too far together with others.
+            if kind != cel.Type.INT:
+                found = self._singly(start, count, variables)
+            else:
+                found = (start + value, "") if value >= 0 else (NONE, "")
+            if found[0] != NONE:
+                return found
+        return NONE, ""
+
+    def _singly(self, start: int, count: int, variables: Mapping[str, Any]) -> tuple[int, str]:
+        for number in range(start, start + count):
+            value = self._conditions[number].value(variables)
+            if value is not False:
+                return number, "" if value is True else value
+        return NONE, ""
+
+
+class _Found(NamedTuple):
+    kind: cel.Type
+    value: Any
+
+
+def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, int, cel.Expression]]:
+    """Links as long as the parser takes: a condition that is nested deep itself gets a shorter one."""
+    if not conditions:
+        return []
+    if len(conditions) <= LINKED:
+        # The line break ends a comment that a condition may end with.
+        tests = [f"({condition.source}\n) ? {number} : " for number, condition in enumerate(conditions)]
+        try:
+            return [(start, len(conditions), _environment().compile("".join(tests) + str(NONE)))]
+        except _RAISED:
+            if len(conditions) == 1:
+                # As deep as may be: it is asked by itself, since this gives no number.
+                return [(start, 1, _environment().compile(conditions[0].source))]
+    half = len(conditions) // 2 if len(conditions) < 2 * LINKED else LINKED
+    return [*_linked(conditions[:half], start), *_linked(conditions[half:], start + half)]
+
+
+def _activation(needs: frozenset[str], variables: Mapping[str, Any]) -> cel.Activation:
+    """Only what is named is handed over: it costs more than the evaluation."""
+    return _environment().Activation({name: variables[name] for name in needs if name in variables})
+
+
+def _ask(compiled: cel.Expression, activation: cel.Activation) -> _Found:
+    try:
+        found = compiled.eval(activation)
+        return _Found(found.type(), found.value())
+    except _RAISED as error:
+        return _Found(cel.Type.ERROR, str(error))
+
+
+@cache
+def _environment() -> cel.Env:
+    return cel.NewEnv(variables={name: cel.Type(text.partition(":")[0]) for name, text in VARIABLES.items()})
+
+
+def _needs(compiled: cel.Expression) -> frozenset[str]:
+    """The variables of a compiled expression: as the references of its serialized form have them, with their length."""
+    data = compiled.serialize()
+    encoded = data if isinstance(data, bytes) else data.encode("latin-1")
+    return frozenset(name for name in VARIABLES if bytes((10, len(name))) + name.encode() in encoded)
+
+
+def _compiler_words(error: Exception) -> str:
+    """The first line of what the compiler says, without its prefixes."""
+    line = _words(str(error)).partition("\n")[0]
+    return line.removeprefix("INVALID_ARGUMENT: ").removeprefix("ERROR: ").replace("<input>:", "").strip()
+
+
+def _words(text: Any) -> str:
+    """An error's text as every reader can take it."""
+    return str(text)[:300].encode(errors="replace").decode()

@@ -1,0 +1,135 @@
+"""What a policy asks of a decision, read from its text: who, how many, how long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from refold.core.errors import UsageError
+from refold.core.events import Requirement
+
+FIELDS = ("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message")
+ON_EXPIRY = ("reject", "escalate", "fail")
+MAX_MESSAGE = 2_000
+MAX_APPROVERS = 100
+MAX_MS = 3_650 * 86_400_000
+"""Ten years. A run may wait for months; what is longer is a slip of the pen."""
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
+
+
+def read(content: Any, base: Requirement | None = None) -> Requirement:
+    """A requirement; fields that it leaves out are those of `base`, without which `approvers` is needed.
+
+    **Raises** UsageError with the field `field`.
+    """
+    if not isinstance(content, dict):
+        raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
+    known(content, FIELDS)
+    if base is None and "approvers" not in content:
+        raise wrong("approvers", "it is missing", "require: {approvers: [role:lead]}")
+    found = base or Requirement([])
+    changes: dict[str, Any] = {}
+    for name, value in content.items():
+        changes |= _READERS[name](name, value)
+    found = replace(found, **changes)
+    _check(found, content)
+    return found
+
+
+def wrong(field: str, reason: str, hint: str = "") -> UsageError:
+    """The error of a field."""
+    return UsageError(f"{field}: {reason}" if field else reason, hint=hint, field=field)
+
+
+def known(content: Mapping[Any, Any], fields: tuple[str, ...], of: str = "") -> None:
+    """**Raises** UsageError when there is a field that nobody reads: it would be ignored in silence."""
+    for name in content:
+        if name not in fields:
+            raise wrong(f"{of}{name}", "there is no such field", f"the fields are {', '.join(fields)}")
+
+
+def message(field: str, value: Any) -> str:
+    """A text for people. **Raises** UsageError."""
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_MESSAGE:
+        raise wrong(field, f"it is not a text of up to {MAX_MESSAGE} characters")
+    return value
+
+
+def duration_ms(field: str, value: Any) -> int:
+    """`90s`, `15m`, `2h`, `7d` or milliseconds. **Raises** UsageError."""
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    found = int(match[1]) * _UNITS[match[2]] if match else value
+    if type(found) is not int or not 0 <= found <= MAX_MS:
+        raise wrong(field, f"{value!r} is not a duration", "write 90s, 15m, 2h, 7d or milliseconds, up to 3650d")
+    return found
+
+
+def _approvers(field: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_APPROVERS or not all(map(_is_approver, value)):
+        raise wrong(field, "it is not a list of people and roles", f"write {field}: [ada, role:lead], or ['*']")
+    if len(set(value)) != len(value):
+        raise wrong(field, "somebody is named twice")
+    return list(value)
+
+
+def _is_approver(name: Any) -> bool:
+    return isinstance(name, str) and bool(name.removeprefix("role:")) and name == name.strip() and len(name) <= 200
+
+
+def _escalation(field: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or "to" not in value:
+        raise wrong(field, "it does not say to whom", "escalate: {after: 30m, to: [role:head]}")
+    known(value, ("after", "to"), "escalate.")
+    after = duration_ms("escalate.after", value["after"]) if "after" in value else 0
+    return {"escalate_to": _approvers("escalate.to", value["to"]), "escalate_ms": after}
+
+
+def _number(field: str, value: Any) -> dict[str, Any]:
+    if type(value) is not int or not 1 <= value <= MAX_APPROVERS:
+        raise wrong(field, f"it is not a number from 1 to {MAX_APPROVERS}")
+    return {field: value}
+
+
+def _switch(field: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise wrong(field, "it is not true or false")
+    return {field: value}
+
+
+def _choice(field: str, value: Any) -> dict[str, Any]:
+    if value not in ON_EXPIRY:
+        raise wrong(field, f"it is none of {', '.join(ON_EXPIRY)}")
+    return {field: value}
+
+
+_READERS: dict[str, Any] = {
+    "approvers": lambda field, value: {field: _approvers(field, value)},
+    "quorum": _number,
+    "not_requester": _switch,
+    "expires": lambda field, value: {"expires_ms": duration_ms(field, value)},
+    "on_expiry": _choice,
+    "escalate": _escalation,
+    "valid": lambda field, value: {"valid_ms": duration_ms(field, value)},
+    "message": lambda field, value: {field: message(field, value)},
+}
+
+
+def _check(found: Requirement, content: Mapping[str, Any]) -> None:
+    """What no field shows by itself: a requirement that nobody can meet, or that does not do what it says."""
+    people = {*found.approvers, *found.escalate_to}
+    if found.quorum > len(people) and not any(name == "*" or name.startswith("role:") for name in people):
+        raise wrong("quorum", f"{found.quorum} of {len(people)} people cannot agree", "name more people, or a role")
+    if not found.valid_ms:
+        raise wrong("valid", "a decision that may never be used decides nothing", "write 15m, or leave it out")
+    if "on_expiry" in content and not found.expires_ms:
+        raise wrong("on_expiry", "nothing expires", "write expires: 1h, or leave it out")
+    if found.on_expiry == "escalate" and not found.escalate_to:
+        raise wrong("on_expiry", "it escalates to nobody", "escalate: {to: [role:head]}")
+    if found.escalate_to and not found.escalate_ms and found.on_expiry != "escalate":
+        raise wrong("escalate.after", "it is missing", "escalate: {after: 30m, to: [role:head]}")
+    if found.expires_ms and found.escalate_ms >= found.expires_ms:
+        raise wrong("escalate.after", "it has expired by then", "escalate earlier, or let it expire later")
