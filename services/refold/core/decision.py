@@ -54,7 +54,8 @@ class Cast(NamedTuple):
 class Grant(NamedTuple):
     """The same call again without asking: in this `run` or `session`, until `until_ms`, `uses` times per run.
 
-    `use` is 0 in the decision that gives it, else which use of it a decision is.
+    `use` is 0 in the decision that gives it, else which use of it a decision is. `session` is the one of the run that it
+    was given in, `rule` what asked for it.
     """
 
     id: str
@@ -62,6 +63,8 @@ class Grant(NamedTuple):
     until_ms: int
     uses: int
     use: int
+    session: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

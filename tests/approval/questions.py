@@ -1,0 +1,70 @@
+"""Requests and votes for tests: one call that waits for people, and what they may say of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from refold.core import decision
+from refold.core.ballot import Vote
+from refold.core.catalog import Roles
+from refold.core.events import Requirement
+from refold.core.ids import idempotency_key
+from refold.core.messages import ApprovalRequest
+
+NOW = 1_800_000_000_000
+RUN = "run-1"
+ROLES = Roles({"lead": frozenset({"ada", "bob", "cyd"}), "owner": frozenset({"dan"})})
+
+
+def request(
+    approval: str = f"{RUN}/5",
+    *,
+    args: str = '{"service":"api"}',
+    needs: Requirement | None = None,
+    environment: str = "test",
+    **more: Any,
+) -> ApprovalRequest:
+    """A request as the planner would write it; `more` are fields that are to be different."""
+    run, _, seq = approval.partition("/")
+    given: dict[str, Any] = {
+        "approval_id": approval,
+        "run_id": run,
+        "call_id": f"{run}/{int(seq) - 1}",
+        "step": 1,
+        "attempt": 1,
+        "covers": 3,
+        "agent": "deploy",
+        "requester": "eve",
+        "session": "s1",
+        "environment": environment,
+        "tool": "restart",
+        "version": "1",
+        "schema": "digest of the schema",
+        "effect": "once",
+        "args": args,
+        "policy": "",
+        "rule": "",
+        "requirement": needs or Requirement(["role:lead"]),
+        "proposal": "digest of the proposal",
+        "asked_ms": NOW,
+        **more,
+    }
+    key = idempotency_key(environment=environment, run=run, step=given["step"], tool=given["tool"], args=given["args"])
+    blank = ApprovalRequest(**{"key": key, "question": "", **given})
+    return blank if blank.question else replace(blank, question=decision.question(blank))
+
+
+def vote(asked: ApprovalRequest, actor: str, action: str = "approve", *, at: int = 1, **more: Any) -> Vote:
+    """What somebody says of a request, so many ms after `NOW`."""
+    given: dict[str, Any] = {
+        "approval": asked.approval_id,
+        "vote": f"{actor}-{action}-{at}",
+        "question": asked.question,
+        "environment": asked.environment,
+        "actor": actor,
+        "action": action,
+        "issued": NOW + at,
+        **more,
+    }
+    return Vote(**given)

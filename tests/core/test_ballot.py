@@ -1,0 +1,362 @@
+"""What votes add up to, by example and for any order of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core import capability
+from refold.core.ballot import Outcome, Remember, Vote, count, opened, tally
+from refold.core.capability import SigningKey
+from refold.core.catalog import Roles
+from refold.core.decision import Cast
+from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.events import Requirement
+from refold.core.messages import ApprovalRequest
+from tests.approval.questions import NOW, ROLES, request, vote
+
+KEY = SigningKey("gateway", "vote", bytes(32))
+TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2))
+ONE = request()
+
+
+def verdict(asked: ApprovalRequest, *votes: Vote, roles: Roles = ROLES) -> str:
+    found = tally(asked, votes, roles)
+    return found.verdict if found else "open"
+
+
+def why(asked: ApprovalRequest, *votes: Vote) -> dict[str, str]:
+    return {vote.actor: void.code for vote, void in count(asked, votes, ROLES).void.items()}
+
+
+class TestWhoCounts:
+    def test_nothing_is_decided_without_votes(self) -> None:
+        assert tally(ONE, [], ROLES) is None
+
+    def test_one_person_of_the_role_decides(self) -> None:
+        found = tally(ONE, [vote(ONE, "ada", strength="mfa")], ROLES)
+
+        assert found == Outcome("approve", (Cast("ada", "role:lead", "mfa", "ada-approve-1", NOW + 1),))
+
+    def test_somebody_else_does_not_count(self) -> None:
+        said = vote(ONE, "dan")
+
+        assert (verdict(ONE, said), why(ONE, said)) == ("open", {"dan": "unentitled"})
+
+    def test_the_requester_does_not_count_though_entitled(self) -> None:
+        asked = request(requester="ada")
+
+        assert (verdict(asked, vote(asked, "ada")), why(asked, vote(asked, "ada"))) == ("open", {"ada": "requester"})
+
+    def test_the_requester_counts_where_the_policy_says_so(self) -> None:
+        asked = request(requester="ada", needs=Requirement(["role:lead"], not_requester=False))
+
+        assert verdict(asked, vote(asked, "ada")) == "approve"
+
+    def test_a_claimed_role_counts_only_where_nobody_keeps_it(self) -> None:
+        asked = request(needs=Requirement(["role:lead", "role:oncall"], quorum=2))
+        votes = [vote(asked, "ada"), vote(asked, "eli", roles=("lead",)), vote(asked, "fay", roles=("oncall",))]
+
+        found = count(asked, votes, ROLES)
+
+        assert [by.actor for _, by in found.cast] == ["ada", "fay"]
+
+    def test_anybody_may_be_asked(self) -> None:
+        asked = request(needs=Requirement(["*"]))
+
+        assert verdict(asked, vote(asked, "zoe")) == "approve"
+
+    def test_a_revoked_person_does_not_count(self) -> None:
+        assert verdict(ONE, vote(ONE, "ada"), roles=replace(ROLES, revoked=frozenset({"ada"}))) == "open"
+
+    def test_escalation_adds_people(self) -> None:
+        asked = request(needs=Requirement(["role:lead"], escalate_to=["role:owner"]))
+        said = vote(asked, "dan")
+
+        assert verdict(asked, said) == "open"
+        assert verdict(replace(asked, level=1), said) == "approve"
+
+
+class TestOneVoteAPerson:
+    def test_two_votes_of_one_person_are_one(self) -> None:
+        assert verdict(TWO, vote(TWO, "ada", at=1), vote(TWO, "ada", at=2)) == "open"
+
+    def test_two_people_are_a_quorum_of_two(self) -> None:
+        assert verdict(TWO, vote(TWO, "ada"), vote(TWO, "dan")) == "approve"
+
+    def test_the_latest_word_counts(self) -> None:
+        assert verdict(ONE, vote(ONE, "ada", "reject", at=1), vote(ONE, "ada", at=2)) == "approve"
+
+    def test_a_vote_can_be_withdrawn(self) -> None:
+        assert verdict(TWO, vote(TWO, "ada"), vote(TWO, "ada", "withdraw", at=2), vote(TWO, "dan")) == "open"
+
+    def test_comments_and_reminders_decide_nothing_and_are_not_void(self) -> None:
+        votes = [vote(ONE, "zoe", "comment", message="hm"), vote(ONE, "eve", "remind")]
+
+        assert (verdict(ONE, *votes), why(ONE, *votes)) == ("open", {})
+
+
+class TestVerdicts:
+    def test_one_rejection_decides_and_says_why(self) -> None:
+        votes = [vote(TWO, "ada"), vote(TWO, "dan"), vote(TWO, "bob", "reject", at=9, message="not on a Friday")]
+
+        found = tally(TWO, votes, ROLES)
+
+        assert found is not None
+        assert (found.verdict, found.message, [by.actor for by in found.votes]) == (
+            "reject",
+            "not on a Friday",
+            ["bob"],
+        )
+
+    def test_people_have_to_want_the_same_edit(self) -> None:
+        edits = [vote(TWO, who, "edit", args=f'{{"n":{n}}}') for who, n in (("ada", 1), ("bob", 2), ("dan", 1))]
+
+        assert verdict(TWO, *edits[:2]) == "open"
+        found = tally(TWO, edits, ROLES)
+        assert found is not None
+        assert (found.verdict, found.edited, [by.actor for by in found.votes]) == ("edit", '{"n":1}', ["ada", "dan"])
+
+    def test_of_two_quorums_the_one_that_was_there_first_decides(self) -> None:
+        asked = request(needs=Requirement(["*"], quorum=2))
+        votes = [
+            vote(asked, "ada", at=1),
+            vote(asked, "bob", "answer", at=2, result="1"),
+            vote(asked, "cyd", "answer", at=3, result="1"),
+            vote(asked, "dan", at=4),
+        ]
+
+        assert verdict(asked, *votes) == "answer"
+
+    @pytest.mark.parametrize("more", [{"action": "edit", "args": "{}"}, {"action": "answer", "result": "1"}])
+    def test_what_was_sent_before_cannot_be_changed_any_more(self, more: dict[str, Any]) -> None:
+        asked = request(attempt=2)
+        said = vote(asked, "ada", **more)
+
+        assert (verdict(asked, said), why(asked, said)) == ("open", {"ada": "edit_not_possible"})
+
+    @pytest.mark.parametrize(("late", "decided"), [(-1, "approve"), (0, "open")])
+    def test_a_vote_at_the_expiry_is_late(self, late: int, decided: str) -> None:
+        asked = request(expires_ms=NOW + 100)
+        said = vote(asked, "ada", at=100 + late)
+
+        assert verdict(asked, said) == decided
+        assert why(asked, said) == ({} if decided == "approve" else {"ada": "late"})
+
+    @pytest.mark.parametrize("other", [{"question": "another"}, {"approval": "run-1/7"}, {"environment": "prod"}])
+    def test_a_vote_on_another_question_is_void(self, other: dict[str, Any]) -> None:
+        said = vote(ONE, "ada", **other)
+
+        assert (verdict(ONE, said), why(ONE, said)) == ("open", {"ada": "wrong_question"})
+
+
+class TestHandingOver:
+    def test_a_deputy_decides_in_the_place_of_an_approver(self) -> None:
+        votes = [vote(ONE, "ada", "delegate", to=("zoe",)), vote(ONE, "zoe", at=2)]
+
+        found = tally(ONE, votes, ROLES)
+
+        assert found is not None
+        assert [(by.actor, by.via) for by in found.votes] == [("zoe", "delegate:ada")]
+
+    def test_whoever_hands_over_does_not_count_beside_the_deputy(self) -> None:
+        votes = [vote(TWO, "ada"), vote(TWO, "ada", "delegate", at=2, to=("zoe",)), vote(TWO, "zoe")]
+
+        assert verdict(TWO, *votes) == "open"
+
+    def test_an_own_vote_takes_the_place_back(self) -> None:
+        votes = [vote(TWO, "ada", "delegate", to=("zoe",)), vote(TWO, "zoe", at=2), vote(TWO, "ada", at=3)]
+
+        assert (verdict(TWO, *votes), why(TWO, *votes)) == ("open", {"zoe": "unentitled"})
+
+    def test_a_deputy_may_hand_on(self) -> None:
+        votes = [
+            vote(ONE, "ada", "delegate", to=("yan",)),
+            vote(ONE, "yan", "delegate", to=("zoe",)),
+            vote(ONE, "zoe"),
+        ]
+
+        assert verdict(ONE, *votes) == "approve"
+
+    def test_two_who_hand_over_to_each_other_decide_nothing(self) -> None:
+        votes = [vote(ONE, "ada", "delegate", to=("bob",)), vote(ONE, "bob", "delegate", to=("ada",))]
+
+        assert verdict(ONE, *votes) == "open"
+
+    def test_nobody_hands_over_what_they_do_not_have(self) -> None:
+        assert verdict(ONE, vote(ONE, "zoe", "delegate", to=("yan",)), vote(ONE, "yan")) == "open"
+
+    def test_the_requester_is_no_deputy(self) -> None:
+        assert verdict(ONE, vote(ONE, "ada", "delegate", to=("eve",)), vote(ONE, "eve", at=2)) == "open"
+
+    def test_an_approver_replaces_the_approvers(self) -> None:
+        handed = vote(ONE, "ada", "reassign", to=("dan",))
+
+        assert verdict(ONE, handed, vote(ONE, "bob")) == "open"
+        assert verdict(ONE, handed, vote(ONE, "dan")) == "approve"
+
+    def test_only_an_approver_of_the_moment_replaces_the_approvers(self) -> None:
+        votes = [vote(ONE, "ada", "reassign", at=1, to=("dan",)), vote(ONE, "bob", "reassign", at=2, to=("bob",))]
+
+        assert verdict(ONE, *votes, vote(ONE, "bob", at=3)) == "open"
+        assert why(ONE, *votes) == {"bob": "unentitled"}
+
+    def test_people_to_whom_it_escalates_are_asked_whatever_was_reassigned(self) -> None:
+        asked = request(needs=Requirement(["role:lead"], escalate_to=["role:owner"]), level=1)
+
+        assert verdict(asked, vote(asked, "ada", "reassign", to=("bob",)), vote(asked, "dan")) == "approve"
+
+
+class TestRemembering:
+    def test_an_approval_that_is_to_hold_again_gives_a_grant(self) -> None:
+        said = vote(ONE, "ada", remember=Remember("session", 60_000, 3))
+
+        found = tally(ONE, [said], ROLES)
+
+        assert found is not None
+        assert found.grant == (ONE.approval_id, "session", NOW + 1 + 60_000, 3, 0, "s1", "")
+
+    def test_a_run_without_a_session_remembers_for_itself(self) -> None:
+        asked = request(session="")
+
+        found = tally(asked, [vote(asked, "ada", remember=Remember("session", 60_000, 3))], ROLES)
+
+        assert found is not None
+        assert found.grant is not None
+        assert found.grant.scope == "run"
+
+    def test_a_grant_needs_the_quorum_and_is_the_narrowest_of_what_was_asked(self) -> None:
+        votes = [
+            vote(TWO, "ada", remember=Remember("session", 60_000, 3)),
+            vote(TWO, "dan"),
+            vote(TWO, "bob", at=2, remember=Remember("run", 90_000, 2)),
+        ]
+
+        alone, both = tally(TWO, votes[:2], ROLES), tally(TWO, votes, ROLES)
+
+        assert alone is not None
+        assert alone.grant is None
+        assert both is not None
+        assert both.grant == (TWO.approval_id, "run", NOW + 1 + 60_000, 2, 0, "s1", "")
+
+
+PEOPLE = ("ada", "bob", "cyd", "dan", "eve", "zoe")
+SAID: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.sampled_from(
+    [
+        ("approve", {}),
+        ("approve", {"remember": Remember("run", 10, 2)}),
+        ("edit", {"args": "{}"}),
+        ("answer", {"result": "1"}),
+        ("reject", {}),
+        ("withdraw", {}),
+        ("delegate", {"to": ("zoe",)}),
+        ("delegate", {"to": ("ada",)}),
+        ("reassign", {"to": ("zoe", "bob")}),
+        ("comment", {}),
+    ]
+)
+
+
+@st.composite
+def ballots(draw: st.DrawFn) -> tuple[ApprovalRequest, list[Vote]]:
+    """A request and votes of any kind, some with one id or one time."""
+    asked = request(
+        needs=Requirement(["role:lead", "dan"], quorum=draw(st.integers(1, 3)), escalate_to=["zoe"]),
+        level=draw(st.integers(0, 1)),
+        expires_ms=draw(st.sampled_from([0, NOW + 4])),
+    )
+    said = draw(st.lists(st.tuples(st.sampled_from(PEOPLE), SAID, st.integers(1, 5), st.integers(0, 2)), max_size=12))
+    votes = [vote(asked, who, what, at=at, vote=f"v{number}", **more) for who, (what, more), at, number in said]
+    return asked, votes
+
+
+@given(ballots(), st.data())
+def test_any_order_and_any_duplication_of_the_same_votes_gives_the_same_verdict(
+    drawn: tuple[ApprovalRequest, list[Vote]], data: st.DataObject
+) -> None:
+    asked, votes = drawn
+    again = data.draw(st.lists(st.sampled_from(votes), max_size=6)) if votes else []
+
+    shuffled = data.draw(st.permutations(votes + again))
+
+    assert count(asked, shuffled, ROLES) == count(asked, votes, ROLES)
+
+
+@given(ballots(), st.integers(0, 12))
+def test_votes_that_come_in_parts_give_the_verdict_of_the_whole(
+    drawn: tuple[ApprovalRequest, list[Vote]], cut: int
+) -> None:
+    asked, votes = drawn
+    first, second = set(votes[:cut]), set(votes[cut:])
+
+    assert count(asked, second | first, ROLES) == count(asked, votes, ROLES)
+
+
+@given(ballots())
+def test_no_approval_rests_on_fewer_people_than_the_quorum_or_on_the_requester(
+    drawn: tuple[ApprovalRequest, list[Vote]],
+) -> None:
+    asked, votes = drawn
+
+    found = tally(asked, votes, ROLES)
+
+    if found and found.verdict != "reject":
+        people = {by.actor for by in found.votes}
+        assert len(people) == len(found.votes) >= asked.requirement.quorum
+        assert "eve" not in people
+
+
+class TestTokens:
+    def signed(self, **more: Any) -> str:
+        return capability.sign({**vote(ONE, "ada", remember=Remember("run", 1, 1)).payload(), **more}, KEY)
+
+    def test_a_vote_comes_out_of_its_token_as_it_went_in(self) -> None:
+        said = vote(ONE, "ada", "edit", args='{"a":1}', roles=("lead",), strength="password", message="so")
+
+        token = capability.sign(said.payload(), KEY)
+
+        assert opened(token, {KEY.kid: KEY.public()}) == said
+        assert opened(token, {KEY.kid: KEY.public(strength="mfa")}).strength == "mfa"
+
+    def test_a_key_speaks_only_for_its_own_people(self) -> None:
+        token = self.signed()
+
+        assert opened(token, {KEY.kid: KEY.public(actors=("ada", "bob"))}).actor == "ada"
+        with pytest.raises(UnauthorisedError, match="does not speak for ada"):
+            opened(token, {KEY.kid: KEY.public(actors=("bob",))})
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"more": 1},
+            {"kind": "decision"},
+            {"actor": ""},
+            {"actor": 1},
+            {"vote": "a/b"},
+            {"action": "Approve"},
+            {"roles": "lead"},
+            {"roles": [""]},
+            {"to": ["zoe"]},
+            {"action": "delegate", "remember": None},
+            {"action": "delegate", "remember": None, "to": ["yan", "zoe"]},
+            {"action": "reassign", "remember": None, "to": ["*"]},
+            {"action": "reject"},
+            {"action": "edit", "remember": None},
+            {"action": "edit", "remember": None, "args": '{"b":1, "a":2}'},
+            {"action": "edit", "remember": None, "args": "{"},
+            {"action": "answer", "remember": None, "result": "01"},
+            {"result": "1"},
+            {"remember": {"scope": "world", "for_ms": 1, "uses": 1}},
+            {"remember": {"scope": "run", "for_ms": 1, "uses": 0}},
+            {"remember": {"scope": "run", "for_ms": True, "uses": 1}},
+            {"remember": [1]},
+        ],
+        ids=str,
+    )
+    def test_anything_that_is_not_exactly_a_vote_is_malformed(self, other: dict[str, Any]) -> None:
+        with pytest.raises(MalformedError):
+            opened(self.signed(**other), {KEY.kid: KEY.public()})
