@@ -60,7 +60,7 @@ class Condition:
         try:
             self._compiled = _environment().compile(source)
         except _RAISED as error:
-            raise UsageError(_compiler_words(error), hint=f"the variables are {', '.join(VARIABLES)}") from None
+            raise _refusal(error) from None
         kind = self._compiled.return_type()
         if kind not in (cel.Type.BOOL, cel.Type.DYN):
             raise UsageError(f"it gives {kind.name().lower()}, not true or false", hint="compare it with something")
@@ -154,10 +154,17 @@ def _needs(compiled: cel.Expression) -> frozenset[str]:
     return frozenset(name for name in VARIABLES if bytes((10, len(name))) + name.encode() in encoded)
 
 
-def _compiler_words(error: Exception) -> str:
-    """The first line of what the compiler says, without its prefixes."""
-    line = _words(str(error)).partition("\n")[0]
-    return line.removeprefix("INVALID_ARGUMENT: ").removeprefix("ERROR: ").replace("<input>:", "").strip()
+def _refusal(error: Exception) -> UsageError:
+    """The first line of what the compiler says, in words for who wrote the condition."""
+    line = _words(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
+    for prefix in ("INVALID_ARGUMENT: ", "CANCELLED: ", "ERROR: ", "-1:-1: "):
+        line = line.removeprefix(prefix)
+    hint = ""
+    if "undeclared reference" in line:
+        hint = f"the variables are {', '.join(VARIABLES)}"
+    elif "no matching overload" in line:
+        hint = "compare like with like: a double with 1.0, a string with '1'"
+    return UsageError(line.removesuffix(" [INVALID_ARGUMENT]").removesuffix(" [CANCELLED]").strip(), hint=hint)
 
 
 def _words(text: Any) -> str:

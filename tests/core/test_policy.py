@@ -1,0 +1,462 @@
+"""Policies: the first rule that holds decides, and nothing is allowed by accident."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core import canonical
+from refold.core.condition import LINKED
+from refold.core.errors import UsageError
+from refold.core.events import Requirement
+from refold.core.policy import FALLBACK, VARIABLES, Policy, merge
+from tests.core.histories import examples
+
+CALL: Mapping[str, Any] = {
+    "tool.name": "write_file",
+    "tool.version": "1",
+    "tool.effect": "once",
+    "tool.tags": ["files"],
+    "args": {"path": "sandbox/a", "size": 3},
+    "agent": "fixer",
+    "run.id": "r",
+    "run.input": {"ticket": 7},
+    "run.session": "s",
+    "run.labels": {"team": "a"},
+    "run.depth": 0,
+    "run.calls": 2,
+    "run.cost": 0.5,
+    "actor": "ann",
+    "environment": "prod",
+}
+TEAM = {"approvers": ["role:oncall"], "expires": "2h"}
+ASKS = {"approvers": ["role:lead"]}
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=8,
+)
+arguments = st.dictionaries(st.sampled_from(["path", "n", "x"]) | st.text(max_size=3), values, max_size=4)
+
+
+def rule(when: str, name: str = "", **outcome: Any) -> dict[str, Any]:
+    """A rule that allows unless told otherwise."""
+    return {"name": name or when, "when": when, **(outcome or {"allow": True})}
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Policy:
+    """A policy of these rules."""
+    return Policy.parse({"rules": list(rules), **more})
+
+
+def call(**changes: Any) -> dict[str, Any]:
+    """A call with other values; `tool_name` stands for `tool.name`."""
+    return {**CALL, **{name.replace("_", ".", 1): value for name, value in changes.items()}}
+
+
+def refused(content: Any) -> UsageError:
+    """What parsing says of a content that is no policy."""
+    with pytest.raises(UsageError) as error:
+        Policy.parse(content)
+    return error.value
+
+
+def test_the_first_rule_that_holds_decides() -> None:
+    found = policy(rule("false", "no"), rule("agent == 'fixer'", "first"), rule("true", "second", deny="stop"))
+
+    assert (found.judge(CALL).outcome, found.judge(CALL).rule) == ("allow", "first")
+    assert (found.judge(call(agent="x")).outcome, found.judge(call(agent="x")).message) == ("deny", "stop")
+
+
+def test_the_same_tool_is_allowed_for_one_argument_and_needs_two_people_for_another() -> None:
+    two = {"approvers": ["role:lead", "ada"], "quorum": 2, "message": "Look at the diff."}
+    found = policy(
+        rule('args.path.startsWith("sandbox/")', "inside"), rule("args.path.startsWith('/')", "outside", require=two)
+    )
+
+    outside = found.judge(call(args={"path": "/etc"}))
+
+    assert found.judge(CALL).outcome == "allow"
+    assert (outside.outcome, outside.requirement) == (
+        "require",
+        Requirement(["role:lead", "ada"], quorum=2, message="Look at the diff."),
+    )
+
+
+def test_every_field_of_a_requirement_is_read() -> None:
+    text = {
+        "approvers": ["role:lead", "ada"],
+        "quorum": 2,
+        "not_requester": False,
+        "expires": "1h",
+        "on_expiry": "escalate",
+        "escalate": {"after": "90s", "to": ["role:head"]},
+        "valid": 1_500,
+        "message": "Look.",
+    }
+
+    judged = policy(rule("true", require=text)).judge(CALL)
+
+    assert judged.requirement == Requirement(
+        ["role:lead", "ada"], 2, False, 3_600_000, "escalate", 90_000, ["role:head"], 1_500, "Look."
+    )
+
+
+def test_a_call_that_no_rule_is_about_needs_anybody_within_a_day() -> None:
+    judged = policy(rule("false")).judge(CALL)
+
+    assert (judged.outcome, judged.rule, judged.requirement) == ("require", "fallback", FALLBACK)
+    assert (FALLBACK.approvers, FALLBACK.quorum, FALLBACK.expires_ms) == (["*"], 1, 86_400_000)
+
+
+def test_a_policy_has_a_fallback_of_its_own() -> None:
+    judged = policy(fallback=TEAM).judge(CALL)
+
+    assert judged.requirement == Requirement(["role:oncall"], not_requester=False, expires_ms=7_200_000)
+
+
+@pytest.mark.parametrize(
+    ("when", "args", "reason"),
+    [
+        ("args.missing == 1", {}, 'Key not found in map : "missing"'),
+        ("args.path.startsWith('a')", {"path": 1}, "No matching overloads"),
+        ("args.path.startsWith('a')", {"path": None}, "No matching overloads"),
+        ("args.path", {"path": "yes"}, "it gives string"),
+        ("args.path", {"path": 1}, "it gives int"),
+        ("args.path", {"path": None}, "it gives null"),
+        ("args.n > 0", {"n": 2**70}, "out of range"),
+        ("args.n + 9223372036854775807 > 0", {"n": 1}, "overflow"),
+        ("1 / args.n == 1", {"n": 0}, "zero"),
+        ("args.s == ''", {"s": "\ud800"}, ""),
+        ("args.path.matches(args.n)", {"path": "a", "n": "("}, ""),
+        ("args.n.all(x, x >= 0)", {"n": list(range(100_000))}, "Iteration budget exceeded"),
+        ("args.n.all(x, args.n.all(y, args.n.all(z, z >= 0)))", {"n": list(range(5_000))}, "Iteration budget exceeded"),
+        ("args.path == 'a'", {1: 1}, ""),
+        ("args.path == 'a'", None, ""),
+        ("args.path == 'a'", [], ""),
+    ],
+)
+def test_a_rule_that_fails_asks_people_and_says_why(when: str, args: Any, reason: str) -> None:
+    found = policy(rule("false", "before"), rule(when, "broken"), rule("true", "after"), fallback=TEAM)
+
+    judged = found.judge(call(args=args))
+
+    assert (judged.outcome, judged.rule, judged.requirement) == ("require", "broken", found.fallback)
+    assert judged.message
+    assert reason in judged.message
+
+
+def test_a_rule_that_holds_before_one_that_fails_decides() -> None:
+    found = policy(rule("true", "first"), rule("args.missing == 1", "broken"))
+
+    assert (found.judge(CALL).outcome, found.judge(CALL).rule) == ("allow", "first")
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_variable_that_is_not_known_asks_people(name: str) -> None:
+    kind = VARIABLES[name].partition(":")[0]
+    test = {"string": "!= ''", "int": ">= 0", "double": ">= 0.0", "dyn": "!= 1"}.get(kind, "!= {'a': 'b'}")
+    found = policy(rule(f"{name} {'!= []' if kind.startswith('list') else test}", "about it"))
+
+    assert found.needs == {name}
+    assert found.judge(CALL).outcome == "allow"
+    assert found.judge({key: value for key, value in CALL.items() if key != name}).outcome == "require"
+    assert found.judge({**CALL, name: object()}).outcome == "require"
+
+
+def test_an_input_of_none_is_a_value() -> None:
+    found = policy(rule("run.input == null"))
+
+    assert found.judge({**CALL, "run.input": None}).outcome == "allow"
+
+
+def test_only_what_the_rules_name_is_looked_at() -> None:
+    found = policy(rule("tool . name == 'args' && agent != \"tool.effect\" // run.cost"))
+
+    assert found.needs == {"tool.name", "agent"}
+    assert found.judge({"tool.name": "args", "agent": "a"}).outcome == "allow"
+
+
+@pytest.mark.parametrize("when", ["true) ? 0 : (true", "true)//", "(true", "true : 1", '"', '"""', "true ? 1", "true,"])
+def test_half_an_expression_is_refused(when: str) -> None:
+    assert refused({"rules": [rule("true"), rule(when, "half")]}).fields["rule"] == "half"
+
+
+@pytest.mark.parametrize("when", ["true // ) ? 0 :", "true\n//", "true || '\\'' == '(' // '", "{'a)': true}['a)']"])
+def test_no_rule_reaches_out_of_itself(when: str) -> None:
+    found = policy(rule("agent == 'nobody'", "before"), rule(when, "tricky", deny="no"), rule("true", "after"))
+
+    assert found.judge(CALL).rule == "tricky"
+    assert found.judge(call(agent="nobody")).rule == "before"
+
+
+def test_five_hundred_rules_are_judged_as_one_by_one() -> None:
+    found = policy(*(rule(f"run.calls == {n}", str(n)) for n in range(500)))
+
+    judged = [found.judge({"run.calls": n}).rule for n in range(501)]
+
+    assert judged == [*map(str, range(500)), "fallback"]
+
+
+@pytest.mark.parametrize("depth", [1, 15, 16, 17, 20, 25, 28, 29, 30])
+def test_a_rule_may_be_nested_as_deep_as_the_parser_takes_wherever_it_stands(depth: int) -> None:
+    deep = "(" * depth + "agent == 'fixer'" + ")" * depth
+    rules = [rule(f"run.calls == {n}", str(n)) for n in range(LINKED)]
+
+    found = policy(*rules[:5], rule(deep, "deep"), *rules[5:])
+
+    assert found.judge(call(run_calls=99)).rule == "deep"
+    assert found.judge(call(run_calls=15)).rule == "deep"
+    assert found.judge(call(run_calls=15, agent="x")).rule == "15"
+    assert found.judge({"run.calls": 99}).rule == "deep"
+
+
+def test_a_rule_that_is_nested_deeper_is_refused() -> None:
+    assert "recursion" in refused({"rules": [rule("(" * 1_000 + "true" + ")" * 1_000, "deep")]}).message
+
+
+def test_arguments_may_be_as_deep_as_json_is_read() -> None:
+    deep = canonical.parse("[" * 63 + "]" * 63)
+
+    assert policy(rule("args.x == args.x")).judge(call(args={"x": deep})).outcome == "allow"
+
+
+def test_rules_that_walk_too_far_only_together_are_asked_singly() -> None:
+    far = "args.l.exists(x, x == {})"
+    found = policy(*(rule(far.replace("{}", str(-n)), str(n)) for n in range(1, 6)), rule("true", "last", deny="x"))
+
+    assert found.judge(call(args={"l": list(range(6_000))})).rule == "last"
+
+
+def test_threads_judge_alike() -> None:
+    found = policy(*(rule(f"args.n == {n}", str(n)) for n in range(20)), rule("args.missing == 1", "broken"))
+    calls = [call(args={"n": n % 21}) for n in range(2_000)]
+
+    with ThreadPoolExecutor(8) as threads:
+        judged = [each.rule for each in threads.map(found.judge, calls)]
+
+    assert judged == [str(n % 21) if n % 21 < 20 else "broken" for n in range(2_000)]
+
+
+def test_an_explanation_has_every_rule_with_its_value_and_what_it_looked_at() -> None:
+    found = policy(rule("agent == 'x'", "no"), rule("args.gone == 1", "broken"), rule("true", "late", deny="no"))
+
+    rows = found.explain(CALL)
+
+    assert [(row.rule, row.fired) for row in rows] == [("no", False), ("broken", True), ("late", False)]
+    assert (rows[0].value, rows[0].values) == (False, {"agent": "fixer"})
+    assert isinstance(rows[1].value, str)
+    assert (rows[2].when, rows[2].value, rows[2].values) == ("true", True, {})
+
+
+NEVER_WHOLE: list[tuple[Any, str, str]] = [
+    ([], "", "a policy is an object"),
+    ({}, "rules", "no list of rules"),
+    ({"rules": [], "rule": []}, "rule", "no such field"),
+    ({"rules": [], "recheck": 1}, "recheck", "not true or false"),
+    ({"rules": [], "fallback": {"aprovers": []}}, "aprovers", "no such field"),
+    ({"rules": [], "fallback": None}, "", "not an object"),
+    ({"rules": [rule("true")] * 2}, "name", "2 rules have it"),
+    ({"rules": [rule("true", str(n)) for n in range(1_001)]}, "rules", "more than 1000"),
+    ({"rules": [{**rule("true"), True: 1}]}, "True", "no such field"),
+    ({"rules": ["true"]}, "", "not an object"),
+    ({"rules": [{"name": "x", "allow": True}]}, "when", "not a text"),
+    ({"rules": [{"name": "x", "when": True, "allow": True}]}, "when", "not a text"),
+    ({"rules": [{"when": "true", "allow": True}]}, "name", "not a name"),
+    ({"rules": [rule("true", "fallback")]}, "name", "not a name"),
+    ({"rules": [{"name": "x", "when": "true"}]}, "", "one outcome"),
+    ({"rules": [rule("true", allow=True, deny="no")]}, "allow/deny", "one outcome"),
+    ({"rules": [rule("true", allow=False)]}, "allow", "not true"),
+    ({"rules": [rule("true", allow=1)]}, "allow", "not true"),
+    ({"rules": [rule("true", deny="")]}, "deny", "not a text"),
+    ({"rules": [rule("true", deny=True)]}, "deny", "not a text"),
+    ({"rules": [rule("", "x")]}, "when", "Syntax error"),
+    ({"rules": [rule("1 +", "x")]}, "when", "Syntax error"),
+    ({"rules": [rule("nobody == 1", "x")]}, "when", "undeclared reference to 'nobody'"),
+    ({"rules": [rule("tool.nme == 'a'", "x")]}, "when", "undeclared reference"),
+    ({"rules": [rule("1", "x")]}, "when", "it gives int"),
+    ({"rules": [rule("agent", "x")]}, "when", "it gives string"),
+    ({"rules": [rule("run.cost > 1", "x")]}, "when", "no matching overload"),
+    ({"rules": [rule("true" + " " * 4_000, "x")]}, "when", "longer than 4000"),
+    ({"rules": [rule("\ud800", "x")]}, "when", ""),
+]
+
+
+@pytest.mark.parametrize(("content", "field", "reason"), NEVER_WHOLE)
+def test_what_is_no_policy_is_refused_with_its_field(content: Any, field: str, reason: str) -> None:
+    error = refused(content)
+
+    assert reason in error.message
+    assert error.fields["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("requirement", "field"),
+    [
+        ({}, "approvers"),
+        ([], ""),
+        ({"approvers": []}, "approvers"),
+        ({"approvers": "ada"}, "approvers"),
+        ({"approvers": [""]}, "approvers"),
+        ({"approvers": ["role:"]}, "approvers"),
+        ({"approvers": [" ada"]}, "approvers"),
+        ({"approvers": [{"role": "lead"}]}, "approvers"),
+        ({"approvers": ["ada", "ada"]}, "approvers"),
+        ({"approvers": ["ada"], "quorum": 2}, "quorum"),
+        ({"approvers": ["ada"], "quorum": 3, "escalate": {"after": "1h", "to": ["bob"]}}, "quorum"),
+        ({**ASKS, "quorum": 0}, "quorum"),
+        ({**ASKS, "quorum": True}, "quorum"),
+        ({**ASKS, "quorum": "2"}, "quorum"),
+        ({**ASKS, "not_requester": "no"}, "not_requester"),
+        ({**ASKS, "expires": "1w"}, "expires"),
+        ({**ASKS, "expires": "-1s"}, "expires"),
+        ({**ASKS, "expires": "1.5h"}, "expires"),
+        ({**ASKS, "expires": -1}, "expires"),
+        ({**ASKS, "expires": 1.5}, "expires"),
+        ({**ASKS, "expires": True}, "expires"),
+        ({**ASKS, "expires": "99999999999999d"}, "expires"),
+        ({**ASKS, "expires": "\u0661h"}, "expires"),
+        ({**ASKS, "valid": 0}, "valid"),
+        ({**ASKS, "on_expiry": "allow", "expires": "1h"}, "on_expiry"),
+        ({**ASKS, "on_expiry": ["fail"], "expires": "1h"}, "on_expiry"),
+        ({**ASKS, "on_expiry": "fail"}, "on_expiry"),
+        ({**ASKS, "on_expiry": "escalate", "expires": "1h"}, "on_expiry"),
+        ({**ASKS, "escalate": {"to": ["ada"]}}, "escalate.after"),
+        ({**ASKS, "escalate": {"after": "1h", "to": ["ada"]}, "expires": "1h"}, "escalate.after"),
+        ({**ASKS, "escalate": {"after": "1h"}}, "escalate"),
+        ({**ASKS, "escalate": {"after": "1h", "to": []}}, "escalate.to"),
+        ({**ASKS, "escalate": {"after": "1h", "to": ["ada"], "by": 1}}, "escalate.by"),
+        ({**ASKS, "message": ""}, "message"),
+        ({**ASKS, "message": "x" * 2_001}, "message"),
+        ({**ASKS, "quorom": 1}, "quorom"),
+    ],
+)
+def test_a_requirement_that_nobody_can_meet_or_read_is_refused(requirement: Any, field: str) -> None:
+    for content in ({"rules": [rule("true", "x", require=requirement)]}, {"rules": [], "fallback": requirement}):
+        if content["rules"] == [] and requirement in ({}, {**ASKS, "on_expiry": "fail"}):
+            continue  # a fallback has approvers and expires already
+        error = refused(content)
+        assert error.fields["field"] == field
+        assert error.fields["rule"] == ("x" if content["rules"] else "fallback")
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("5ms", 5), ("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("7d", 604_800_000), (7, 7)],
+)
+def test_a_duration_has_a_unit_or_is_in_milliseconds(text: Any, milliseconds: int) -> None:
+    judged = policy(rule("true", require={**ASKS, "expires": text})).judge(CALL)
+
+    assert judged.requirement is not None
+    assert judged.requirement.expires_ms == milliseconds
+
+
+def test_the_digest_is_that_of_the_content_however_it_was_written() -> None:
+    one = Policy.parse(canonical.parse('{"rules": [{"when": "true", "name": "a", "allow": true}], "recheck": true}'))
+    same = Policy.parse(canonical.parse('{"recheck":true,"rules":[{"allow":true,"name":"a","when":"true"}]}'))
+    other = Policy.parse({**one.content, "recheck": False})
+
+    assert (one.digest, len(one.digest), one.recheck) == (same.digest, 64, True)
+    assert other.digest != one.digest
+    assert Policy.parse(canonical.parse(canonical.dumps(one.content))).digest == one.digest
+    assert one.judge(CALL).policy == one.digest
+
+
+def test_files_are_merged_in_order_of_their_names() -> None:
+    merged = merge({"b": {"rules": [rule("true", "2")], "recheck": True}, "a": {"rules": [rule("true", "1")]}})
+
+    assert merged == {"recheck": True, "rules": [rule("true", "1"), rule("true", "2")]}
+    assert merge({}) == {"rules": []}
+
+
+@pytest.mark.parametrize(
+    "bad", [None, {"rules": 1}, {"rules": [], "x": 1}, {"rules": [], "recheck": True}, {"rules": [], "fallback": ASKS}]
+)
+def test_files_that_cannot_be_one_policy_are_named(bad: Any) -> None:
+    with pytest.raises(UsageError, match="b.yaml") as error:
+        merge({"a.yaml": {"rules": [], "recheck": False, "fallback": TEAM}, "b.yaml": bad})
+
+    assert error.value.fields["file"] == "b.yaml"
+
+
+CONDITIONS = ("true", "false", "args.n == 1", "args.x", "args.path.startsWith('a')", "size(args) > 1", "args.n > 2.5")
+
+
+def expected(rules: list[dict[str, Any]], variables: Mapping[str, Any]) -> tuple[str, str]:
+    """Outcome and rule as each rule by itself says: the words of the contract, and nothing clever."""
+    for each in rules:
+        (alone,) = policy(each).explain(variables)
+        if alone.value is True:
+            return next(outcome for outcome in ("allow", "deny", "require") if outcome in each), each["name"]
+        if alone.value is not False:
+            return "require", each["name"]
+    return "require", "fallback"
+
+
+ruled = st.lists(
+    st.tuples(st.sampled_from(CONDITIONS), st.sampled_from([{"allow": True}, {"deny": "no"}, {"require": ASKS}])),
+    max_size=6,
+).map(lambda drawn: [rule(when, str(n), **outcome) for n, (when, outcome) in enumerate(drawn)])
+
+
+@examples
+@given(ruled, arguments)
+def test_the_first_match_wins_and_a_failure_before_it_asks_people(
+    rules: list[dict[str, Any]], args: dict[str, Any]
+) -> None:
+    judged = policy(*rules).judge(call(args=args))
+
+    assert (judged.outcome, judged.rule) == expected(rules, call(args=args))
+
+
+@examples
+@given(ruled, arguments)
+def test_judging_changes_nothing_and_says_the_same_again(rules: list[dict[str, Any]], args: dict[str, Any]) -> None:
+    found, variables = policy(*rules), call(args=args)
+    before = copy.deepcopy(variables)
+
+    first = found.judge(variables)
+
+    assert first == found.judge(variables) == policy(*rules).judge(before)
+    assert repr(variables) == repr(before)
+
+
+@examples
+@given(ruled, arguments)
+def test_an_explanation_agrees_with_the_judgement(rules: list[dict[str, Any]], args: dict[str, Any]) -> None:
+    found, variables = policy(*rules), call(args=args)
+
+    fired = [row for row in found.explain(variables) if row.fired]
+
+    judged = found.judge(variables)
+    assert [row.rule for row in fired] == ([] if judged.rule == "fallback" else [judged.rule])
+    assert all(row.value is True or (judged.outcome, judged.message) == ("require", row.value) for row in fired)
+
+
+@examples
+@given(values | arguments, st.sampled_from(["args.n == 1", "args.x", "args.path.startsWith('a')", "args.n > 2.5"]))
+def test_whatever_the_arguments_are_a_failure_never_becomes_an_allowance(args: Any, when: str) -> None:
+    found = policy(rule(when, "first", deny="no"), rule("true", "rest"))
+
+    judged = found.judge(call(args=args))
+
+    (alone, _) = found.explain(call(args=args))
+    asks = isinstance(alone.value, str)
+    assert judged.outcome == ("require" if asks else "deny" if alone.value else "allow")
+    assert judged.message.encode() is not None
+
+
+@examples
+@given(values)
+def test_whatever_a_file_holds_it_is_a_policy_or_refused(content: Any) -> None:
+    for given_content in (content, {"rules": content}, {"rules": [content]}, {"rules": [], "fallback": content}):
+        with suppress(UsageError):
+            assert Policy.parse(given_content).judge(CALL).outcome == "require"
