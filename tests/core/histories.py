@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 
-from refold.core import chain, wire
+from refold.core import approve, chain, wire
+from refold.core.approve import Proposal
 from refold.core.chain import Head
 from refold.core.decide import Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict, decide, dispatch
+from refold.core.decision import VERDICTS
 from refold.core.events import (
     CallProposed,
     Cause,
@@ -24,11 +26,14 @@ from refold.core.events import (
 )
 from refold.core.ids import EntryId, call_id, log_key
 from refold.core.messages import RunRequest, RunSignal, ToolResult
-from refold.core.state import RunState, apply, evolve
+from refold.core.state import REFUSED, RunState, apply, evolve
+from tests.core import approvals
 
 RUN = "run-1"
 NOW = 1_700_000_000_000
 RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, version="test")
+JUDGED = replace(RULES, authority=approvals.authority())
+"""The same with a policy that lets `pure` calls out, denies `probed` ones and asks people for the others."""
 EFFECTS = ("pure", "keyed", "probed", "once")
 
 Raw = tuple[bytes, bytes]
@@ -61,6 +66,7 @@ class Log:
     run_id: str = RUN
     now: int = NOW
     writer: int = 0
+    rules: Rules = RULES
     entries: list[tuple[EntryId, Entry]] = field(default_factory=list)
     records: list[Raw] = field(default_factory=list)
     state: RunState | None = None
@@ -73,7 +79,7 @@ class Log:
 
     def feed(self, what: Input) -> Verdict:
         """Decides an input and appends what it causes."""
-        verdict = decide(self.state, what, self.now, RULES)
+        verdict = decide(self.state, what, self.now, self.rules)
         if isinstance(verdict, list):
             self.append(verdict)
         return verdict
@@ -106,8 +112,12 @@ class Log:
     def propose(self, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> int:
         """Appends a call, with its first dispatch, as the planner does for what an agent asks; returns its step."""
         step = len(self.live.steps) + 1
-        asked = call(step, effect, attempts=attempts, window_ms=window_ms)
-        self.append([asked, dispatch(asked, 1, 0, self.now, RULES)])
+        asked, held = call(step, effect, attempts=attempts, window_ms=window_ms), None
+        if self.rules.authority:
+            new = Proposal(asked, self.live.head.seq + 1, 0)
+            rule, held = approve.propose(self.live, new, self.rules.authority, self.now)
+            asked = replace(asked, rule=rule)
+        self.append([asked, held or dispatch(asked, 1, 0, self.now, RULES)])
         return step
 
     def result(self, step: int = 1, status: str = "completed", *, attempt: int = 1, **changes: object) -> ToolResult:
@@ -137,6 +147,14 @@ def calling(effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> 
     return log
 
 
+def asking(effect: str = "keyed", *, attempts: int = 3, rules: Rules = JUDGED) -> Log:
+    """A run whose first step waits for people."""
+    log = Log(rules=rules)
+    log.feed(start())
+    log.propose(effect, attempts=attempts)
+    return log
+
+
 def doubting(effect: str = "once") -> Log:
     """A run whose first step is in doubt."""
     log = calling(effect)
@@ -163,6 +181,11 @@ def random_input(log: Log, rng: random.Random) -> Input:
     opened = state.open.get(step)
     if rng.random() < 0.15:
         return Due(RUN, rng.choice([step, step, 0]), opened.due_ms if opened else rng.choice([0, NOW]))
+    if opened and opened.asked and rng.random() < 0.6:
+        verdict = rng.choice(VERDICTS)
+        more = {"edit": {"edited": '{"n":7}'}, "answer": {"result": '"instead"'}}.get(verdict, {})
+        changes = rng.choice([{}, {}, {}, {"question": "another"}, {"expires": log.now}])
+        return approvals.decided(state, step, verdict, now=log.now, changes=changes, **more)
     said = state.resolved.get(step)
     known = opened.attempt if opened else said.attempt if said else 1
     attempt = rng.choice([known, known, known, known, 1, 2, 0])
@@ -171,7 +194,8 @@ def random_input(log: Log, rng: random.Random) -> Input:
         data = f'{{"step":{step},"attempt":{attempt},"verdict":"{verdict}","result":{rng.randint(0, 1)}}}'
         kind = rng.choice(["resolve"] * 20 + ["cancel", "sing"])
         return signal(kind, rng.choice([data] * 5 + ["7", "{"]))
-    status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd"])
+    status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd", "unauthorised"])
+    refused = Failure(rng.choice([*sorted(REFUSED), "unauthorised"]), "not now")
     return ToolResult(
         call_id=rng.choice([call_id(RUN, state.seqs[step - 1]) if state.steps else "x"] * 8 + [f"{RUN}/1", "nonsense"]),
         run_id=RUN,
@@ -179,7 +203,7 @@ def random_input(log: Log, rng: random.Random) -> Input:
         attempt=attempt,
         status=status,
         result=rng.choice(['"a"', '"b"']) if status == "completed" else "",
-        failure=rng.choice([None, Failure("boom", "it broke")]),
+        failure=refused if status == "unauthorised" else rng.choice([None, Failure("boom", "it broke")]),
         retryable=rng.random() < 0.7,
         retry_after_ms=rng.choice([0, 0, 5, -5, 2**63 - 1]),
         late=rng.random() < 0.3,
@@ -215,7 +239,7 @@ def random_reaction(log: Log, rng: random.Random) -> None:
 def random_log(seed: int, inputs: int = 40, *, writer: int = 0) -> Log:
     """A history from a seed, through `decide`. Every writer has nonces of its own, and so ids."""
     rng = random.Random(seed)
-    log = Log(writer=writer)
+    log = Log(writer=writer, rules=rng.choice([RULES, JUDGED]))
     for _ in range(inputs):
         log.now += rng.choice([0, 1, 500, 20_000, 60_000])
         verdict = log.feed(random_input(log, rng))

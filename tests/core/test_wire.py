@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refold.core import avro, schemas, wire
 from refold.core.errors import FoldError, MalformedError
-from refold.core.events import Cause, Entry, Event, Failure, RetryPolicy
+from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy
 from refold.core.ids import entry_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.runtime.schema_export import generate
@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, list):
-        return [(f"refold.{type(event).__name__}", plain(event)) for event in value]
+        return [(f"refold.{type(event).__name__}", plain(event)) if is_dataclass(event) else event for event in value]
     return value
 
 
@@ -273,4 +273,5 @@ def _classes() -> dict[str, type]:
 def sample(cls: type) -> Any:
     """An instance with a value in every field."""
     made: dict[Any, Any] = {str: "x", int: -70, bool: True, Failure: Failure("c", "m"), RetryPolicy: RetryPolicy()}
+    made |= {list[str]: ["ada", "x"], Requirement: Requirement(["ada"])}
     return cls(**{field.name: made.get(field.type, {"k": "v"}) for field in fields(cls)})

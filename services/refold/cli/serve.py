@@ -69,6 +69,7 @@ def executor(
     """Act: claim calls, run tools, record results. The relay runs in here too."""
     from refold.adapters.redis.ledger import RedisLedger
     from refold.executor import service as executing
+    from refold.executor.guard import Guard
     from refold.executor.job import Times
     from refold.executor.service import Executor, ExecutorSettings
     from refold.executor.toolbox import Toolbox
@@ -91,7 +92,13 @@ def executor(
         guarded_lease_ms=options.executor.guarded_lease_ms,
         by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
     )
-    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times)
+    guard = Guard(
+        tools={tool.name: tool.facts for tool in loaded.tools.values()},
+        environment=options.environment,
+        partitions=options.kafka.partitions,
+        required=options.executor.approval,
+    )
+    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times, guard=guard)
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:

@@ -65,6 +65,8 @@ class _Reading:
             return self._record(schema)
         if isinstance(schema, dict) and schema["type"] == "array" and isinstance(schema["items"], list):
             return _read_array(tuple(self.of(branch) for branch in schema["items"]))
+        if schema == {"type": "array", "items": "string"}:
+            return _read_strings(self.of("string"))
         if schema == {"type": "map", "values": "string"}:
             return _read_map(self.of("string"))
         if isinstance(schema, str) and schema in _PRIMITIVES:
@@ -210,6 +212,20 @@ def _read_array(branches: tuple[Read, ...]) -> Read:
                 if n & 129:  # odd: negative; above 127: no union is as large
                     _branch()
                 value, i = branches[n >> 1](b, i + 1)
+                found.append(value)
+            left, i = _count(b, i)
+        return found, i
+
+    return read
+
+
+def _read_strings(text: Read) -> Read:
+    def read(b: bytes, i: int) -> tuple[list[str], int]:
+        found: list[str] = []
+        left, i = _count(b, i)
+        while left:
+            for _ in range(left):
+                value, i = text(b, i)
                 found.append(value)
             left, i = _count(b, i)
         return found, i

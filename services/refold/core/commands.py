@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refold.core import approve
 from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
     CallCompleted,
     CallDispatched,
     CallFailed,
@@ -19,8 +23,11 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.ids import call_id
-from refold.core.messages import RunOutcome, ToolRequest
+from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
 from refold.core.state import RunState
+
+
+APPROVALS = "approval-requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class Command:
 
     topic: str
     key: str
-    message: ToolRequest | RunOutcome | None
+    message: ToolRequest | ApprovalRequest | RunOutcome | None
 
 
 def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
@@ -41,11 +48,17 @@ def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
     closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, CallDispatched):
-            found.append(_request(state, event, offset))
+            found.append(_request(state, event, offset, at_ms=entry.at_ms))
+        elif isinstance(event, ApprovalRequested | ApprovalEscalated):
+            found += _question(state, event)
+        elif isinstance(event, ApprovalDecided):
+            closed.append(Command(APPROVALS, call_id(state.run_id, event.approval), None))
         elif isinstance(event, CallCompleted | CallFailed):
             closed.append(close(state, event.step))
         elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
             for step, opened in state.open.items():
+                if opened.asked is not None:
+                    closed.append(Command(APPROVALS, call_id(state.run_id, opened.asked.seq), None))
                 if opened.phase != "sleep":
                     closed.append(close(state, step))
             found.append(_outcome(state, event))
@@ -59,10 +72,17 @@ def close(state: RunState, step: int) -> Command:
     return Command(f"tool-requested.{call.pool}", call_id(state.run_id, state.seqs[step - 1]), None)
 
 
-def _request(state: RunState, event: CallDispatched, offset: int) -> Command:
-    call = state.steps[event.step - 1]
-    assert isinstance(call, CallProposed), "only calls are dispatched"
-    first_ms = state.open[event.step].first_ms if event.step in state.open else state.at_ms
+def _question(state: RunState, event: ApprovalRequested | ApprovalEscalated) -> list[Command]:
+    opened = state.open.get(event.step)
+    if opened is None or opened.asked is None:
+        return []  # the entry that asks also ends the run
+    request = approve.request_of(state, state.call(event.step), opened.asked, seq=opened.seq)
+    return [Command(APPROVALS, request.approval_id, request)]
+
+
+def _request(state: RunState, event: CallDispatched, offset: int, *, at_ms: int) -> Command:
+    call, opened = state.call(event.step), state.open.get(event.step)
+    first_ms = opened.first_ms if opened else state.at_ms
     name = call_id(state.run_id, state.seqs[event.step - 1])
     request = ToolRequest(
         call_id=name,
@@ -77,6 +97,9 @@ def _request(state: RunState, event: CallDispatched, offset: int) -> Command:
         timeout_ms=call.timeout_ms,
         key_expires_ms=first_ms + call.key_window_ms if call.key_window_ms else 0,
         traceparent=state.request.traceparent if state.request else "",
+        policy=opened.policy if opened else "",
+        decision=opened.permit.token if opened and opened.permit else "",
+        at_ms=at_ms,
     )
     return Command(f"tool-requested.{call.pool}", name, request)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.core import canonical
-from refold.core.errors import MalformedError
+from refold.core import approve, canonical
+from refold.core.authority import Authority
+from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import (
     AttemptFailed,
     CallCompleted,
     CallDispatched,
     CallDoubted,
     CallFailed,
+    CallJudged,
     CallProposed,
     DoubtResolved,
     Event,
@@ -29,7 +31,7 @@ from refold.core.events import (
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.retry import backoff_ms
-from refold.core.state import Open, RunState
+from refold.core.state import REFUSED, Open, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,15 @@ class Rules:
 
     **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
     unanswered call goes out again; it doubles with every dispatch of one attempt up to `redispatch_cap_ms`.
+    `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
+    `authority` every call goes out.
     """
 
     redispatch_ms: int = 10_000
     redispatch_cap_ms: int = 600_000
+    refused_ms: int = 1_000
     version: str = ""
+    authority: Authority | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,16 @@ class Due:
     due_ms: int
 
 
-Input = Start | RunSignal | ToolResult | Due
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision has come, as the approval service signed it. `seq` is that of the event which asked."""
+
+    run_id: str
+    seq: int
+    token: str
+
+
+Input = Start | RunSignal | ToolResult | Due | Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +116,11 @@ def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Verdi
     if state.over:
         return Ignore("the run is over")
     if isinstance(what, ToolResult):
-        return _result(state, what, now)
+        return _result(state, what, now, rules)
     if isinstance(what, Due):
         return _due(state, what, now, rules)
+    if isinstance(what, Decided):
+        return _decided(state, what, now, rules)
     return _signal(state, what, now, rules)
 
 
@@ -111,6 +128,16 @@ def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules:
     """The event that sends an attempt to the executors, with the deadline for an answer."""
     wait = min(rules.redispatch_cap_ms, rules.redispatch_ms << min(dispatches, 20))
     return CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
+
+
+def send(state: RunState, step: int, attempt: int, now: int, rules: Rules) -> list[Event]:
+    """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
+    found: list[Event] = []
+    if rules.authority and not approve.permitted(state, step, attempt, rules.authority, now):
+        found = approve.judge_again(state, step, attempt, rules.authority, now)
+        if not isinstance(found[-1], CallJudged):
+            return found
+    return [*found, dispatch(state.call(step), attempt, 0, now, rules)]
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdict:
@@ -129,6 +156,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdi
             traceparent=what.traceparent,
             not_before_ms=ask.not_before_ms,
             labels=ask.labels,
+            policy=rules.authority.current if rules.authority else "",
         )
     ]
     if ask.not_before_ms <= now:
@@ -137,7 +165,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdi
 
 
 _UNTIMED = frozenset({"proposed", "doubt"})
-_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt"})
+_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
 MAX_RETRY_AFTER_MS = 366 * 86_400_000
 """The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
 
@@ -152,13 +180,40 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
         return [SleepEnded(what.step)]
-    call = _call(state, what.step)
+    if opened.phase == "approval":
+        return approve.due(state, what.step, now)
+    call = state.call(what.step)
     if call.effect == "keyed" and call.key_window_ms and now > opened.first_ms + call.key_window_ms:
         failure = Failure("key_window", "the receiver has forgotten the idempotency key by now")
         return [CallDoubted(what.step, opened.attempt, failure)]
     if opened.phase == "backoff":
-        return [dispatch(call, opened.attempt + 1, 0, now, rules)]
+        return send(state, what.step, opened.attempt + 1, now, rules)
     return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
+
+
+def _decided(state: RunState, what: Decided, now: int, rules: Rules) -> Verdict:
+    step = approve.opened_by(state, what.seq)
+    if step is None or rules.authority is None:
+        return Ignore("the approval is closed")
+    try:
+        found = rules.authority.open(what.token)
+    except UnauthorisedError as error:
+        # A key that was published a moment ago may be read a moment after what it signed.
+        reason = error.fields.get("reason")
+        return Park(error.message) if reason == "unknown_key" else Refuse("unauthorised", error.message)
+    if reason := approve.contradiction(state, step, found):
+        return Refuse("unauthorised", reason)
+    asked = state.open[step].asked
+    assert asked is not None, "it was found by what it waits for"
+    if asked.expires_ms and now >= asked.expires_ms:
+        return Ignore("the approval has expired")
+    if not approve.holds(state, asked, found, rules.authority, now=now):
+        events = approve.reopened(state, step, rules.authority, now)
+        goes = isinstance(events[-1], CallJudged)
+    else:
+        events = approve.accepted(state, step, found, token=what.token)
+        goes = found.verdict in ("approve", "edit")
+    return [*events, dispatch(state.call(step), asked.event.attempt, 0, now, rules)] if goes else events
 
 
 def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
@@ -190,11 +245,11 @@ def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rul
     elif verdict == "give_up":
         events.append(CallFailed(step, attempt, Failure("given_up", "a human gave the call up, its outcome unknown")))
     else:
-        events.append(dispatch(_call(state, step), attempt + 1, 0, now, rules))
+        events += send(state, step, attempt + 1, now, rules)
     return events
 
 
-def _result(state: RunState, result: ToolResult, now: int) -> Verdict:
+def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verdict:
     try:
         step = state.step_of(parse_call_id(result.call_id)[1])
     except MalformedError as error:
@@ -216,6 +271,8 @@ def _result(state: RunState, result: ToolResult, now: int) -> Verdict:
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
+    if result.status == "unauthorised":
+        return _unauthorised(state, step, result, now, rules)
     return _unsuccessful(state, step, opened, result, now)
 
 
@@ -246,8 +303,28 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
     return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
 
 
+def _unauthorised(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Verdict:
+    """An executor has sent nothing for want of a decision that holds: if it held once, the call is judged again."""
+    if result.late:
+        return Ignore("somebody else acts on it")
+    opened, failure = state.open[step], result.failure or Failure("unauthorised", "the executor gave no reason")
+    # The claim chain says of the guarded classes that nobody else has acted; of the others an earlier order may have.
+    keyed = state.call(step).effect == "keyed" and opened.dispatches > 1
+    if failure.code not in REFUSED or rules.authority is None:
+        unknown = opened.maybe or (opened.dispatches > 1 and state.call(step).effect != "pure")
+        return [CallDoubted(step, result.attempt, failure) if unknown else CallFailed(step, result.attempt, failure)]
+    behind = failure.code == "policy_changed" and not rules.authority.changed(opened.policy)
+    again = AttemptFailed(step, result.attempt, failure, keyed, now + rules.refused_ms if behind else now)
+    if behind:
+        return [again]
+    events = approve.judge_again(state, step, result.attempt + 1, rules.authority, now)
+    if isinstance(events[-1], CallJudged):
+        events.append(dispatch(state.call(step), result.attempt + 1, 0, now, rules))
+    return [again, *events]
+
+
 def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, now: int) -> Verdict:
-    call = _call(state, step)
+    call = state.call(step)
     failure = result.failure or Failure("unknown", "the executor gave no reason")
     if result.status == "doubt":
         return [CallDoubted(step, result.attempt, failure)]
@@ -257,7 +334,7 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
     unknown = call.effect != "pure" and (result.status == "unknown" or (call.effect == "keyed" and sent_before))
     again = (
         (result.retryable or unknown)
-        and result.attempt < call.retry.attempts
+        and result.attempt < call.retry.attempts + opened.refused
         and not (unknown and call.effect == "once")
     )
     if again:
@@ -270,8 +347,3 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
         return [CallDoubted(step, result.attempt, failure)]
     return [CallFailed(step, result.attempt, failure)]
 
-
-def _call(state: RunState, step: int) -> CallProposed:
-    call = state.steps[step - 1]
-    assert isinstance(call, CallProposed), "only calls are dispatched"
-    return call

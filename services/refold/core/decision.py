@@ -120,7 +120,8 @@ class Decision:
         if not isinstance(votes, list):
             raise MalformedError("the votes of the decision are not a list")
         casts = tuple(_shaped(Cast, vote) for vote in votes)
-        return Decision(**{**{n: payload[n] for n in fields}, "votes": casts, "grant": grant and _shaped(Grant, grant)})
+        given = None if grant is None else _shaped(Grant, grant)
+        return Decision(**{**{name: payload[name] for name in fields}, "votes": casts, "grant": given})
 
 
 def _shaped(cls: Any, value: Any) -> Any:
@@ -240,6 +241,7 @@ def refusal(decision: Decision, request: ToolRequest, tool: ToolFacts, *, enviro
         "call": (decision.call, request.call_id),
         "step": (decision.step, request.step),
         "tool": (decision.tool, tool.name),
+        "tool's name": (request.tool, tool.name),
         "tool version": (decision.version, tool.version),
         "schema": (decision.schema, tool.schema),
         "effect class": (decision.effect, tool.effect),
@@ -248,6 +250,8 @@ def refusal(decision: Decision, request: ToolRequest, tool: ToolFacts, *, enviro
         "arguments": (decision.args, args_digest(args)),
         "decided key": (decision.key, key),
         "key": (request.key, key),
+        # Else an order could name a policy that is in force, and the one that people decided under would go unnoticed.
+        "policy": (decision.policy, request.policy),
     }
     for what, (found, wanted) in expected.items():
         if found != wanted:
@@ -258,7 +262,7 @@ def refusal(decision: Decision, request: ToolRequest, tool: ToolFacts, *, enviro
     if decision.issued > now + SKEW_MS:
         return _final("the decision was issued in the future")
     if now >= decision.expires:
-        return Refusal("expired", "the decision has expired", stale=True)
+        return Refusal("decision_expired", "the decision has expired", stale=True)
     return None
 
 
@@ -266,7 +270,7 @@ def disowned(decision: Decision, roles: Roles) -> Refusal | None:
     """Why the people behind a decision do not carry it any more; None if they do."""
     for vote in decision.votes:
         if not roles.still(vote.actor, vote.via):
-            return Refusal("revoked", f"{vote.actor} may not decide any more", stale=True)
+            return Refusal("decision_revoked", f"{vote.actor} may not decide any more", stale=True)
     return None
 
 

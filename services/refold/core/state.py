@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from refold.core.chain import Head
 from refold.core.errors import FoldError
 from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
     AttemptFailed,
     CallCompleted,
     CallDispatched,
     CallDoubted,
     CallFailed,
+    CallJudged,
     CallProposed,
     Cause,
     DoubtResolved,
@@ -45,16 +49,40 @@ Outcome = CallCompleted | CallFailed | SleepEnded
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
+REFUSED = frozenset({"decision_expired", "decision_revoked", "policy_changed"})
+"""Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
+
+
+class Asked(NamedTuple):
+    """An approval that is waited for. `seq` is that of the event which asked, `due_ms` when something is to happen."""
+
+    seq: int
+    event: ApprovalRequested
+    approvers: tuple[str, ...]
+    asked_ms: int
+    expires_ms: int
+    escalated: bool
+
+    @property
+    def due_ms(self) -> int:
+        """When more people are asked or it expires; 0: never."""
+        wait = 0 if self.escalated else self.event.requirement.escalate_ms
+        due = [at for at in (self.asked_ms + wait if wait else 0, self.expires_ms) if at]
+        return min(due, default=0)
+
+
 @dataclass(slots=True)
 class Open:
     """A step that has no outcome yet.
 
-    `phase`: `proposed`, `dispatched` (with the executors), `backoff` (next attempt at `due_ms`), `doubt` (a human
-    decides, nothing is due) or `sleep`. `first_ms` is when the first attempt went out, `dispatches` how often this
-    attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have had its effect.
+    `phase`: `proposed`, `approval` (people decide, see `asked`), `dispatched` (with the executors), `backoff` (next
+    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `first_ms` is when the first attempt went
+    out, `dispatches` how often this attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have had its
+    effect. `policy` judged the call last, `permit` is the decision that allows it, `refused` counts attempts that an
+    executor sent back.
     """
 
-    phase: Literal["proposed", "dispatched", "backoff", "doubt", "sleep"]
+    phase: Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
     seq: int
     due_ms: int = 0
     attempt: int = 0
@@ -62,6 +90,10 @@ class Open:
     first_ms: int = 0
     maybe: bool = False
     failure: Failure | None = None
+    policy: str = ""
+    asked: Asked | None = None
+    permit: ApprovalDecided | None = None
+    refused: int = 0
 
 
 @dataclass(slots=True)
@@ -70,7 +102,8 @@ class RunState:
 
     **Shape**: `steps[i]` is step i+1 as the agent asked for it; `outcomes` holds the settled ones in the order in
     which they settled, with the time; `open` the others. `resolved` holds what a human said of a step in doubt last,
-    `late` the result that came for a step after it was settled. `pools` is of a slim state alone: where its calls went.
+    `late` the result that came for a step after it was settled. `edited` has the arguments and the key that people gave a
+    call, `uses` which use of which grant was for which step. `pools` is of a slim state alone: where its calls went.
     """
 
     run_id: str
@@ -88,6 +121,8 @@ class RunState:
     outcomes: dict[int, tuple[int, Outcome]] = field(default_factory=dict)
     resolved: dict[int, DoubtResolved] = field(default_factory=dict)
     late: dict[int, LateResultRecorded] = field(default_factory=dict)
+    edited: dict[int, tuple[str, str]] = field(default_factory=dict)
+    uses: dict[tuple[str, int], int] = field(default_factory=dict)
     end: RunCompleted | RunFailed | RunCancelled | None = None
     pools: tuple[str, ...] = ()
 
@@ -106,6 +141,14 @@ class RunState:
         except ValueError:
             return None
 
+    def call(self, step: int) -> CallProposed:
+        """The call of a step as it would go out now: as proposed, or as people have edited it."""
+        call = self.steps[step - 1]
+        assert isinstance(call, CallProposed), "only calls go out"
+        if edit := self.edited.get(step):
+            return dataclasses.replace(call, args=edit[0], key=edit[1])
+        return call
+
     def copy(self) -> RunState:
         """An independent state with equal content; the events in it are shared, they never change."""
         other = RunState(self.run_id)
@@ -115,6 +158,7 @@ class RunState:
         other.steps, other.seqs, other.outcomes = self.steps[:], self.seqs[:], self.outcomes.copy()
         other.open = {step: _copy_open(opened) for step, opened in self.open.items()}
         other.resolved, other.late = self.resolved.copy(), self.late.copy()
+        other.edited, other.uses = self.edited.copy(), self.uses.copy()
         return other
 
     def slim(self) -> RunState:
@@ -175,7 +219,7 @@ def advance(state: RunState, events: Iterable[Event], *, seq: int, at_ms: int) -
         state.status = _status(state.open)
 
 
-_WAITING = frozenset({"sleep", "doubt", "backoff"})
+_WAITING = frozenset({"sleep", "doubt", "backoff", "approval"})
 
 
 def _status(steps: dict[int, Open]) -> Status:
@@ -196,6 +240,10 @@ def _copy_open(opened: Open) -> Open:
         opened.first_ms,
         opened.maybe,
         opened.failure,
+        opened.policy,
+        opened.asked,
+        opened.permit,
+        opened.refused,
     )
 
 
@@ -220,7 +268,41 @@ def _noted(state: RunState, event: NoteRecorded, seq: int, at_ms: int) -> None:
 
 
 def _proposed(state: RunState, event: CallProposed, seq: int, at_ms: int) -> None:
-    state.open[_step(state, event, seq)] = Open("proposed", seq)
+    opened = state.open[_step(state, event, seq)] = Open("proposed", seq)
+    if state.request is not None:
+        opened.policy = state.request.policy
+
+
+def _judged(state: RunState, event: CallJudged, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    opened.policy, opened.permit = event.policy, None
+
+
+def _asked(state: RunState, event: ApprovalRequested, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    approvers = tuple(event.requirement.approvers)
+    opened.asked = Asked(seq, event, approvers, at_ms, event.expires_ms, escalated=False)
+    opened.phase, opened.due_ms, opened.policy = "approval", opened.asked.due_ms, event.policy
+    opened.permit = None
+
+
+def _escalated(state: RunState, event: ApprovalEscalated, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    if opened.asked is None:
+        raise KeyError(event.step)
+    asked = opened.asked._replace(approvers=tuple(event.approvers), expires_ms=event.expires_ms, escalated=True)
+    opened.asked, opened.due_ms = asked, asked.due_ms
+
+
+def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    opened.asked, opened.phase, opened.due_ms = None, "proposed", 0
+    if event.verdict in ("approve", "edit"):
+        opened.permit = event
+    if event.verdict == "edit":
+        state.edited[event.step] = event.args, event.key
+    if event.use:
+        state.uses[event.grant, event.use] = event.step
 
 
 def _slept(state: RunState, event: SleepStarted, seq: int, at_ms: int) -> None:
@@ -238,6 +320,7 @@ def _attempt_failed(state: RunState, event: AttemptFailed, seq: int, at_ms: int)
     opened = state.open[event.step]
     opened.phase, opened.due_ms, opened.failure = "backoff", event.retry_ms, event.failure
     opened.maybe = opened.maybe or event.unknown
+    opened.refused += event.failure.code in REFUSED
 
 
 def _doubted(state: RunState, event: CallDoubted, seq: int, at_ms: int) -> None:
@@ -273,6 +356,10 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     RunStarted: _started,
     NoteRecorded: _noted,
     CallProposed: _proposed,
+    CallJudged: _judged,
+    ApprovalRequested: _asked,
+    ApprovalEscalated: _escalated,
+    ApprovalDecided: _decided,
     CallDispatched: _dispatched,
     AttemptFailed: _attempt_failed,
     CallCompleted: _settled,

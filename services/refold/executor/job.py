@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from refold.core import wire
+from refold.core.catalog import Catalog
+from refold.core.decision import Refusal
 from refold.core.events import Failure
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.executor.claims import Claims
@@ -82,6 +84,8 @@ class Desk(Protocol):
 
     def key_forgotten(self, job: Job) -> bool: ...
 
+    def refusal(self, job: Job) -> Refusal | None: ...
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -97,6 +101,7 @@ class Job:
     request: ToolRequest
     raw: bytes
     claims: Claims
+    catalog: Catalog
     times: Times
     executor: str
     phase: Phase = "claiming"
@@ -150,7 +155,10 @@ class Job:
             return
         if isinstance(reply, Claimed):
             self.takeover = reply.takeover
-            if self.guarded:
+            refused = desk.refusal(self)
+            if refused and not refused.stale:
+                self._refuse(desk, refused)  # before the chain hears of it, and before a probe tells anybody
+            elif self.guarded:
                 self.phase = "waiting"
                 self.look(desk, now)
             else:
@@ -244,6 +252,9 @@ class Job:
         if self.closed or now - self.right_ms > self.lease_ms * self.times.margin:
             self._let_go(desk)
             return
+        if refused := desk.refusal(self):
+            self._refuse(desk, refused)
+            return
         # Whether there was an earlier try is not asked: a ledger that was wiped would say no.
         if desk.key_forgotten(self):
             message = "an earlier try may have had its effect, and the receiver may have forgotten its key by now"
@@ -251,6 +262,11 @@ class Job:
             return
         self.phase, self.started_ms = "running", now
         desk.start(self, probe=False)
+
+    def _refuse(self, desk: Desk, refused: Refusal) -> None:
+        """Nothing is sent. For a guarded call this is said by the head of its chain: nobody else has acted either."""
+        failure = Failure(refused.code, refused.message)
+        self._finish(desk, self._result("unauthorised", failure=failure, retryable=refused.stale))
 
     def ended(self, desk: Desk, ended: ToolEnded, now: int) -> None:
         """The tool's or the probe's run is over."""

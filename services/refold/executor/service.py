@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from refold.core import wire
+from refold.core import catalog, wire
+from refold.core.catalog import Catalog
+from refold.core.decision import Refusal
 from refold.core.errors import FoldError, MalformedError
 from refold.core.headers import cloud_event
 from refold.core.messages import DeadLetter, ToolClaim, ToolRequest, ToolResult
 from refold.executor.claims import Claims, key
+from refold.executor.guard import Guard
 from refold.executor.job import Job, Times
 from refold.ports.effects import (
     Answers,
@@ -52,6 +55,7 @@ class ExecutorSettings:
     resend_ms: int = 100
     remember: int = 20_000
     times: Times = field(default_factory=Times)
+    guard: Guard = field(default_factory=Guard)
 
 
 def membership(settings: ExecutorSettings) -> Membership:
@@ -60,7 +64,7 @@ def membership(settings: ExecutorSettings) -> Membership:
         group=f"refold-executor-{settings.pool}",
         member=settings.member,
         subscribe=f"tool-requested.{settings.pool}",
-        replay=(CLAIMED,),
+        replay=(catalog.TOPIC, CLAIMED),
     )
 
 
@@ -78,12 +82,22 @@ class Outlet(Protocol):
 
 @dataclass(slots=True)
 class Part:
-    """What an executor knows of one of its partitions. `pending` maps offsets to whether the claim is answered."""
+    """What an executor knows of one of its partitions. `offsets` maps them to whether the claim is answered.
+
+    No call is claimed before the catalog is read to `learn_to`: it may hold the revocation of a key.
+    """
 
     claims: Claims
+    learn_to: int
+    catalog: Catalog = field(default_factory=Catalog)
     offsets: OrderedDict[int, bool] = field(default_factory=OrderedDict)
     position: int | None = None
     reaped_ms: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether calls may be claimed."""
+        return self.catalog.position >= self.learn_to
 
 
 @dataclass(slots=True)
@@ -166,15 +180,21 @@ class Executor:
             self._delivered(item)
         elif isinstance(item, Assigned):
             self._leave(item.partition)
-            self.parts[item.partition] = Part(Claims(item.ends[CLAIMED]))
+            self.parts[item.partition] = Part(Claims(item.ends[CLAIMED]), item.ends[catalog.TOPIC])
         elif isinstance(item, Reached):
-            if (part := self.parts.get(item.partition)) and item.topic == CLAIMED:
-                part.claims.reached(item.offset)
-                self._look(item.partition)
+            self._reached(item)
         elif isinstance(item, Revoked):
             self.parts.pop(item.partition, None)
             self._paused.discard(item.partition)
             self._leave(item.partition)
+
+    def _reached(self, item: Reached) -> None:
+        part = self.parts.get(item.partition)
+        if part is not None and item.topic == catalog.TOPIC:
+            part.catalog.reached(item.offset)
+        elif part is not None and item.topic == CLAIMED:
+            part.claims.reached(item.offset)
+            self._look(item.partition)
 
     def _leave(self, home: int) -> None:
         for job in [job for job in self.jobs.values() if job.home == home]:
@@ -188,6 +208,9 @@ class Executor:
         if record.topic == CLAIMED:
             part.claims.follow(record, self._now.mono_ms)
             self._look(record.partition)
+            return
+        if record.topic == catalog.TOPIC:
+            part.catalog.follow(record.offset, record.key, record.value)
             return
         part.offsets[record.offset] = False
         if record.value is None:
@@ -333,10 +356,14 @@ class Executor:
 
     def _admit(self) -> None:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
+        early: list[Command] = []
         while self._commands and len(self.jobs) < self._settings.slots and not self.draining:
             command = self._commands.popleft()
-            self._dequeued(command.request.call_id)
             part = self.parts.get(command.home)
+            if part is not None and not part.ready:
+                early.append(command)
+                continue
+            self._dequeued(command.request.call_id)
             if part is None:
                 continue
             if command.request.call_id in self._by_call:
@@ -344,6 +371,7 @@ class Executor:
                     part.offsets[command.offset] = True
                 continue
             self._begin(command, part)
+        self._commands.extendleft(reversed(early))
 
     def _begin(self, command: Command, part: Part) -> None:
         settings, number = self._settings, self._token()
@@ -354,6 +382,7 @@ class Executor:
             request=command.request,
             raw=command.raw,
             claims=part.claims,
+            catalog=part.catalog,
             times=settings.times,
             executor=settings.member,
         )
@@ -418,7 +447,18 @@ class Executor:
 
     def key_forgotten(self, job: Job) -> bool:
         """See `Desk`."""
-        return bool(job.request.key_expires_ms) and self._now.wall_ms > job.request.key_expires_ms
+        return self._settings.guard.key_forgotten(job.request, job.catalog, self._now.wall_ms)
+
+    def refusal(self, job: Job) -> Refusal | None:
+        """See `Desk`."""
+        wall = self._now.wall_ms
+        refused = self._settings.guard.refusal(job.request, job.catalog, partition=job.home, now_ms=wall)
+        if refused:
+            place = {"call_id": job.request.call_id, "tool": job.request.tool, "partition": job.home}
+            alarm = "call.refused" if refused.stale else "call.unauthorised"
+            self.counts[alarm] += 1
+            self.news.append((alarm, {**place, "code": refused.code, "reason": refused.message}))
+        return refused
 
     # What goes out
 

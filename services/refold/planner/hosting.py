@@ -5,6 +5,10 @@ A coroutine here is a cache of its run's history. Forgetting one is always safe;
 
 from __future__ import annotations
 
+import dataclasses
+
+from refold.core import approve
+from refold.core.approve import Proposal
 from refold.core.decide import Rules, dispatch
 from refold.core.errors import NonDeterminismError, RefoldError
 from refold.core.events import (
@@ -69,8 +73,14 @@ class Agents:
                     intents += execution.settle(event.step, event)
         self._live[state.run_id] = execution
         events: list[Event] = []
-        for step, intent in intents:
-            events += self._propose(state, step, intent, now)
+        while intents:
+            step, intent = intents.pop(0)
+            proposed = self._propose(state, step, intent, now, before=[*fresh, *events])
+            events += proposed
+            # What a policy denies is settled at once, and the code goes on with that.
+            for event in proposed:
+                if isinstance(event, CallFailed):
+                    intents += execution.settle(step, event)
         if execution.end is not None:
             events.append(self._ending(agent, execution))
         return events
@@ -81,7 +91,7 @@ class Agents:
         context = Context(state.run_id, seed=request.seed, moment=moment, app=self._app)
         return Execution(agent.open(request.input, context), moment)
 
-    def _propose(self, state: RunState, step: int, intent: Intent, now: int) -> list[Event]:
+    def _propose(self, state: RunState, step: int, intent: Intent, now: int, *, before: list[Event]) -> list[Event]:
         if isinstance(intent, Note):
             return [NoteRecorded(step, intent.kind, intent.data)]
         if isinstance(intent, Sleep):
@@ -101,7 +111,13 @@ class Agents:
             retry=intent.retry,
             key_window_ms=intent.key_window_ms,
         )
-        return [call, dispatch(call, 1, 0, now, self._rules)]
+        authority, held = self._rules.authority, None
+        if authority is not None:
+            ahead = sum(isinstance(event, CallProposed) for event in before)
+            new = Proposal(call, state.head.seq + len(before) + 1, ahead)
+            rule, held = approve.propose(state, new, authority, now)
+            call = dataclasses.replace(call, rule=rule) if rule else call
+        return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
     def _ending(self, agent: AgentDef, execution: Execution) -> Event:
         end = execution.end

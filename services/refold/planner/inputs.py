@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import TypeVar
 
 from refold.core import headers, wire
-from refold.core.decide import Input, Start
+from refold.core.decide import Decided, Input, Start
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import parse_call_id, run_id
-from refold.core.messages import RunRequest, RunSignal, ToolResult
+from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
 from refold.ports.log import Record
 
-REQUESTED, SIGNALLED, COMPLETED = "run-requested", "run-signalled", "tool-completed"
-TOPICS = (REQUESTED, SIGNALLED, COMPLETED)
+T = TypeVar("T")
+REQUESTED, SIGNALLED, COMPLETED, DECIDED = "run-requested", "run-signalled", "tool-completed", "approval-decided"
+TOPICS = (REQUESTED, SIGNALLED, COMPLETED, DECIDED)
+
+FROM_USERS = frozenset({REQUESTED, SIGNALLED})
+"""Where anybody may write, into any partition. What services write lies at home, or it is not theirs."""
+
+
+def passed_over(record: Record) -> bool:
+    """Whether a record is none of the planner's business: a standing grant, or its end."""
+    return record.topic == DECIDED and (record.key or b"").startswith(b"grant/")
 
 
 def read(record: Record, max_bytes: int) -> tuple[str, Input]:
@@ -25,10 +35,16 @@ def read(record: Record, max_bytes: int) -> tuple[str, Input]:
             f"the value has {len(value)} bytes, more than {max_bytes}", hint="REFOLD_MAX_PAYLOAD_BYTES"
         )
     if record.topic == COMPLETED:
-        result = _tool_result(value)
+        result = _of_service(ToolResult, value)
         if parse_call_id(result.call_id)[0] != result.run_id:
             raise MalformedError("the call is not of the run that the result names")
         return result.run_id, result
+    if record.topic == DECIDED:
+        message = _of_service(ApprovalDecision, value)
+        run, seq = parse_call_id(message.approval_id)
+        if run != message.run_id:
+            raise MalformedError("the approval is not of the run that the decision names")
+        return run, Decided(run, seq, message.token)
     if record.topic == SIGNALLED:
         signal = wire.decode_input(RunSignal, value, json_fields=("data",))
         _check_key(record, f"{signal.run_id}/{signal.signal_id}")
@@ -38,9 +54,9 @@ def read(record: Record, max_bytes: int) -> tuple[str, Input]:
     return run_id(request.run_id), _start(request, record)
 
 
-def _tool_result(value: bytes) -> ToolResult:
+def _of_service(cls: type[T], value: bytes) -> T:
     try:
-        return wire.decode(ToolResult, value)
+        return wire.decode(cls, value)
     except FoldError as error:
         raise MalformedError(error.message, hint=error.hint) from None
 

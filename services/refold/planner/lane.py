@@ -13,14 +13,20 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from refold.core import catalog as catalogs
 from refold.core import chain, wire
+from refold.core.catalog import Catalog
 from refold.core.commands import Command, close, commands
 from refold.core.decide import Due, Ignore, Park, Refuse, Rules, Start, Verdict, decide
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
     AttemptFailed,
     CallDispatched,
     CallDoubted,
+    CallFailed,
     Cause,
     Entry,
     Event,
@@ -51,6 +57,8 @@ _TOLD = {
     RunFailed: "run.failed",
     RunCancelled: "run.cancelled",
     CallDoubted: "call.doubted",
+    ApprovalRequested: "approval.requested",
+    ApprovalDecided: "approval.accepted",
     LateResultRecorded: "call.late",
 }
 """What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
@@ -102,6 +110,7 @@ class Lane:
         partitions: int,
         agents: Agents,
         rules: Rules,
+        catalog: Catalog,
         limits: Limits,
         nonce: Nonce,
         token: Token,
@@ -112,7 +121,7 @@ class Lane:
         self.partition = assigned.partition
         self._partitions, self._agents, self._rules, self._limits = partitions, agents, rules, limits
         self._nonce, self._token, self._actor, self._counts = nonce, token, actor, counts
-        self._news = news
+        self._news, self._catalog = news, catalog
         self.accepted: dict[str, RunState] = {}
         self.frozen: dict[str, str] = {}
         self.position = 0
@@ -120,7 +129,8 @@ class Lane:
         self.publishes: list[Outgoing] = []
         self.wants_end = False
         self.now = 0
-        self._fold_to: int | None = assigned.ends[RUN_LOG]
+        self._fold_to, self._learn_to = assigned.ends[RUN_LOG], assigned.ends[catalogs.TOPIC]
+        self._live = False
         self._emit_from = assigned.committed.get(RUN_LOG, 0)
         self._speculated: dict[str, RunState] = {}
         self._flying = 0
@@ -135,8 +145,7 @@ class Lane:
         self._timers: list[tuple[int, str, int]] = []
         self._inputs: dict[str, Outstanding] = {topic: Outstanding() for topic in inputs.TOPICS}
         self._emitted = Emitted()
-        if self._fold_to == 0:
-            self._go_live()
+        self._catch_up()
 
     # What comes in
 
@@ -144,6 +153,9 @@ class Lane:
         """A record of an input topic."""
         item = Item("", None, record)
         self._inputs[record.topic].add(record.offset, item)
+        if inputs.passed_over(record):
+            item.done = True
+            return
         try:
             item.run_id, item.what = inputs.read(record, self._limits.payload_bytes)
         except MalformedError as error:
@@ -163,6 +175,12 @@ class Lane:
         else:
             self._judge(record)
         self.position = record.offset + 1
+        self._catch_up()
+
+    def learn(self, record: Record) -> None:
+        """A record of the catalog, in order of offset."""
+        self._catalog.follow(record.offset, record.key, record.value)
+        self._unpark([*self._parked])
         self._catch_up()
 
     def delivered(self, sent: Sent, offset: int | None) -> None:
@@ -219,9 +237,12 @@ class Lane:
         self._unasked = []
         self._settle_unsure()
 
-    def reached(self, offset: int) -> None:
-        """Reading has come to this offset of the run log, though the records before it may be gone by compaction."""
-        if not self._own:
+    def reached(self, topic: str, offset: int) -> None:
+        """Reading has come to this offset of a topic, though the records before it may be gone by compaction."""
+        if topic == catalogs.TOPIC:
+            self._catalog.reached(offset)
+            self._catch_up()
+        elif not self._own:
             self.position = max(self.position, offset)
             self._catch_up()
 
@@ -260,10 +281,6 @@ class Lane:
         return len(self._ready)
 
     @property
-    def _live(self) -> bool:
-        return self._fold_to is None
-
-    @property
     def _blocked(self) -> bool:
         """Whether the log holds something that was not read yet. Nothing is decided on a state known to be old."""
         return self._lost or bool(self._own) or self.position < self._read_back
@@ -274,7 +291,7 @@ class Lane:
         while self.position in self._own:
             self._accept_own(self._own.pop(self.position), self.position)
             self.position += 1
-        if self._fold_to is not None and self.position >= self._fold_to:
+        if not self._live and self.position >= self._fold_to and self._catalog.position >= self._learn_to:
             self._go_live()
         self._settle_unsure()
 
@@ -328,13 +345,14 @@ class Lane:
         if after.over:
             self._agents.forget(run)
             after = after.slim()
+        elif after.status == "suspended" and run not in self._speculated and _waits_for_people(after):
+            self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self.accepted[run] = after
         if self._live:
-            self._set_timers(entry)
+            self._set_timers(after, entry)
             self._tell(entry)
-        for item in self._parked.pop(run, ()):
-            self._parked_count -= 1
-            self._ready.append(item)
+        if run in self._parked:
+            self._unpark([run])
 
     def _emit(self, after: RunState, entry: Entry, offset: int) -> None:
         ordered = commands(after, entry, offset)
@@ -352,6 +370,9 @@ class Lane:
 
     def _tell(self, entry: Entry) -> None:
         for event in entry.events:
+            if isinstance(event, CallFailed | CallDoubted) and event.failure.code == "unauthorised":
+                self._counts["unauthorised"] += 1
+                self._news.append(("call.unauthorised", {"run_id": entry.run_id, "reason": event.failure.message}))
             if name := _TOLD.get(type(event)):
                 self._news.append((name, {"run_id": entry.run_id, "seq": entry.seq, "partition": self.partition}))
 
@@ -495,7 +516,7 @@ class Lane:
         """Sends a stray to its home partition; true if it was one."""
         target = home(item.run_id, self._partitions)
         record = item.record
-        if target == self.partition or record is None:
+        if target == self.partition or record is None or record.topic not in inputs.FROM_USERS:
             return False
         self._counts["input.forwarded"] += 1
         self._publish(outgoing.forward(record, item.run_id, target), item)
@@ -536,14 +557,16 @@ class Lane:
         """Nothing is parked longer than the limit: what is due is answered once more, and then for good."""
         if not self._parked:
             return
-        for run in [
-            run for run, items in self._parked.items() if items[0].parked_ms + self._limits.park_ms <= self.now
-        ]:
+        limit = self.now - self._limits.park_ms
+        self._unpark([run for run, items in self._parked.items() if items[0].parked_ms <= limit])
+
+    def _unpark(self, runs: list[str]) -> None:
+        for run in runs:
             items = self._parked.pop(run)
             self._parked_count -= len(items)
             self._ready.extend(items)
 
-    def _set_timers(self, entry: Entry) -> None:
+    def _set_timers(self, after: RunState, entry: Entry) -> None:
         for event in entry.events:
             if isinstance(event, CallDispatched):
                 self._set(event.deadline_ms, entry.run_id, event.step)
@@ -551,6 +574,9 @@ class Lane:
                 self._set(event.retry_ms, entry.run_id, event.step)
             elif isinstance(event, SleepStarted):
                 self._set(event.until_ms, entry.run_id, event.step)
+            elif isinstance(event, ApprovalRequested | ApprovalEscalated):
+                if (opened := after.open.get(event.step)) and opened.due_ms:
+                    self._set(opened.due_ms, entry.run_id, event.step)
             elif isinstance(event, RunRequested) and event.not_before_ms:
                 self._set(event.not_before_ms, entry.run_id, 0)
 
@@ -559,7 +585,7 @@ class Lane:
 
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over: timers, then every live run's frontier."""
-        self._fold_to = None
+        self._live = True
         self._counts["lane.live"] += 1
         for run, state in self.accepted.items():
             if state.over:
@@ -575,6 +601,10 @@ class Lane:
     def _retry(self, item: Item) -> None:
         item.end = None
         self._ready.appendleft(item)
+
+
+def _waits_for_people(state: RunState) -> bool:
+    return all(opened.phase in ("approval", "doubt") for opened in state.open.values())
 
 
 def _cause(item: Item) -> Cause | None:

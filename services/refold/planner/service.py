@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from refold.core import catalog
+from refold.core.authority import Authority
+from refold.core.catalog import Catalog
 from refold.core.decide import Rules
 from refold.planner import inputs
 from refold.planner.hosting import Agents
@@ -38,8 +41,8 @@ def membership(settings: PlannerSettings) -> Membership:
         group="refold-planner",
         member=settings.member,
         subscribe=inputs.REQUESTED,
-        resume=(inputs.SIGNALLED, inputs.COMPLETED),
-        replay=(RUN_LOG,),
+        resume=(inputs.SIGNALLED, inputs.COMPLETED, inputs.DECIDED),
+        replay=(catalog.TOPIC, RUN_LOG),
     )
 
 
@@ -47,9 +50,11 @@ def _feed(lane: Lane, item: Record | End | Reached) -> None:
     if isinstance(item, End):
         lane.reached_end(item.offset)
     elif isinstance(item, Reached):
-        lane.reached(item.offset)
+        lane.reached(item.topic, item.offset)
     elif item.topic == RUN_LOG:
         lane.follow(item)
+    elif item.topic == catalog.TOPIC:
+        lane.learn(item)
     else:
         lane.take(item)
 
@@ -108,14 +113,17 @@ class Planner:
             lane.acknowledged(what, delivery.offset)
 
     def _open(self, assigned: Assigned) -> Lane:
-        settings = self._settings
+        settings, known_to_all = self._settings, Catalog()
+        tools = {tool.name: tool.facts for tool in self._app.tools.values()}
+        rules = replace(settings.rules, authority=Authority(tools, settings.environment, known_to_all))
         for known in [key for key in self._committed if key[1] == assigned.partition]:
             del self._committed[known]
         return Lane(
             assigned,
             partitions=settings.partitions,
-            agents=Agents(self._app, settings.rules, settings.environment),
-            rules=settings.rules,
+            agents=Agents(self._app, rules, settings.environment),
+            rules=rules,
+            catalog=known_to_all,
             limits=settings.limits,
             nonce=self._nonce,
             token=self._token,

@@ -69,6 +69,8 @@ class ExecutorPart(_Room):
     lease_ms: int = Field(1_000, ge=100)
     guarded_lease_ms: int = Field(10_000, ge=100)
     grace_ms: int = Field(10_000, ge=0)
+    approval: tuple[str, ...] = ()
+    """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
 
 
 class Settings(BaseSettings):

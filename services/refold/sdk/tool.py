@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
+from hashlib import sha256
 from types import FunctionType
 from typing import Any, Final, Literal, TypedDict, get_args
 
 from refold.core import canonical, errors
+from refold.core.decision import ToolFacts
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, CallFailed, RetryPolicy
 from refold.core.state import Outcome
@@ -21,6 +23,7 @@ from refold.sdk.shape import Arguments, Shape, hints
 from refold.sdk.source import digest
 
 Effect = Literal["pure", "keyed", "probed", "once"]
+Approval = Literal["policy", "required"]
 Job = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 HANDED: Final = ("idempotency_key", "heartbeat")
@@ -52,6 +55,8 @@ class ToolOptions(TypedDict, total=False):
     lease: timedelta | None
     version: str
     probe: Callable[..., Any] | None
+    approval: Approval
+    tags: Collection[str]
 
 
 @dataclass(eq=False)
@@ -62,6 +67,8 @@ class ToolDef:
     `pool` names the executors that run it. `timeout` is for one attempt; what was sent by then has an unknown outcome.
     `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
     executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
+    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say; else
+    the policy decides. `tags` are words for the rules of policies.
 
     `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and those arguments of the tool that it
     names, and returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything
@@ -78,6 +85,8 @@ class ToolDef:
     lease: timedelta | None = None
     version: str = ""
     probe: Callable[..., Any] | None = None
+    approval: Approval = "policy"
+    tags: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, FunctionType):
@@ -106,6 +115,14 @@ class ToolDef:
     def probe_is_async(self) -> bool:
         """Whether `run_probe` gives a coroutine."""
         return self._probe is not None and self._probe.is_async
+
+    @cached_property
+    def facts(self) -> ToolFacts:
+        """What those have to know of the tool who judge its calls."""
+        schema = sha256(canonical.dumps(self.schema()).encode()).hexdigest()
+        needed = self.approval == "required"
+        tags = tuple(sorted(self.tags))
+        return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms)
 
     def canonical_args(self, *args: Any, **kwargs: Any) -> str:
         """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""
@@ -160,6 +177,10 @@ class ToolDef:
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
         if self.effect not in get_args(Effect):
             raise UsageError(f"{what}: effect={self.effect!r} is unknown", hint="use pure, keyed, probed or once")
+        if self.approval not in get_args(Approval):
+            raise UsageError(f"{what}: approval={self.approval!r} is unknown", hint="use policy or required")
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
+            raise UsageError(f"{what}: tags={self.tags!r}", hint='write tags=("infra", "write")')
         if not isinstance(self.pool, str) or not _POOL.match(self.pool):
             raise UsageError(f"{what}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
         if (self.probe is None) == (self.effect == "probed"):

@@ -47,7 +47,7 @@ class KafkaEventLog:
         self.member = membership.member
         self._membership = membership
         self._names = Names(settings.prefix)
-        every = (membership.subscribe, *membership.resume, *membership.replay)
+        every = {membership.subscribe, *membership.resume, *membership.replay}
         self._logical = {self._names[name]: name for name in every}
         self._fatal: RefoldError | None = None
         self._closing = self._settled = False
@@ -162,7 +162,8 @@ class KafkaEventLog:
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = sorted(each.partition for each in partitions)
-        going_on, from_start = (self._membership.subscribe, *self._membership.resume), self._membership.replay
+        from_start = self._membership.replay
+        going_on = [each for each in (self._membership.subscribe, *self._membership.resume) if each not in from_start]
         every = [TopicPartition(self._names[name], n) for name in (*going_on, *from_start) for n in numbers]
         answers = consumer.committed(every, timeout=REQUEST_TIMEOUT_S) if every else []
         committed = {(self._logical[a.topic], a.partition): a.offset for a in answers if a.offset >= 0}

@@ -218,7 +218,8 @@ class MemoryEventLog:
             self._assign(number, group, taken)
 
     def _assign(self, number: int, group: Group, taken: Taken) -> None:
-        going_on, from_start = (self._membership.subscribe, *self._membership.resume), self._membership.replay
+        from_start = self._membership.replay
+        going_on = [each for each in (self._membership.subscribe, *self._membership.resume) if each not in from_start]
         committed = {
             name: group.committed[name, number]
             for name in (*going_on, *from_start)

@@ -15,7 +15,11 @@ TOPICS = (
     "tool-requested.default",
     "tool-claimed",
     "tool-completed",
+    "approval-requested",
+    "approval-voted",
+    "approval-decided",
     "run-completed",
+    "catalog",
     "dead-letter",
 )
 

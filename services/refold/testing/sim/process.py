@@ -196,7 +196,7 @@ class Process:
             self.cursors = [cursor for cursor in self.cursors if cursor.partition != partition]
             return
         log = self.world.broker.log
-        for topic in (member.subscribe, *member.resume):
+        for topic in (each for each in (member.subscribe, *member.resume) if each not in member.replay):
             self.cursors.append(Cursor(topic, partition, log(topic, partition), change.committed.get(topic, 0)))
         for topic in member.replay:
             self.cursors.append(Cursor(topic, partition, log(topic, partition), 0, change.ends[topic], holes=True))

@@ -1,0 +1,248 @@
+"""How a run asks people, and what their decision makes of it: the planner's side of an approval.
+
+All of it is events and durable deadlines, so waiting for a human costs what waiting for a timer costs, and survives
+what that survives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from refold.core import canonical, decision
+from refold.core.authority import Authority
+from refold.core.decision import Decision
+from refold.core.errors import MalformedError
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
+    CallCompleted,
+    CallDoubted,
+    CallFailed,
+    CallJudged,
+    CallProposed,
+    Event,
+    Failure,
+    RunFailed,
+)
+from refold.core.ids import call_id, idempotency_key
+from refold.core.messages import ApprovalRequest
+from refold.core.policy import Judgement
+from refold.core.state import Asked, Open, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A call that is judged for the first time: its seq, and how many others are proposed before it in this entry."""
+
+    call: CallProposed
+    seq: int
+    ahead: int
+
+
+def propose(state: RunState, new: Proposal, authority: Authority, now: int) -> tuple[str, Event | None]:
+    """The rule of the run's policy that judges a new call, and the event that keeps it in; None: it may go out."""
+    call, request = new.call, state.request
+    found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
+    if found.outcome == "deny":
+        return found.rule, CallFailed(call.step, 0, _denied(found))
+    if found.outcome == "require":
+        judged = dataclasses.replace(call, rule=found.rule)
+        return found.rule, _ask(state, judged, found, authority, seq=new.seq, attempt=1, now=now)
+    return found.rule, None
+
+
+def permitted(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:
+    """Whether an attempt of a call that was judged before may go out without being judged again."""
+    opened = state.open[step]
+    if authority.changed(opened.policy):
+        return False
+    return opened.permit is None or (attempt <= opened.permit.covers and now < opened.permit.expires_ms)
+
+
+def judge_again(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> list[Event]:
+    """What stands before another attempt. After a `CallJudged` it may go out; else people are asked, or it is over."""
+    opened, call = state.open[step], state.call(step)
+    found = authority.judge(state, call, authority.current if authority.changed(opened.policy) else opened.policy)
+    if found.outcome == "deny":
+        return [closed(opened, step, _denied(found))]
+    if found.outcome == "require":
+        return [_ask(state, call, found, authority, seq=state.seqs[step - 1], attempt=attempt, now=now)]
+    return [CallJudged(step, found.policy, found.rule)]
+
+
+def closed(opened: Open, step: int, failure: Failure) -> Event:
+    """A call that goes no further: failed, unless an earlier attempt may have had its effect."""
+    if opened.maybe:
+        return CallDoubted(step, opened.attempt, failure)
+    return CallFailed(step, opened.attempt, failure)
+
+
+def _denied(found: Judgement) -> Failure:
+    return Failure("denied", found.message or f"the rule {found.rule!r} denies it", found.rule)
+
+
+def _ask(
+    state: RunState, call: CallProposed, found: Judgement, authority: Authority, *, seq: int, attempt: int, now: int
+) -> ApprovalRequested:
+    needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
+    assert needed is not None, "what is required has a requirement"
+    last = call.retry.attempts + (opened.refused if opened else 0)
+    event = ApprovalRequested(
+        step=call.step,
+        attempt=attempt,
+        # A `once` call that was sent is never sent again on an old decision: nothing else would keep it single.
+        covers=attempt if call.effect == "once" else max(attempt, last),
+        policy=found.policy,
+        rule=found.rule,
+        requirement=needed,
+        environment=authority.environment,
+        version=tool.version if tool else "",
+        schema=tool.schema if tool else "",
+        question="",
+        expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
+    )
+    request = request_of(state, call, Asked(0, event, (), now, 0, escalated=False), seq=seq)
+    return dataclasses.replace(event, question=decision.question(request))
+
+
+def request_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
+    """What people are asked: the call as it would go out, proposed as event `seq` of its run."""
+    event, request, edited = asked.event, state.request, call.step in state.edited
+    proposed = state.steps[call.step - 1] if edited else call
+    assert isinstance(proposed, CallProposed), "only calls need an approval"
+    return ApprovalRequest(
+        approval_id=call_id(state.run_id, asked.seq),
+        run_id=state.run_id,
+        call_id=call_id(state.run_id, seq),
+        step=call.step,
+        attempt=event.attempt,
+        covers=event.covers,
+        agent=request.agent if request else "",
+        requester=request.requester if request else "",
+        session=request.labels.get("session", "") if request else "",
+        environment=event.environment,
+        tool=call.tool,
+        version=event.version,
+        schema=event.schema,
+        effect=call.effect,
+        args=call.args,
+        key=call.key,
+        policy=event.policy,
+        rule=event.rule,
+        requirement=dataclasses.replace(event.requirement, approvers=list(asked.approvers)),
+        question=event.question,
+        proposal=decision.proposal_digest(proposed),
+        asked_ms=asked.asked_ms,
+        expires_ms=asked.expires_ms,
+        level=int(asked.escalated),
+        proposed_args=proposed.args if edited else "",
+        traceparent=request.traceparent if request else "",
+    )
+
+
+def opened_by(state: RunState, seq: int) -> int | None:
+    """The step whose open approval was asked as event `seq`."""
+    for step, opened in state.open.items():
+        if opened.asked is not None and opened.asked.seq == seq:
+            return step
+    return None
+
+
+def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
+    """Whether a decision can still be acted upon when it comes.
+
+    It can not when it has expired, when its people are not entitled any more, when the use of the grant that it rests
+    on is known already, and when another policy is in force that wants to see every call.
+    """
+    if found.verdict == "reject":
+        return True
+    if now >= found.expires or authority.changed(asked.event.policy):
+        return False
+    if found.grant and found.grant.use and (found.grant.id, found.grant.use) in state.uses:
+        return False
+    return decision.disowned(found, authority.catalog.roles) is None
+
+
+def contradiction(state: RunState, step: int, found: Decision) -> str:
+    """Why a decision is none on the approval that this step waits for; nothing if it is."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is decided"
+    if found.approval != call_id(state.run_id, asked.seq) or found.question != asked.event.question:
+        return "the decision answers another question"
+    if found.verdict in ("edit", "answer") and opened.attempt:
+        return "a call that was sent once cannot be changed any more"
+    try:
+        if found.verdict == "edit" and (_key(state, step, found), decision.args_digest(found.edited)) != (
+            found.key,
+            found.args,
+        ):
+            return "the decision does not bind the arguments that it holds"
+        if found.verdict == "answer":
+            canonical.parse(found.result)
+    except MalformedError as error:
+        return error.message
+    return ""
+
+
+def accepted(state: RunState, step: int, found: Decision, *, token: str) -> list[Event]:
+    """The events of a decision that holds. A call that may go out now is for the caller to send."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is decided"
+    edits = found.verdict == "edit"
+    actors = [vote.actor for vote in found.votes]
+    taken = ApprovalDecided(
+        step,
+        asked.seq,
+        found.verdict,
+        token=token,
+        actors=actors,
+        message=found.message,
+        args=found.edited if edits else "",
+        key=found.key if edits else "",
+        covers=found.covers,
+        expires_ms=found.expires,
+        grant=found.grant.id if found.grant else "",
+        use=found.grant.use if found.grant else 0,
+    )
+    if found.verdict == "reject":
+        by = ", ".join(actors)
+        return [taken, closed(opened, step, Failure("rejected", found.message or f"{by} said no", by))]
+    if found.verdict == "answer":
+        return [taken, CallCompleted(step, opened.attempt, found.result)]
+    return [taken]
+
+
+def _key(state: RunState, step: int, found: Decision) -> str:
+    args = canonical.dumps(canonical.parse(found.edited))
+    tool = state.call(step).tool
+    return idempotency_key(environment=found.environment, run=state.run_id, step=step, tool=tool, args=args)
+
+
+def reopened(state: RunState, step: int, authority: Authority, now: int) -> list[Event]:
+    """An approval ends with a decision that does not hold any more, and the call is judged again."""
+    asked = state.open[step].asked
+    assert asked is not None, "only an open approval is decided"
+    ended = ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
+    return [ended, *judge_again(state, step, asked.event.attempt, authority, now)]
+
+
+def due(state: RunState, step: int, now: int) -> list[Event]:
+    """What becomes of an approval whose time has come: more people are asked, or it ends as the policy says."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is due"
+    needed = asked.event.requirement
+    late = bool(asked.expires_ms) and now >= asked.expires_ms
+    if not asked.escalated and (not late or needed.on_expiry == "escalate"):
+        approvers = list(dict.fromkeys([*asked.approvers, *needed.escalate_to]))
+        expires_ms = now + needed.expires_ms if late else asked.expires_ms
+        return [ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
+    ended = ApprovalDecided(step, asked.seq, "expire")
+    failure = Failure("approval_expired", "nobody decided in time")
+    if needed.on_expiry == "fail":
+        return [ended, RunFailed(failure)]
+    return [ended, closed(opened, step, failure)]

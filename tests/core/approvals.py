@@ -1,0 +1,84 @@
+"""People in the histories of the tests: a policy that asks them, a key that signs what they decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from refold.core import approve, canonical, capability, decision, wire
+from refold.core.authority import Authority
+from refold.core.capability import SigningKey
+from refold.core.catalog import Catalog
+from refold.core.decide import Decided
+from refold.core.decision import Cast, ToolFacts, Verdict
+from refold.core.messages import ApprovalRequest, CatalogEntry
+from refold.core.policy import Policy
+from refold.core.state import RunState
+
+KEY = SigningKey("test-1", "decision", bytes(range(32)))
+TOOLS = {
+    "push": ToolFacts("push", "1", "digest of the schema", "keyed"),
+    "wipe": ToolFacts("wipe", "1", "digest of the schema", "once", approval=True),
+}
+CONTENT = {
+    "rules": [
+        {"name": "reads", "when": 'tool.effect == "pure"', "allow": True},
+        {"name": "never", "when": 'tool.effect == "probed"', "deny": "not in this house"},
+        {
+            "name": "asks",
+            "when": "true",
+            "require": {
+                "approvers": ["*"],
+                "expires": "60s",
+                "on_expiry": "escalate",
+                "escalate": {"after": "20s", "to": ["role:lead"]},
+            },
+        },
+    ]
+}
+POLICY = Policy.parse(CONTENT)
+ADA = (Cast("ada", "*", "key", "vote-1", 0),)
+
+
+def publish(catalog: Catalog, name: str, kind: str, content: Any) -> None:
+    """Puts an entry into a catalog as a lane reads it."""
+    entry = CatalogEntry(name, kind, canonical.dumps(content))
+    catalog.follow(catalog.position, name.encode(), wire.encode(entry))
+
+
+def catalog(policy: dict[str, Any] | None = CONTENT) -> Catalog:
+    """A catalog with a decision key, and with a policy that new runs get."""
+    found = Catalog()
+    publish(found, f"key/{KEY.kid}", "key", KEY.public().content())
+    if policy is not None:
+        put_in_force(found, policy)
+    return found
+
+
+def put_in_force(found: Catalog, content: dict[str, Any]) -> Policy:
+    """Publishes a policy and makes it the one that new runs get."""
+    policy = Policy.parse(content)
+    publish(found, f"policy/{policy.digest}", "policy", policy.content)
+    publish(found, "current", "current", policy.digest)
+    return policy
+
+
+def authority(policy: dict[str, Any] | None = CONTENT) -> Authority:
+    """What a planner of the tests knows."""
+    return Authority(TOOLS, "test", catalog(policy))
+
+
+def request(state: RunState, step: int) -> ApprovalRequest:
+    """What people are asked for the approval that a step waits for."""
+    opened = state.open[step]
+    assert opened.asked is not None
+    return approve.request_of(state, state.call(step), opened.asked, seq=opened.seq)
+
+
+def decided(state: RunState, step: int, verdict: Verdict = "approve", *, now: int, **more: Any) -> Decided:
+    """The decision on the approval that a step waits for. `changes` alter it before it is signed."""
+    changes, key = more.pop("changes", {}), more.pop("key", KEY)
+    asked = request(state, step)
+    found = decision.build(asked, verdict, votes=ADA, issued_ms=now, nonce="nonce", **more)
+    token = capability.sign(replace(found, **changes).payload(), key)
+    return Decided(state.run_id, int(asked.approval_id.rpartition("/")[2]), token)
