@@ -131,7 +131,7 @@ def request_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -
         key=call.key,
         policy=event.policy,
         rule=event.rule,
-        requirement=dataclasses.replace(event.requirement, approvers=list(asked.approvers)),
+        requirement=event.requirement,
         question=event.question,
         proposal=decision.proposal_digest(proposed),
         asked_ms=asked.asked_ms,

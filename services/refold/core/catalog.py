@@ -48,9 +48,11 @@ class Roles:
 
     def still(self, actor: str, via: str) -> bool:
         """Whether what entitled an actor once does so today."""
+        if {actor, via.removeprefix("delegate:")} & self.revoked:
+            return False
         role = via.removeprefix("role:")
         kept = role != via and role in self.by_role
-        return actor not in self.revoked and (not kept or actor in self.by_role[role])
+        return not kept or actor in self.by_role[role]
 
     @staticmethod
     def parse(content: Any) -> Roles:
