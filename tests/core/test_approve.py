@@ -1,0 +1,384 @@
+"""How a run asks people, and what their decision makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from refold.core.capability import SigningKey
+from refold.core.commands import commands
+from refold.core.decide import Ignore, Park, Refuse
+from refold.core.decision import Grant, Verdict
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallFailed,
+    CallJudged,
+    CallProposed,
+    Event,
+    Failure,
+    RetryPolicy,
+    RunFailed,
+)
+from refold.core.messages import ApprovalRequest, ToolRequest
+from tests.core import approvals
+from tests.core.approvals import CONTENT, decided
+from tests.core.histories import JUDGED, NOW, RULES, Log, asking, signal, start
+
+
+def events(log: Log, number: int = -1) -> list[Event]:
+    return log.entries[number][1].events
+
+
+def kinds(log: Log, number: int = -1) -> list[type[Event]]:
+    return [type(event) for event in events(log, number)]
+
+
+def ordered(log: Log) -> list[Any]:
+    _, entry = log.entries[-1]
+    return [order.message or order.key for order in commands(log.live, entry, 70)]
+
+
+def judged_by(content: dict[str, Any]) -> Any:
+    return replace(RULES, authority=approvals.authority(content))
+
+
+def asks(**requirement: Any) -> dict[str, Any]:
+    return {"rules": [{"name": "asks", "when": "true", "require": {"approvers": ["*"], **requirement}}]}
+
+
+def decide_on(log: Log, verdict: Verdict = "approve", **more: Any) -> Any:
+    return log.feed(decided(log.live, 1, verdict, now=log.now, **more))
+
+
+def test_a_call_that_needs_people_suspends_its_run_and_reaches_no_executor() -> None:
+    log = asking()
+
+    assert kinds(log) == [CallProposed, ApprovalRequested]
+    assert log.live.status == "suspended"
+    (request,) = ordered(log)
+    assert isinstance(request, ApprovalRequest)
+    assert (request.approval_id, request.call_id, request.tool, request.rule) == ("run-1/4", "run-1/3", "push", "asks")
+
+
+def test_what_a_policy_allows_goes_out_in_the_entry_that_proposes_it() -> None:
+    log = asking("pure")
+
+    assert kinds(log) == [CallProposed, CallDispatched]
+    (order,) = ordered(log)
+    assert isinstance(order, ToolRequest)
+    assert (order.policy, order.decision) == (approvals.POLICY.digest, "")
+
+
+def test_what_a_policy_denies_is_an_observation_of_the_agent() -> None:
+    log = asking("probed")
+
+    assert kinds(log) == [CallProposed, CallFailed]
+    assert events(log)[1] == CallFailed(1, 0, Failure("denied", "not in this house", "never"))
+
+
+def test_a_tool_that_says_so_needs_a_decision_whatever_the_policy_allows() -> None:
+    log = Log(rules=judged_by({"rules": [{"name": "all", "when": "true", "allow": True}]}))
+    log.feed(start())
+    call = CallProposed(1, "wipe", "{}", "key", "default", "once", 1_000, RetryPolicy())
+
+    found = log.rules.authority and log.rules.authority.judge(log.live, call, log.live.request.policy)  # type: ignore[union-attr]
+
+    assert found
+    assert found.outcome == "require"
+
+
+def test_an_approval_lets_the_call_out_with_the_decision() -> None:
+    log = asking()
+
+    decide_on(log)
+
+    assert kinds(log) == [ApprovalDecided, CallDispatched]
+    order, closed = ordered(log)
+    assert isinstance(order, ToolRequest)
+    assert (order.args, order.attempt, order.decision, closed) == ('{"n":1}', 1, events(log)[0].token, "run-1/4")  # type: ignore[union-attr]
+
+
+def test_an_edit_changes_what_goes_out_and_not_what_was_proposed() -> None:
+    log = asking()
+
+    decide_on(log, "edit", edited='{"n":7}')
+
+    order = ordered(log)[0]
+    assert isinstance(order, ToolRequest)
+    assert order.args == '{"n":7}'
+    assert order.key != "key-1"
+    assert log.live.steps[0].args == '{"n":1}'  # type: ignore[union-attr]
+
+
+def test_a_rejection_is_an_observation_with_the_reason() -> None:
+    log = asking()
+
+    decide_on(log, "reject", message="not on a Friday")
+
+    assert events(log)[1] == CallFailed(1, 0, Failure("rejected", "not on a Friday", "ada"))
+
+
+def test_an_answer_stands_in_the_place_of_the_result() -> None:
+    log = asking()
+
+    decide_on(log, "answer", result='"by hand"')
+
+    assert events(log)[1] == CallCompleted(1, 0, '"by hand"')
+
+
+def test_a_second_decision_changes_nothing() -> None:
+    log = asking()
+    first, second = (decided(log.live, 1, verdict, now=NOW) for verdict in ("approve", "reject"))
+    log.feed(first)
+
+    assert isinstance(log.feed(second), Ignore)
+    assert isinstance(log.feed(first), Ignore)
+
+
+@pytest.mark.parametrize("changes", [{"question": "another"}, {"approval": "run-1/9"}, {"approval": "run-2/4"}])
+def test_an_answer_to_another_question_is_refused(changes: dict[str, str]) -> None:
+    log = asking()
+
+    found = decide_on(log, changes=changes)
+
+    assert isinstance(found, Refuse)
+    assert found.code == "unauthorised"
+
+
+def test_a_decision_by_a_stranger_is_refused_and_one_by_an_unknown_key_waits() -> None:
+    log = asking()
+
+    stranger = decide_on(log, key=replace(approvals.KEY, seed=bytes(32)))
+    unknown = decide_on(log, key=SigningKey("test-2", "decision", bytes(32)))
+
+    assert isinstance(stranger, Refuse)
+    assert isinstance(unknown, Park)
+
+
+def test_a_decision_that_comes_after_the_expiry_changes_nothing() -> None:
+    log = asking()
+    late = decided(log.live, 1, now=NOW)
+    log.now = NOW + 60_000
+
+    assert isinstance(log.feed(late), Ignore)
+
+
+def test_an_approval_escalates_and_then_expires() -> None:
+    log = asking()
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    assert log.now == NOW + 20_000
+    assert events(log) == [ApprovalEscalated(1, 4, ["*", "role:lead"], NOW + 60_000)]
+    log.now = log.due().due_ms
+    log.feed(log.due())
+    assert kinds(log) == [ApprovalDecided, CallFailed]
+
+
+def test_an_approval_that_escalates_on_expiry_gets_its_time_again() -> None:
+    log = asking(rules=judged_by(asks(expires="60s", on_expiry="escalate", escalate={"to": ["role:lead"]})))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    assert events(log) == [ApprovalEscalated(1, 4, ["*", "role:lead"], NOW + 120_000)]
+
+
+def test_an_expiry_may_fail_the_run() -> None:
+    log = asking(rules=judged_by(asks(expires="60s", on_expiry="fail")))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    assert kinds(log) == [ApprovalDecided, RunFailed]
+
+
+def test_a_decision_covers_all_retries_of_a_keyed_call_and_one_attempt_of_a_once_call() -> None:
+    keyed, once = asking("keyed"), asking("once")
+
+    assert [log.live.open[1].asked.event.covers for log in (keyed, once)] == [3, 1]  # type: ignore[union-attr]
+
+
+def test_another_attempt_of_a_once_call_needs_another_decision() -> None:
+    log = asking("once")
+    decide_on(log)
+    log.feed(log.result(status="failed"))
+    log.now = log.due().due_ms
+
+    log.feed(log.due())
+
+    assert kinds(log) == [ApprovalRequested]
+    assert log.live.open[1].asked.event.attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_retry_after_the_decision_has_expired_is_asked_for_again() -> None:
+    log = asking(rules=judged_by(asks(valid="1s")))
+    decide_on(log)
+    log.now += 2_000
+    log.feed(log.result(status="failed"))
+    log.now = log.due().due_ms
+
+    log.feed(log.due())
+
+    assert kinds(log) == [ApprovalRequested]
+
+
+def test_a_decision_that_has_expired_on_its_way_is_asked_for_again() -> None:
+    log = asking(rules=judged_by(asks(valid="1s")))
+    token = decided(log.live, 1, now=NOW)
+    log.now += 1_000
+
+    log.feed(token)
+
+    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+    assert events(log)[0].verdict == "expire"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("code", ["decision_expired", "decision_revoked"])
+def test_what_an_executor_sends_back_goes_back_to_people(code: str) -> None:
+    log = asking("once", attempts=1)
+    decide_on(log)
+
+    log.feed(log.result(status="unauthorised", failure=Failure(code, "not now")))
+
+    assert kinds(log) == [AttemptFailed, ApprovalRequested]
+    assert log.live.status == "suspended"
+
+
+def test_a_refused_attempt_costs_no_retry() -> None:
+    log = asking("keyed", attempts=2)
+    decide_on(log)
+    log.feed(log.result(status="unauthorised", failure=Failure("decision_expired", "")))
+    decide_on(log)
+    log.feed(log.result(status="failed", attempt=2))
+
+    assert kinds(log) == [AttemptFailed]
+    assert log.live.open[1].asked is None
+
+
+def test_a_forgery_ends_the_call_and_its_run_goes_on() -> None:
+    log = asking("once")
+    decide_on(log)
+
+    log.feed(log.result(status="unauthorised", failure=Failure("unauthorised", "signed by nobody")))
+
+    assert events(log) == [CallFailed(1, 1, Failure("unauthorised", "signed by nobody"))]
+
+
+def test_a_forgery_that_follows_another_order_leaves_the_call_in_doubt() -> None:
+    log = asking("once")
+    decide_on(log)
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    log.feed(log.result(status="unauthorised", failure=Failure("unauthorised", "signed by nobody")))
+
+    assert kinds(log) == [CallDoubted]
+
+
+def test_a_call_that_may_have_happened_is_in_doubt_when_people_reject_it() -> None:
+    log = asking("keyed", rules=judged_by(asks(valid="1s")))
+    decide_on(log)
+    log.now += 2_000
+    log.feed(log.result(status="unknown"))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+    assert kinds(log) == [ApprovalRequested]
+
+    decide_on(log, "reject")
+
+    assert kinds(log) == [ApprovalDecided, CallDoubted]
+
+
+def test_a_call_that_was_sent_is_not_edited_any_more() -> None:
+    log = asking("keyed", rules=judged_by(asks(valid="1s")))
+    decide_on(log)
+    log.now += 2_000
+    log.feed(log.result(status="unknown"))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    assert isinstance(decide_on(log, "edit", edited='{"n":7}'), Refuse)
+    assert isinstance(decide_on(log, "answer", result="1"), Refuse)
+
+
+def test_a_policy_that_rechecks_sees_calls_that_another_has_judged() -> None:
+    rules = judged_by(CONTENT)
+    log = asking("keyed", rules=rules)
+    token = decided(log.live, 1, now=NOW)
+    assert rules.authority
+    allowing = {"recheck": True, "rules": [{"name": "all", "when": "true", "allow": True}]}
+    policy = approvals.put_in_force(rules.authority.catalog, allowing)
+
+    log.feed(token)
+
+    assert kinds(log) == [ApprovalDecided, CallJudged, CallDispatched]
+    assert log.live.open[1].policy == policy.digest
+
+
+def test_an_executor_that_knows_a_newer_policy_makes_the_planner_wait_for_it() -> None:
+    log = asking("pure")
+
+    log.feed(log.result(status="unauthorised", failure=Failure("policy_changed", "")))
+
+    assert events(log) == [AttemptFailed(1, 1, Failure("policy_changed", ""), False, NOW + 1_000)]
+
+
+def test_a_revoked_approver_makes_a_decision_void_on_its_way() -> None:
+    rules = judged_by(CONTENT)
+    log = asking("keyed", rules=rules)
+    token = decided(log.live, 1, now=NOW)
+    assert rules.authority
+    approvals.publish(rules.authority.catalog, "roles", "roles", {"revoked": ["ada"]})
+
+    log.feed(token)
+
+    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+
+
+def test_a_cancelled_run_closes_its_question() -> None:
+    log = asking()
+
+    log.feed(signal("cancel"))
+
+    assert "run-1/4" in ordered(log)
+
+
+def test_a_use_of_a_grant_counts_once_in_a_run() -> None:
+    log = asking("keyed", rules=judged_by(asks()))
+    grant = Grant("run-1/4", "run", NOW + 60_000, 3, 1)
+    decide_on(log, grant=grant)
+    log.propose("keyed")
+
+    log.feed(decided(log.live, 2, now=log.now, grant=grant))
+
+    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+    assert log.live.uses == {("run-1/4", 1): 1}
+
+
+def test_without_a_policy_calls_go_out_as_they_always_did() -> None:
+    log = asking("once", rules=judged_by_nobody())
+
+    assert kinds(log) == [CallProposed, CallDispatched]
+
+
+def judged_by_nobody() -> Any:
+    return replace(JUDGED, authority=approvals.authority(None))
+
+
+def test_a_policy_that_is_not_in_the_catalog_any_more_lets_nothing_out() -> None:
+    rules = judged_by(CONTENT)
+    log = Log(rules=rules)
+    log.feed(start())
+    assert rules.authority
+    rules.authority.catalog.policies.clear()
+
+    log.propose("pure")
+
+    assert kinds(log) == [CallProposed, ApprovalRequested]
