@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli import bench, deadletter, demo, dev, doctor, keys, run, schemas, sim, topics
+from refold.cli import bench, deadletter, demo, dev, doctor, keys, policy, run, schemas, sim, topics
 from refold.cli.errors import expected, tell
 
 SERVE = "serve"
@@ -48,6 +48,7 @@ app.command(name="demo")(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(keys.app, name="keys")
+app.add_typer(policy.app, name="policy")
 app.add_typer(deadletter.app, name="deadletter")
 app.command(name="doctor")(doctor.doctor)
 app.command(name="bench", context_settings=bench.PASS_ON)(bench.bench)

@@ -1,4 +1,4 @@
-"""Publishes into the catalog: an entry once in every partition, so that whoever serves a partition has all of it."""
+"""Publishes into the catalog, an entry once in every partition, and reads what is in force."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from typing import Protocol
 
 from refold.core import wire
+from refold.core.catalog import Catalog
 from refold.core.headers import cloud_event
 from refold.core.messages import CatalogEntry
-from refold.ports.log import Headers
+from refold.ports.log import Headers, LogReader
 
 TOPIC = wire.SUBJECTS[CatalogEntry]
 
@@ -36,3 +37,11 @@ def publish(publisher: RawSender, partitions: int, entry: CatalogEntry) -> None:
     key, value = entry.name.encode(), wire.encode(entry)
     for number in range(partitions):
         publisher.send_raw(TOPIC, number, key=key, value=value, headers=headers)
+
+
+def read(reader: LogReader, partition: int = 0) -> Catalog:
+    """The catalog as a partition has it. All have the same, unless a publication broke off."""
+    catalog = Catalog()
+    for record in reader.scan(TOPIC, partition):
+        catalog.follow(record.offset, record.key, record.value)
+    return catalog

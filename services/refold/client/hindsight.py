@@ -1,0 +1,127 @@
+"""What a policy says of calls that are in the log, beside what was said of them then."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from refold.client.runs import Run
+from refold.core.authority import Authority, variables
+from refold.core.catalog import Catalog
+from refold.core.decision import ToolFacts
+from refold.core.errors import NotFoundError
+from refold.core.events import ApprovalDecided, ApprovalRequested, CallFailed, CallJudged, CallProposed
+from refold.core.ids import call_id, parse_call_id
+from refold.core.policy import Explanation, Judgement, Policy
+from refold.core.state import RunState
+
+DENIED = "denied"
+OF_THE_APP = frozenset({"tool.version", "tool.tags"})
+"""What the log does not have of a call."""
+
+
+class Recorded(NamedTuple):
+    """A call, and how it was judged the last time; `call` has the arguments of then."""
+
+    state: RunState
+    call_id: str
+    call: CallProposed
+    at_ms: int
+    judgement: Judgement
+
+
+class Difference(NamedTuple):
+    """A call of which a policy says something else than was said."""
+
+    call: Recorded
+    now: Judgement
+
+    @property
+    def kind(self) -> str:
+        """What became of what, `allow -> deny`; `require -> require` stands for another requirement."""
+        return f"{self.call.judgement.outcome} -> {self.now.outcome}"
+
+
+class Hindsight:
+    """A policy, asked today about calls of the log. Without `tools`, rules about what only the app knows fail."""
+
+    def __init__(self, policy: Policy, environment: str, tools: Mapping[str, ToolFacts] | None = None) -> None:
+        self.policy = policy
+        self._environment, self._tools = environment, tools
+        catalog = Catalog()
+        catalog.policies[policy.digest] = policy
+        self._authority = Authority(tools or {}, environment, catalog)
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """What the policy looks at and nobody here knows."""
+        return self.policy.needs & OF_THE_APP if self._tools is None else frozenset()
+
+    def variables(self, state: RunState, call: CallProposed) -> dict[str, Any]:
+        """What the rules look at, for a call."""
+        needs = self.policy.needs - self.unknown
+        tool = (self._tools or {}).get(call.tool)
+        return variables(state, call, tool, environment=self._environment, needs=needs)
+
+    def judge(self, state: RunState, call: CallProposed) -> Judgement:
+        """What the policy says of a call; with the app's tools, what a planner of today would say."""
+        if self._tools is None:
+            return self.policy.judge(self.variables(state, call))
+        return self._authority.judge(state, call, self.policy.digest)
+
+    def explain(self, state: RunState, call: CallProposed) -> list[Explanation]:
+        """What becomes of each rule for a call."""
+        return self.policy.explain(self.variables(state, call))
+
+    def differences(self, calls: Iterable[Recorded]) -> Iterator[Difference]:
+        """The calls of which the policy says something else. Another rule that says the same is no difference."""
+        for each in calls:
+            now = self.judge(each.state, each.call)
+            then = each.judgement
+            if (now.outcome, now.requirement) != (then.outcome, then.requirement):
+                yield Difference(each, now)
+
+
+def recorded(run: Run) -> list[Recorded]:
+    """The calls of a run in order of their steps. Without a policy a call counts as allowed, by no rule."""
+    policy = run.state.request.policy if run.state.request else ""
+    found: dict[int, Recorded] = {}
+    for judged in run.records:
+        assert judged.entry is not None, "what counts was read"
+        for seq, event in enumerate(judged.entry.events, judged.entry.seq):
+            if isinstance(event, CallProposed):
+                allowed = Judgement("allow", event.rule, policy)
+                name = call_id(run.state.run_id, seq)
+                found[event.step] = Recorded(run.state, name, event, judged.entry.at_ms, allowed)
+            elif isinstance(event, CallJudged | ApprovalRequested | CallFailed | ApprovalDecided):
+                found[event.step] = _followed(found[event.step], event, judged.entry.at_ms)
+    return [found[step] for step in sorted(found)]
+
+
+def _followed(
+    known: Recorded, event: CallJudged | ApprovalRequested | CallFailed | ApprovalDecided, at_ms: int
+) -> Recorded:
+    """A call after something was said of it."""
+    then = known.judgement
+    if isinstance(event, CallJudged):
+        return known._replace(judgement=Judgement("allow", event.rule, event.policy), at_ms=at_ms)
+    if isinstance(event, ApprovalRequested):
+        asked = Judgement("require", event.rule, event.policy, requirement=event.requirement)
+        return known._replace(judgement=asked, at_ms=at_ms)
+    if isinstance(event, ApprovalDecided):
+        edited = dataclasses.replace(known.call, args=event.args, key=event.key)
+        return known._replace(call=edited) if event.verdict == "edit" else known
+    if event.failure.code == DENIED:
+        denied = Judgement("deny", event.failure.detail, then.policy, event.failure.message)
+        return known._replace(judgement=denied, at_ms=at_ms)
+    return known
+
+
+def find(run: Run, call: str) -> Recorded:
+    """One call of a run. **Raises** NotFoundError."""
+    parse_call_id(call)
+    for each in recorded(run):
+        if each.call_id == call:
+            return each
+    raise NotFoundError(f"there is no call {call}", hint=f"`refold run show {run.state.run_id}` shows all")

@@ -1,0 +1,110 @@
+"""Policy files: how they are read, and everything that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from refold.client import reach
+from refold.core.errors import UsageError
+from refold.core.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Problem(NamedTuple):
+    """What is wrong with a rule, or with a file as such. `fatal`: there is no policy; else a rule is of no use."""
+
+    file: str
+    rule: str
+    reason: str
+    fatal: bool = True
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without what a reader of the file would not see: a key that is there twice has one of its values ignored."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """A mapping. **Raises** ConstructorError for a key that is there twice."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is there twice", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, Hashable) else None)
+        return super().construct_mapping(node, deep)
+
+
+def load(paths: Iterable[str]) -> dict[str, Any]:
+    """The content of policy files by name; of a folder, of all in it. **Raises** UsageError."""
+    found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
+    if not found:
+        raise UsageError("there is no policy file", hint="name files or folders with *.yaml")
+    return found
+
+
+def load_file(path: Path) -> Any:
+    """The content of a YAML or JSON file. **Raises** UsageError."""
+    try:
+        return yaml.load(path.read_text(), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}", hint=getattr(error, "strerror", "") or "it is not UTF-8") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not YAML", hint=" ".join(str(error).split())[:300]) from None
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    return [path]
+
+
+def problems(files: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with policy files that are to be one policy; empty when they are fine."""
+    found: list[Problem] = []
+    rules: list[tuple[str, Rule]] = []
+    names: dict[str, str] = {}
+    for file, content in sorted(files.items()):
+        try:
+            check_shape(content)
+        except UsageError as error:
+            found.append(Problem(file, "", _said(error)))
+            continue
+        if "fallback" in content:
+            found += _tried(file, UNRULED, lambda content=content: read_fallback(content["fallback"]))
+        for number, text in enumerate(content["rules"], 1):
+            try:
+                rule = Rule.parse(text, number)
+            except UsageError as error:
+                found.append(Problem(file, error.fields["rule"], _said(error)))
+                continue
+            if rule.name in names:
+                found.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
+            names.setdefault(rule.name, file)
+            rules.append((file, rule))
+    # What no file shows by itself: two that contradict each other, or what JSON does not hold.
+    found = found or _tried("", "", lambda: Policy.parse(merge(files)))
+    places = {id(rule): file for file, rule in rules}
+    dead = reach.unreachable([rule for _, rule in rules])
+    return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+
+
+def _tried(file: str, rule: str, attempt: Any) -> list[Problem]:
+    try:
+        attempt()
+    except UsageError as error:
+        return [Problem(error.fields.get("file", file), error.fields.get("rule", rule), _said(error))]
+    return []
+
+
+def _said(error: UsageError) -> str:
+    """The words of an error, without the place that a problem has anyway."""
+    message = error.message
+    for place in (error.fields.get("file", ""), f"rule {error.fields.get('rule', '')!r}", "fallback"):
+        message = message.removeprefix(f"{place}: ")
+    return f"{message} ({error.hint})" if error.hint else message
