@@ -16,6 +16,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from refold.cli import checkout, dev
+from refold.cli.provision import Provision
 from refold.core.errors import RefoldError, TimedOutError
 from refold.embedded import process
 from refold.embedded.stack import DevStack, Service
@@ -85,13 +86,13 @@ class Stage:
     def __init__(self, folder: Path, app: str, tell: Tell, progress: Callable[[str, int, int], None]) -> None:
         self.folder, self._tell = folder, tell
         self.kills: list[Kill] = []
-        pools = dev.pools_of(app)
+        needs = Provision(dev.pools_of(app), folder / "keys")
         self.cloud = Cloud(folder)
         # The lease of a `once` call is 10 s: so long would everybody wait for a doubt. Half of it is still far above
         # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
         env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__GUARDED_LEASE_MS": "5000"}
-        services = [Service(service.name, service.argv, env) for service in dev.services(app, pools)]
-        self.stack = DevStack(folder, services=services, prepare=dev.topics_for(pools), progress=progress)
+        services = [Service(service.name, service.argv, env) for service in dev.services(app, needs)]
+        self.stack = DevStack(folder, services=services, prepare=needs.prepare(), progress=progress)
 
     def __enter__(self) -> Stage:
         try:

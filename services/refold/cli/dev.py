@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refold.cli import output
 from refold.cli.platform import DataOption, data_dir
+from refold.cli.provision import Provision, folder_of
 
 if TYPE_CHECKING:
     from refold.embedded.children import Exit
@@ -32,24 +33,27 @@ def dev(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
     kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
     redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
+    policies: Annotated[
+        str, typer.Option("--policies", metavar="FOLDER", help="Policy files.  [default: policies/, if it is there]")
+    ] = "",
 ) -> None:
     """Run a broker, Valkey and every service here, each as a process that is started again when it dies."""
     from refold.embedded.stack import DevStack
 
     began = time.monotonic()
-    pools = pools_of(app)
+    needs = Provision(pools_of(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(
         data_dir(data),
         kafka=kafka or None,
         redis=redis or None,
         fresh=fresh,
-        services=services(app, pools),
-        prepare=topics_for(pools),
+        services=services(app, needs),
+        prepare=needs.prepare(),
         progress=output.progress(),
         on_exit=_tell_exit,
     )
     with stack:
-        _tell_ready(stack, app)
+        _tell_ready(stack, app, needs)
         output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
         stack.run_until_stopped()
     output.say("stopped; the data is kept for the next start")
@@ -62,26 +66,14 @@ def pools_of(app: str) -> tuple[str, ...]:
     return App.load(app).pools
 
 
-def services(app: str, pools: tuple[str, ...], *, python: str = sys.executable) -> list[Service]:
-    """One planner, and one executor per pool."""
+def services(app: str, needs: Provision, *, python: str = sys.executable) -> list[Service]:
+    """One planner, one approval service, and one executor per pool."""
     from refold.embedded.stack import Service
 
     serve = (python, "-m", "refold", "serve")
-    executors = [Service("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in pools]
-    return [Service("planner", (*serve, "planner", "--app", app)), *executors]
-
-
-def topics_for(pools: tuple[str, ...]) -> Callable[[str], None]:
-    """What creates the topics on a broker before the first service starts."""
-
-    def prepare(bootstrap: str) -> None:
-        from refold.adapters.kafka.topics import Topics
-        from refold.runtime.settings import load
-
-        settings = load(kafka={"bootstrap": bootstrap})
-        Topics(settings.kafka, pools, payload_bytes=settings.max_payload_bytes).apply()
-
-    return prepare
+    approval = Service("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
+    executors = [Service("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in needs.pools]
+    return [Service("planner", (*serve, "planner", "--app", app)), approval, *executors]
 
 
 def _tell_exit(gone: Exit) -> None:
@@ -91,11 +83,13 @@ def _tell_exit(gone: Exit) -> None:
     output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
 
 
-def _tell_ready(stack: DevStack, app: str) -> None:
+def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     pids = stack.supervisor.pids()
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{stack.redis}[/]")
     output.say(f"app       {output.escape(app)}")
+    where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
+    output.say(f"policy    {output.escape(where)}")
     for name, numbers in pids.items():
         output.say(f"{name:<9} {', '.join(map(str, numbers))}")
     output.say(f"[dim]{output.escape(str(stack.dev_json))} is kept up to date with all of this[/]\n")

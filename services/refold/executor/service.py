@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from refold.core import catalog, wire
+from refold.core import catalog, letters, wire
 from refold.core.catalog import Catalog
 from refold.core.decision import Refusal
 from refold.core.errors import FoldError, MalformedError
 from refold.core.headers import cloud_event
-from refold.core.messages import DeadLetter, ToolClaim, ToolRequest, ToolResult
-from refold.executor.claims import Claims, key
+from refold.core.messages import ToolClaim, ToolRequest, ToolResult
+from refold.executor.claims import Claims
+from refold.executor.claims import key as claim_key
 from refold.executor.guard import Guard
 from refold.executor.job import Job, Times
 from refold.ports.effects import (
@@ -34,7 +35,7 @@ from refold.ports.effects import (
 from refold.ports.ledger import Close, Lapsed, Operation, Reply
 from refold.ports.log import Assigned, Delivery, Membership, Outgoing, Reached, Record, Revoked
 
-CLAIMED, DEAD_LETTER = "tool-claimed", "dead-letter"
+CLAIMED = "tool-claimed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,21 +259,8 @@ class Executor:
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self.news.append(("input.dead", {**place, "code": error.code, "reason": str(error)}))
         member, at_ms = self._settings.member, self._now.wall_ms
-        letter = DeadLetter(
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            code=error.code,
-            reason=str(error),
-            key=record.key or b"",
-            value=record.value or b"",
-            service=member,
-            at_ms=at_ms,
-        )
-        position = f"{record.topic}/{record.partition}/{record.offset}"
-        headers = cloud_event(DEAD_LETTER, position, id=position, source=member, at_ms=at_ms)
-        target = record.key or position.encode()
-        self._put_away(Outgoing(DEAD_LETTER, record.partition, target, wire.encode(letter), headers, 0), record.offset)
+        key, value, headers = letters.letter(record, code=error.code, reason=str(error), service=member, at_ms=at_ms)
+        self._put_away(Outgoing(letters.TOPIC, record.partition, key, value, headers, 0), record.offset)
 
     def _put_away(self, letter: Outgoing, offset: int) -> None:
         """Publishes a dead letter; the request at this offset is done with when the log has acknowledged that."""
@@ -414,7 +402,7 @@ class Executor:
         self._appending[token] = job
         member, at_ms, trace = self._settings.member, self._now.wall_ms, job.request.traceparent
         headers = cloud_event(CLAIMED, claim.call_id, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
-        self._appends.append(Outgoing(CLAIMED, job.home, key(claim), wire.encode(claim), headers, token))
+        self._appends.append(Outgoing(CLAIMED, job.home, claim_key(claim), wire.encode(claim), headers, token))
 
     def start(self, job: Job, *, probe: bool) -> None:
         """See `Desk`."""

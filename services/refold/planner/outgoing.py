@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from refold.core import wire
+from refold.core import letters, wire
 from refold.core.commands import Command
 from refold.core.headers import cloud_event
-from refold.core.messages import DeadLetter
 from refold.core.state import RunState
 from refold.ports.log import Outgoing, Record
-
-DEAD_LETTER = "dead-letter"
 
 
 def command(state: RunState, order: Command, offset: int, *, partition: int, actor: str, at_ms: int) -> Outgoing:
@@ -32,17 +29,6 @@ def forward(record: Record, run: str, target: int) -> Outgoing:
 
 def letter(record: Record, reason: tuple[str, str], *, actor: str, at_ms: int, limit: int) -> Outgoing:
     """An input that nobody can use, whole (but for what is over `limit` bytes), with its position and the reason."""
-    content = DeadLetter(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        code=reason[0],
-        reason=reason[1],
-        key=record.key or b"",
-        value=(record.value or b"")[:limit],
-        service=actor,
-        at_ms=at_ms,
-    )
-    position = f"{record.topic}/{record.partition}/{record.offset}"
-    headers = cloud_event(DEAD_LETTER, position, id=position, source=actor, at_ms=at_ms)
-    return Outgoing(DEAD_LETTER, record.partition, record.key or position.encode(), wire.encode(content), headers, 0)
+    code, why = reason
+    key, value, headers = letters.letter(record, code=code, reason=why, service=actor, at_ms=at_ms, limit=limit)
+    return Outgoing(letters.TOPIC, record.partition, key, value, headers, 0)

@@ -1,0 +1,125 @@
+"""What a platform on one folder needs before its services start: topics, keys, a policy, all published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refold.core.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from refold.core.messages import CatalogEntry
+    from refold.ports.log import LogReader
+    from refold.runtime.settings import Settings
+
+POLICIES, ROLES = "policies", "roles.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """The files of a platform. `policies` is a folder of rules, None for the default policy."""
+
+    pools: tuple[str, ...]
+    keys: Path
+    policies: Path | None = None
+
+    @property
+    def decision_key(self) -> Path:
+        """The key that the approval service signs with."""
+        return self.keys / "decision.json"
+
+    @property
+    def vote_key(self) -> Path:
+        """The key that this machine's command line signs votes with."""
+        return self.keys / "vote.json"
+
+    def prepare(self) -> Callable[[str], None]:
+        """What makes all of it true on a broker. Whatever is there already is left alone."""
+
+        def prepared(bootstrap: str) -> None:
+            from refold.adapters.kafka.topics import Topics
+            from refold.runtime.settings import load
+
+            settings = load(kafka={"bootstrap": bootstrap})
+            Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
+            self._publish(settings)
+
+        return prepared
+
+    def _publish(self, settings: Settings) -> None:
+        from refold.adapters.kafka.publisher import KafkaPublisher
+        from refold.adapters.kafka.reader import KafkaLogReader
+        from refold.client import catalog
+
+        count = settings.kafka.partitions
+        reader = KafkaLogReader(settings.kafka)
+        known = [_entries_of(reader, number) for number in range(count)]
+        publisher = KafkaPublisher(settings.kafka, partitions=count, source="refold-dev")
+        for entry in self._entries():
+            # A key that is there stays as it is: it may have been retired or revoked.
+            if any(_differs(there.get(entry.name), entry) for there in known):
+                catalog.publish(publisher, count, entry)
+
+    def _entries(self) -> list[CatalogEntry]:
+        """Keys and roles before the policy that needs them, and its text before the word that it is in force."""
+        from refold.client import policies
+        from refold.core import canonical
+        from refold.core.catalog import CURRENT
+        from refold.core.catalog import ROLES as PEOPLE
+        from refold.core.messages import CatalogEntry
+        from refold.core.policy import Policy, merge
+        from refold.resources import resource
+
+        found = [_key(self.decision_key, "decision"), _key(self.vote_key, "vote")]
+        folder = self.policies
+        roles = folder.parent / ROLES if folder else None
+        if roles is not None and roles.is_file():
+            found.append(CatalogEntry(PEOPLE, "roles", canonical.dumps(policies.load_file(roles)), "refold dev"))
+        source = folder or resource("infra", "default-policy.yaml")
+        policy = Policy.parse(merge(policies.load([str(source)])))
+        text = canonical.dumps(policy.content)
+        found.append(CatalogEntry(f"policy/{policy.digest}", "policy", text, "refold dev"))
+        found.append(CatalogEntry(CURRENT, "current", canonical.dumps(policy.digest), "refold dev"))
+        return found
+
+
+def folder_of(app: str) -> Path | None:
+    """The folder `policies` beside an app's file or in the current folder, if there is one."""
+    path = Path(app.rpartition(":")[0] if ".py:" in app else app)
+    beside = path.parent / POLICIES if path.suffix == ".py" else Path(POLICIES)
+    return next((folder for folder in (beside, Path(POLICIES)) if folder.is_dir()), None)
+
+
+def _entries_of(reader: LogReader, partition: int) -> dict[str, str]:
+    from refold.client.catalog import TOPIC
+    from refold.core import wire
+    from refold.core.messages import CatalogEntry
+
+    found: dict[str, str] = {}
+    for record in reader.scan(TOPIC, partition):
+        if record.value is None:
+            found.pop((record.key or b"").decode(), None)
+        else:
+            entry = wire.decode(CatalogEntry, record.value)
+            found[entry.name] = entry.content
+    return found
+
+
+def _differs(there: str | None, entry: CatalogEntry) -> bool:
+    return there is None or (entry.kind != "key" and there != entry.content)
+
+
+def _key(path: Path, use: str) -> CatalogEntry:
+    from refold.core import canonical
+    from refold.core.messages import CatalogEntry
+    from refold.runtime import keys
+
+    try:
+        key = keys.load(path)
+    except NotFoundError:
+        key = keys.new(use, f"dev-{use}")
+        keys.save(key, path)
+    strength = {"strength": "login"} if use == "vote" else {}
+    return CatalogEntry(f"key/{key.kid}", "key", canonical.dumps(key.public(**strength).content()), "refold dev")
