@@ -94,7 +94,15 @@ class Arguments:
         return self.shape.dump(given)
 
     def load(self, text: str) -> dict[str, Any]:
-        """The keywords to call the function with. **Raises** UsageError."""
+        """The keywords to call the function with. **Raises** UsageError.
+
+        pydantic's parser takes the last of two equal keys, NaN and any integer: what the rest of Refold refuses is
+        refused here too, or a tool could be called with something else than was judged.
+        """
+        try:
+            canonical.parse(text)
+        except MalformedError as error:
+            raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
         found: dict[str, Any] = self.shape.load(text)
         return found
 
