@@ -1,0 +1,207 @@
+"""What is wrong with policy files is said, each thing with its file and its rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.client import reach
+from refold.client.policies import load, problems
+from refold.core.errors import UsageError
+from refold.core.policy import Policy, Rule, merge
+from tests.cli.platform import refold
+from tests.core.histories import examples
+
+READS = "rules: [{name: reads, when: 'tool.effect == \"pure\"', allow: true}]"
+REST = "rules: [{name: rest, when: 'true', require: {approvers: [role:lead]}}]"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with a policy in two files."""
+    (tmp_path / "20-rest.yml").write_text(REST)
+    (tmp_path / "10-reads.yaml").write_text(READS)
+    (tmp_path / "notes.txt").write_text("not a policy")
+    return tmp_path
+
+
+def rules(*whens: str) -> list[Rule]:
+    """Rules with these conditions, named by their place."""
+    return [Rule.parse({"name": str(number), "when": when, "allow": True}) for number, when in enumerate(whens)]
+
+
+def dead(*whens: str) -> list[str]:
+    """The places of the rules that no call reaches."""
+    return [rule.name for rule, _ in reach.unreachable(rules(*whens))]
+
+
+def test_a_folder_is_one_policy_in_order_of_its_files(folder: Path) -> None:
+    result = refold("policy", "check", str(folder), "--json")
+
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["ok"], found["rules"], found["problems"]) == (0, True, 2, [])
+    assert [Path(name).name for name in found["files"]] == ["10-reads.yaml", "20-rest.yml"]
+    assert found["digest"] == Policy.parse(merge(load([str(folder)]))).digest
+    assert found["digest"] in refold("policy", "check", str(folder)).stdout
+
+
+def test_json_is_a_policy_file_too(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"rules": [{"name": "a", "when": "true", "allow": true}]}')
+    (tmp_path / "a.yaml").write_text("rules:\n  - {name: a, when: 'true', allow: true}\n")
+
+    one, other = (load([str(tmp_path / name)]) for name in ("a.json", "a.yaml"))
+
+    assert Policy.parse(merge(one)).digest == Policy.parse(merge(other)).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "reason"),
+    [
+        ("", "", "a policy is an object"),
+        ("rules: [{name: a, when: 'tol.name == 1', allow: true}]", "a", "undeclared reference to 'tol.name'"),
+        ("rules: [{name: a, when: 'true', alow: true}]", "a", "alow: there is no such field"),
+        ("rules: [{when: 'true', allow: true}]", "1", "name: it is not a name"),
+        ("rules: [{name: reads, when: 'agent == \"a\"', allow: true}]", "reads", "10-reads.yaml has the same name"),
+        ("rules: []\nrechek: true", "", "rechek: there is no such field"),
+        ("rules: []\nfallback: {quorum: 0}", "fallback", "quorum: it is not a number"),
+        ("rules: [{name: a, when: 'true', deny: 2020-01-01}]", "a", "deny: it is not a text"),
+        ("rules: [{name: a, when: 'agent == \"a\"', require: {approvers: [ada], quorum: 2}}]", "a", "2 of 1 people"),
+        ('rules: [{name: a, when: \'tool.effect == "pure" && agent == "b"\', allow: true}]', "a", "decided by 'reads'"),
+    ],
+)
+def test_every_problem_has_its_file_its_rule_and_a_reason(folder: Path, text: str, rule: str, reason: str) -> None:
+    (folder / "15-bad.yaml").write_text(text)
+
+    result = refold("policy", "check", str(folder), "--json")
+
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert result.exit_code == 1
+    assert (Path(problem["file"]).name, problem["rule"]) == ("15-bad.yaml", rule)
+    assert reason in problem["reason"]
+    assert reason in refold("policy", "check", str(folder)).stdout
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("rules: [{name: a, when: '1', allow: true}, {name: b, when: 'true', allow: 1}]")
+    (tmp_path / "b.yaml").write_text("rules: 7")
+
+    found = problems(load([str(tmp_path)]))
+
+    assert [(Path(problem.file).name, problem.rule) for problem in found] == [
+        ("a.yaml", "a"),
+        ("a.yaml", "b"),
+        ("b.yaml", ""),
+    ]
+
+
+def test_files_that_contradict_each_other_are_a_problem(folder: Path) -> None:
+    (folder / "a.yaml").write_text("{rules: [], recheck: true}")
+    (folder / "b.yaml").write_text("{rules: [], recheck: false}")
+
+    (problem,) = problems(load([str(folder)]))
+
+    assert (Path(problem.file).name, problem.reason) == (
+        "b.yaml",
+        "recheck: another file says otherwise (say it in one)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rules: [", "is not YAML"),
+        ("rules: []\nrules: []", "the key 'rules' is there twice"),
+        ("rules: [{name: a, when: 'true', allow: true, when: 'false'}]", "the key 'when' is there twice"),
+        ("rules: [!!python/object/apply:os.getcwd []]", "is not YAML"),
+        ("rules: [{name: 2020-99-99, when: 'true'}]", "is not YAML"),
+        ("? [a]\n: 1", "is not YAML"),
+        ("[" * 1_500, "is not YAML"),
+    ],
+)
+def test_what_people_and_parsers_would_read_differently_is_no_policy_file(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+
+    result = refold("policy", "check", str(tmp_path / "a.yaml"))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_bytes_that_are_no_text_are_no_policy_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\xfa")
+
+    assert "it is not UTF-8" in refold("policy", "check", str(tmp_path / "a.yaml")).stderr
+
+
+def test_no_file_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no policy file"):
+        load([str(tmp_path)])
+    assert refold("policy", "check", str(tmp_path / "nowhere.yaml")).exit_code == 2
+    assert refold("policy", "publish").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("whens", "expected"),
+    [
+        (["true", "agent == 'a'"], ["1"]),
+        (["agent == 'a' || true", "agent == 'b'"], ["1"]),
+        (["1 == 1", "agent == 'b'"], ["1"]),
+        (["1 / 0 == 1", "agent == 'b'"], ["0", "1"]),
+        (["false", "agent == 'b'"], ["0"]),
+        (["agent == 'a'", "agent=='a' // again"], ["1"]),
+        (["agent == 'a'", "agent == 'b'"], []),
+        (["agent == 'a '", "agent == 'a'"], []),
+        (["agent == 'a'", "(run.depth > 1) && (agent == 'a')"], ["1"]),
+        (["agent == 'a' && run.depth > 1", "agent == 'a'"], []),
+        (["agent == 'a' && run.depth > 1", "run.depth > 1 && (run.calls > 2 && agent == 'a')"], ["1"]),
+        (["agent == 'a' || run.depth > 1", "agent == 'a'"], ["1"]),
+        (["agent == 'a' || run.depth > 1", "run.depth > 1 || agent == 'a' && run.calls > 1"], ["1"]),
+        (["agent == 'a'", "run.depth > 1", "agent == 'a' || run.depth > 1"], ["2"]),
+        (["agent == 'a'", "agent == 'a' || run.depth > 1"], []),
+        (["agent == 'a' || run.depth > 1", "(run.depth > 1 || agent == 'a') && run.calls > 1"], []),
+        (["agent == 'a'", "agent == 'a' ? run.depth > 1 : true"], []),
+        (["agent == 'a'", "run.depth > 1 && [agent == 'a' && true].exists(x, !x)"], []),
+        (["agent == ' && '", "agent == ' && ' && run.depth > 1"], ["1"]),
+        (['agent == r"a\\d"', 'agent == r"a\\d" && run.depth > 1'], []),
+    ],
+)
+def test_a_rule_is_unreachable_only_where_that_is_certain(whens: list[str], expected: list[str]) -> None:
+    assert dead(*whens) == expected
+
+
+ATOMS = ("args.a == 1", "args.b == 1", "args.c", "run.depth > 0", "true", "false", "args.a == 'x'")
+conditions = st.recursive(
+    st.sampled_from(ATOMS),
+    lambda inner: (
+        st.tuples(inner, st.sampled_from([" && ", " || "]), inner).map(lambda parts: f"({''.join(parts)})")
+        | st.tuples(inner, st.sampled_from(["&&", "||"]), inner).map("".join)
+        | inner.map(lambda one: f"!({one})")
+        | st.tuples(inner, inner).map(lambda two: f"({two[0]}) ? ({two[1]}) : true")
+    ),
+    max_leaves=5,
+)
+things: st.SearchStrategy[Any] = st.sampled_from([0, 1, True, False, "x", None])
+
+
+@examples
+@given(
+    st.lists(conditions, min_size=2, max_size=5),
+    st.lists(st.dictionaries(st.sampled_from("abc"), things), min_size=5, max_size=5),
+    st.integers(0, 1),
+)
+def test_what_is_called_unreachable_never_decides(whens: list[str], calls: list[dict[str, Any]], depth: int) -> None:
+    try:
+        parsed = rules(*whens)
+    except UsageError:
+        return  # a choice between two numbers, say
+    policy = Policy.parse({"rules": [{"name": str(n), "when": when, "allow": True} for n, when in enumerate(whens)]})
+    allowed = {rule.name for rule, reason in reach.unreachable(parsed) if not reason.startswith("it fails")}
+
+    decided = {policy.judge({"args": args, "run.depth": depth}).rule for args in calls}
+
+    assert not decided & allowed
