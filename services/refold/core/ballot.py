@@ -26,6 +26,9 @@ SAYING = (*DECIDING, "delegate", "withdraw")
 
 ACTIONS = (*SAYING, "reassign", "comment", "remind", "revoke-grant")
 SCOPES = ("run", "session")
+MAX_MS = 2**52
+"""The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
+
 DELEGATE = "delegate:"
 """Stands before the delegator in the `via` of whoever decides in their place."""
 
@@ -291,6 +294,8 @@ def _check(vote: Vote) -> None:
         raise MalformedError("nobody may hand a decision to anybody at all")
     if vote.remember and vote.action != "approve":
         raise MalformedError("only an approval can be remembered")
+    if vote.issued < 0 or vote.issued + (vote.remember.for_ms if vote.remember else 0) > MAX_MS:
+        raise MalformedError("the vote is from before 1970, or for longer than time lasts")
     for given in filter(None, (vote.args, vote.result)):
         if canonical.dumps(canonical.parse(given)) != given:
             raise MalformedError("the JSON of the vote is not canonical")

@@ -1,0 +1,80 @@
+"""What a record says, or why it says nothing that the service can use."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeVar
+
+from refold.core import canonical, decision, wire
+from refold.core.catalog import Catalog
+from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import home, idempotency_key, parse_call_id
+from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
+from refold.core.policy import FALLBACK
+from refold.ports.log import Record
+
+T = TypeVar("T")
+REQUESTED, VOTED, DECIDED = "approval-requested", "approval-voted", "approval-decided"
+GRANT = "grant/"
+VALID_MS = 3_650 * 86_400_000
+"""The longest time that a decision may be good for: ten years, as long as policies may say."""
+
+
+def request_of(record: Record, *, environment: str, partitions: int) -> ApprovalRequest:
+    """The request in a record. **Raises** MalformedError when it does not hold together."""
+    request = _decoded(ApprovalRequest, record)
+    run, _ = parse_call_id(request.approval_id)
+    key = idempotency_key(
+        environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
+    )
+    canonical.dumps(dataclasses.asdict(request))
+    wrong = {
+        "key": record.key != request.approval_id.encode(),
+        "run": (run, parse_call_id(request.call_id)[0]) != (request.run_id, request.run_id),
+        "partition": home(run, partitions) != record.partition,
+        "environment": request.environment != environment,
+        "arguments' text": canonical.dumps(canonical.parse(request.args)) != request.args,
+        "idempotency key": request.key != key,
+        "time that a decision is valid": not 0 < request.requirement.valid_ms <= VALID_MS,
+        "question": request.question != decision.question(request),
+    }
+    for what, found in wrong.items():
+        if found:
+            raise MalformedError(f"the request has another {what} than it should")
+    return request
+
+
+def vote_of(record: Record, *, partitions: int) -> ApprovalVote:
+    """The vote in a record, its token unopened. **Raises** MalformedError."""
+    message = _decoded(ApprovalVote, record)
+    run, _ = parse_call_id(message.approval_id)
+    if record.key != f"{message.approval_id}/{message.vote_id}".encode():
+        raise MalformedError("the key is not that of the vote")
+    if run != message.run_id or home(run, partitions) != record.partition:
+        raise MalformedError("the vote is not at home in this partition")
+    return message
+
+
+def decision_of(record: Record) -> ApprovalDecision:
+    """The decision or the grant in a record, its token unopened. **Raises** MalformedError."""
+    message = _decoded(ApprovalDecision, record)
+    standing = message.kind == "grant"
+    if record.key != f"{GRANT if standing else ''}{message.approval_id}".encode():
+        raise MalformedError("the key is not that of the decision")
+    return message
+
+
+def vouched(request: ApprovalRequest, catalog: Catalog) -> bool:
+    """Whether the policy that a request names asks for what it says: a planner may not make up approvers."""
+    policy = catalog.policies.get(request.policy)
+    if policy is None:
+        return request.requirement == FALLBACK
+    asked = [rule.requirement for rule in policy.rules if rule.name == request.rule]
+    return request.requirement in [policy.fallback, *asked]
+
+
+def _decoded(cls: type[T], record: Record) -> T:
+    try:
+        return wire.decode(cls, record.value or b"")
+    except FoldError as error:
+        raise MalformedError(error.message, hint=error.hint) from None

@@ -1,0 +1,91 @@
+"""What a lane writes: published again and again until the log has it, with what is to follow then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from refold.approval.intake import DECIDED, GRANT
+from refold.core import letters, wire
+from refold.core.decision import Decision
+from refold.core.headers import cloud_event
+from refold.core.letters import Letter
+from refold.core.messages import ApprovalDecision
+from refold.ports.log import NEVER, Outgoing
+
+
+def _nothing() -> None:
+    """Nothing follows."""
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """Records that something waits for: `then` is called once all of them are in the log."""
+
+    missing: int
+    then: Callable[[], None]
+
+
+class Post:
+    """The outgoing records of a lane. A second copy of any of them is harmless, a missing one is not."""
+
+    def __init__(self, token: Callable[[], int], counts: Counter[str]) -> None:
+        self._token, self._counts = token, counts
+        self._flying: dict[int, tuple[Outgoing, Parcel]] = {}
+        self.publishes: list[Outgoing] = []
+
+    def send(self, records: Sequence[Outgoing], then: Callable[[], None] = _nothing) -> None:
+        """Publishes records; without any, `then` follows at once."""
+        parcel = Parcel(len(records), then)
+        for record in records:
+            self._put(record, parcel)
+        if not records:
+            then()
+
+    def delivered(self, token: int, offset: int | None) -> bool:
+        """The log's answer to a record. None: it may be there or not, so it is sent again. False: it is not of here."""
+        found = self._flying.pop(token, None)
+        if found is None:
+            return False
+        record, parcel = found
+        if offset is None:
+            self._counts["publish.unknown"] += 1
+            self._put(record, parcel)
+            return True
+        if offset == NEVER:
+            self._counts["publish.refused"] += 1
+        parcel.missing -= 1
+        if not parcel.missing:
+            parcel.then()
+        return True
+
+    def _put(self, record: Outgoing, parcel: Parcel) -> None:
+        number = self._token()
+        self._flying[number] = record, parcel
+        self.publishes.append(record._replace(token=number))
+
+
+def decided(found: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
+    """The record of a decision."""
+    message = ApprovalDecision(found.approval, found.run, token)
+    headers = cloud_event(DECIDED, found.approval, id=found.nonce, source=actor, at_ms=found.issued, trace=trace)
+    return Outgoing(DECIDED, partition, found.approval.encode(), wire.encode(message), headers, 0)
+
+
+def standing(found: Decision, token: str, *, partition: int, actor: str) -> Outgoing:
+    """The record by which a partition learns of a grant: the very decision that gave it."""
+    message = ApprovalDecision(found.approval, found.run, token, kind="grant")
+    key = f"{GRANT}{found.approval}"
+    headers = cloud_event(DECIDED, key, id=f"{key}/{found.nonce}", source=actor, at_ms=found.issued)
+    return Outgoing(DECIDED, partition, key.encode(), wire.encode(message), headers, 0)
+
+
+def gone(grant: str, *, partition: int) -> Outgoing:
+    """The tombstone by which a partition learns that a grant is over."""
+    return Outgoing(DECIDED, partition, f"{GRANT}{grant}".encode(), None, (), 0)
+
+
+def dead(letter: Letter, *, partition: int) -> Outgoing:
+    """The record of a dead letter."""
+    return Outgoing(letters.TOPIC, partition, letter.key, letter.value, letter.headers, 0)

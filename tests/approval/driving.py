@@ -1,0 +1,180 @@
+"""An approval service on the log in memory, driven turn by turn, with real keys and signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal
+
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.approval.intake import DECIDED, REQUESTED, VOTED
+from refold.approval.seat import Limits
+from refold.approval.service import ApprovalService, ApprovalSettings, membership
+from refold.core import canonical, capability, wire
+from refold.core.ballot import Vote
+from refold.core.capability import SigningKey
+from refold.core.decision import Decision
+from refold.core.ids import home
+from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
+from refold.core.policy import Policy
+from refold.ports.effects import Effect, Item, Now, Publish
+from refold.ports.log import Delivery, Outgoing, Record
+from refold.sdk.app import App
+from tests.approval import questions
+from tests.approval.questions import NOW, RUN
+
+TOPICS = (REQUESTED, VOTED, DECIDED, "catalog", "dead-letter")
+PARTITIONS = 3
+GATEWAY = SigningKey("gateway", "vote", bytes(31) + b"v")
+SERVICE = SigningKey("approval", "decision", bytes(31) + b"d")
+ROLES = {"roles": {"lead": ["ada", "bob", "cyd"], "owner": ["dan"]}, "revoked": []}
+POLICY = Policy.parse(
+    {
+        "rules": [
+            {"name": "one", "when": "tool.name == 'restart'", "require": {"approvers": ["role:lead"]}},
+            {"name": "two", "when": "tool.name == 'erase'", "require": {"approvers": ["role:lead"], "quorum": 2}},
+            {
+                "name": "rising",
+                "when": "true",
+                "require": {"approvers": ["dan"], "escalate": {"after": "1m", "to": ["role:lead"]}},
+            },
+        ]
+    }
+)
+
+app = App("approving")
+
+
+@app.tool(version="1")
+def restart(service: str, times: int = 1) -> int:
+    """Restart a service."""
+    return times
+
+
+def rule(name: str) -> dict[str, Any]:
+    """The fields of a request that a rule of the policy asks for."""
+    found = next(each for each in POLICY.rules if each.name == name)
+    return {"needs": found.requirement, "policy": POLICY.digest, "rule": name}
+
+
+def request(approval: str = f"{RUN}/5", *, by: str = "one", **more: Any) -> ApprovalRequest:
+    """A request that the policy vouches for, about the tool of the app."""
+    facts = app.tools["restart"].facts
+    given = {"version": facts.version, "schema": facts.schema, "effect": facts.effect, **rule(by), **more}
+    return questions.request(approval, **given)
+
+
+@dataclass
+class World:
+    """The topics, with keys, roles and the policy in the catalog, and what was written to them."""
+
+    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(TOPICS, PARTITIONS))
+    now: int = NOW + 1_000
+
+    def __post_init__(self) -> None:
+        self.publish("roles", "roles", ROLES)
+        self.publish(f"policy/{POLICY.digest}", "policy", POLICY.content)
+        for key in (GATEWAY, SERVICE):
+            self.publish(f"key/{key.kid}", "key", key.public().content())
+
+    def write(self, topic: str, partition: int, key: str, value: bytes | None) -> int:
+        """Writes a record; returns its offset."""
+        return self.broker.write(Outgoing(topic, partition, key.encode(), value, (), 0))
+
+    def publish(self, name: str, kind: str, content: Any) -> None:
+        """Writes an entry of the catalog into every partition."""
+        value = wire.encode(CatalogEntry(name, kind, canonical.dumps(content)))
+        for number in range(PARTITIONS):
+            self.write("catalog", number, name, value)
+
+    def ask(self, asked: ApprovalRequest, *, partition: int | None = None) -> int:
+        """Writes a request, as the planner does."""
+        number = home(asked.run_id, PARTITIONS) if partition is None else partition
+        return self.write(REQUESTED, number, asked.approval_id, wire.encode(asked))
+
+    def close(self, asked: ApprovalRequest) -> None:
+        """Closes an approval, as the planner does."""
+        self.write(REQUESTED, home(asked.run_id, PARTITIONS), asked.approval_id, None)
+
+    def say(self, vote: Vote, *, key: SigningKey = GATEWAY) -> int:
+        """Signs a vote and writes it, as the gateway does."""
+        run = vote.approval.partition("/")[0]
+        message = ApprovalVote(vote.approval, vote.vote, run, capability.sign(vote.payload(), key))
+        return self.write(VOTED, home(run, PARTITIONS), f"{vote.approval}/{vote.vote}", wire.encode(message))
+
+    def vote(self, asked: ApprovalRequest, actor: str, action: str = "approve", **more: Any) -> int:
+        """What somebody says of a request."""
+        return self.say(questions.vote(asked, actor, action, **more))
+
+    def records(self, topic: str) -> Iterator[Record]:
+        """Everything in a topic."""
+        for number in range(PARTITIONS):
+            yield from self.broker.log(topic, number).records
+
+    def decisions(self, asked: ApprovalRequest | None = None) -> list[Decision]:
+        """The decisions in the log, of one approval or of all, with their signatures checked."""
+        keys = {SERVICE.kid: SERVICE.public()}
+        found = []
+        for record in self.records(DECIDED):
+            if record.value and not (record.key or b"").startswith(b"grant/"):
+                message = wire.decode(ApprovalDecision, record.value)
+                found.append(Decision.parse(capability.verify(message.token, keys, use="decision")))
+        return [each for each in found if asked is None or each.approval == asked.approval_id]
+
+    def verdicts(self, asked: ApprovalRequest) -> list[str]:
+        """What was decided of an approval, once for every record that says so."""
+        return [each.verdict for each in self.decisions(asked)]
+
+    def letters(self) -> list[tuple[str, int, str]]:
+        """Topic, offset and code of every dead letter."""
+        found = [wire.decode(DeadLetter, record.value or b"") for record in self.records("dead-letter")]
+        return [(letter.topic, letter.offset, letter.code) for letter in found]
+
+    def grants(self) -> list[set[str]]:
+        """The grants that stand in each partition."""
+        found: list[set[str]] = []
+        for number in range(PARTITIONS):
+            last = {record.key or b"": record.value for record in self.broker.log(DECIDED, number).records}
+            found.append({key.decode() for key, value in last.items() if value and key.startswith(b"grant/")})
+        return found
+
+
+class Process:
+    """A process of the service. `fate` is what becomes of its writes: `sent`, `lost`, or `unsure` (sent, no answer)."""
+
+    _starts = count(1)
+
+    def __init__(self, world: World, member: str = "a", *, limits: Limits | None = None, app_: App = app) -> None:
+        self.world = world
+        settings = ApprovalSettings(PARTITIONS, member, "test", limits or Limits())
+        start, nonces = next(self._starts), count(1)
+        self.service = ApprovalService(app_, settings, key=SERVICE, nonce=lambda: f"{start}.{next(nonces)}")
+        self.log = MemoryEventLog(world.broker, membership(settings))
+        self.fate: Literal["sent", "lost", "unsure"] = "sent"
+        self._answers: list[Item] = []
+
+    def turn(self, limit: int = 500) -> list[Effect]:
+        """One turn with what there is; returns its effects, carried out."""
+        taken = self.log.take(limit, 0)
+        inbox = [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries, *self._answers]
+        self._answers = []
+        effects = self.service.turn(inbox, Now(self.world.now, self.world.now))
+        for effect in effects:
+            assert isinstance(effect, Publish), "the service does nothing but publish"
+            for record in effect.records:
+                self._carry_out(record)
+        return effects
+
+    def run(self) -> Process:
+        """Takes turns until nothing happens any more."""
+        quiet = 0
+        for _ in range(200):
+            quiet = 0 if self.turn() or self._answers else quiet + 1
+            if quiet == 3:
+                return self
+        raise AssertionError("the service does not come to rest")
+
+    def _carry_out(self, record: Outgoing) -> None:
+        offset = self.world.broker.write(record) if self.fate != "lost" else None
+        self._answers.append(Delivery(record.token, offset if self.fate == "sent" else None))
