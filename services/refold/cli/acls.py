@@ -96,7 +96,7 @@ def _camel(operation: str) -> str:
 
 
 def _tell(rules: list[Rule]) -> None:
-    _table(rules, STATES)
+    _lines(rules, STATES)
     count = {state: sum(rule.state == state for rule in rules) for state in STATES}
     if count["missing"]:
         output.say(f"{count['missing']} rules are missing; `refold topics acls --apply` creates them")
@@ -110,20 +110,29 @@ def _tell(rules: list[Rule]) -> None:
 
 def _tell_changes(changes: list[Rule]) -> None:
     if changes:
-        _table(changes, CHANGED)
+        _lines(changes, CHANGED)
     else:
         output.say("[green]all rules are as they should be[/]")
 
 
-def _table(rules: list[Rule], words: dict[str, str]) -> None:
-    """A line for what a principal may do with a thing, as far as the broker has it or not."""
-    rows = []
-    key = lambda rule: (*_place(rule.acl), rule.state)  # noqa: E731
-    for (principal, kind, name, pattern, state), group in groupby(sorted(rules, key=key), key=key):
-        operations = ", ".join(_operation(rule.acl) for rule in group)
-        thing = f"{kind} {name}{'*' if pattern == 'prefixed' else ''}"
-        rows.append((output.escape(principal), output.escape(thing), operations, words[state]))
-    output.table(("principal", "what", "may", "broker"), rows)
+def _lines(rules: list[Rule], words: dict[str, str]) -> None:
+    """A line for what a principal may do with a thing, as far as the broker has it or not. No table: a terminal may be
+    too narrow for the names, and half a name is none."""
+    wide = max(len(_thing(rule.acl)) for rule in rules)
+    for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
+        output.say(f"[bold]{output.escape(principal)}[/]")
+        for (*_, state), group in groupby(own, key=_order):
+            same = list(group)
+            operations = ", ".join(_operation(rule.acl) for rule in same)
+            output.say(f"  {output.escape(_thing(same[0].acl)):<{wide}}  {operations:<34}  {words[str(state)]}")
+
+
+def _order(rule: Rule) -> tuple[str, ...]:
+    return (*_place(rule.acl), rule.state)
+
+
+def _thing(acl: Acl) -> str:
+    return f"{acl.kind} {acl.name}{'*' if acl.pattern == 'prefixed' else ''}"
 
 
 def _operation(acl: Acl) -> str:

@@ -53,7 +53,7 @@ _SECURED = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     # Three of these on two busy cores: a session as short as that of the single node would end in a pause.
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "3000",
 }
 
 

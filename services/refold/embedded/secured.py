@@ -120,8 +120,14 @@ class SecuredKafka:
         return self
 
     def stop(self) -> None:
-        """Stop all nodes, by force: one that stops cleanly waits for a quorum that the others take away."""
-        self.kill()
+        """Stop all nodes cleanly, which takes 5 s; a start after it takes 4 s, and 7 s after a `kill`.
+
+        All at once: one alone, after the others, would wait for a quorum that is no more.
+        """
+        for node in self.nodes:
+            node.ask_to_stop()
+        for node in self.nodes:
+            node.stop()
 
     def kill(self) -> None:
         """Crash all nodes; does nothing to those that are stopped."""

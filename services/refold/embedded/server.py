@@ -103,6 +103,11 @@ class EmbeddedServer(ABC):
                 )
             time.sleep(_POLL_S)
 
+    def ask_to_stop(self) -> None:
+        """Ask the server to stop and do not wait: `stop` does."""
+        if self._process is not None:
+            process.ask(self._process)
+
     def stop(self) -> None:
         """Stop the server cleanly, by force after a grace period; does nothing when it is stopped."""
         if self._process is not None:

@@ -46,11 +46,15 @@ _ALL: Any = None
 _ANY = AclBindingFilter(
     ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
 )
-_HINTS = {
-    KafkaError.SECURITY_DISABLED: "this broker has no authorizer and lets everybody do everything; set "
-    "authorizer.class.name on all brokers, or print the rules with `refold topics acls --commands`",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ACLs are for a super user of the cluster; run this as one, or give them "
-    "the output of `refold topics acls --commands`",
+_REFUSALS = {
+    KafkaError.SECURITY_DISABLED: (
+        "this broker has no authorizer and lets everybody do everything",
+        "set authorizer.class.name on all brokers; `refold topics acls --commands` shows the rules without a broker",
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        "you are not one who may see and change ACLs here",
+        "run this as a super user of the cluster, or give one the output of `refold topics acls --commands`",
+    ),
 }
 
 
@@ -165,7 +169,16 @@ class Acls:
         **Raises** UsageError when the broker has no authorizer or does not let us look.
         """
         found = _answer(self._admin.describe_acls(_ANY, request_timeout=ASK_S), "read the ACLs")
+        if not found:
+            self._knock()
         return judge(self.wanted, filter(None, map(_read, found)), self._prefix)
+
+    def _knock(self) -> None:
+        """Tells a cluster without rules from one that shows none: the client swallows the refusal to list them
+        (confluent-kafka 2.16), but not the refusal to remove one, here one that nobody has."""
+        nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
+        for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ASK_S).values():
+            _answer(future, "read the ACLs")
 
     def diff(self) -> list[Rule]:
         """What is missing or surplus; empty when the broker has the table and nothing else."""
@@ -199,8 +212,9 @@ def _answer(future: Future[T], what: str) -> T:
         return future.result(ASK_S)
     except KafkaException as raised:
         error = of(raised)
-        if hint := _HINTS.get(error.code()):
-            raise UsageError(f"cannot {what}: {error.str()}", hint=hint, kafka=error.name()) from None
+        if refusal := _REFUSALS.get(error.code()):
+            # In words of our own: the broker's are the whole request, as Java prints it.
+            raise UsageError(f"cannot {what}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
         raise translate(error, what) from None
 
 

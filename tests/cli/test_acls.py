@@ -1,0 +1,96 @@
+"""`refold topics acls` where no broker is needed, and on one that knows no ACLs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from refold.adapters.kafka.acls import Acl, Kind, principals, wanted
+from refold.embedded.kafka import EmbeddedKafka
+from tests.cli.platform import refold
+
+NOBODY = ("--kafka", "127.0.0.1:9")
+
+
+def test_the_command_is_there_and_helps() -> None:
+    result = refold("topics", "acls", "--help")
+
+    assert result.exit_code == 0
+    for option in ("--apply", "--prune", "--commands", "--principal", "--json"):
+        assert option in result.output
+
+
+def parsed(line: str) -> set[Acl]:
+    """The rules that a command line of kafka-acls.sh adds."""
+    words = shlex.split(line)
+    assert words[:6] == [
+        "kafka-acls.sh",
+        "--bootstrap-server",
+        NOBODY[1],
+        "--command-config",
+        "admin.properties",
+        "--add",
+    ]
+    options = list(zip(words[6::2], words[7::2], strict=True))
+    one = dict(options)
+    kind: Kind = "topic" if "--topic" in one else "group"
+    operations = [value for name, value in options if name == "--operation"]
+    kafka = {
+        "Read": "read",
+        "Write": "write",
+        "Describe": "describe",
+        "Create": "create",
+        "AlterConfigs": "alter_configs",
+    }
+    pattern = one.get("--resource-pattern-type", "literal")
+    return {Acl(one["--allow-principal"], kind, one[f"--{kind}"], pattern, kafka[each]) for each in operations}
+
+
+def test_the_command_lines_say_the_same_as_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_KAFKA__PREFIX", "acme.")
+    web = "client=User:CN=web shop,O=Acme"
+
+    text = refold("topics", "acls", "--commands", "--principal", web, *NOBODY).stdout
+    data = json.loads(refold("topics", "acls", "--commands", "--principal", web, "--json", *NOBODY).stdout)
+
+    lines = text.splitlines()
+    found = set().union(*(parsed(line) for line in lines))
+    assert found == set(wanted("acme.", principals([web])))
+    assert lines == data
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--prune",), "look first, then add --apply"),
+        (("--commands", "--apply"), "--commands applies nothing"),
+        (("--principal", "boss=User:x"), "'boss' is not a role"),
+        (("--principal", "client=x"), "write client=User:NAME"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_said_before_anything_is_asked(words: tuple[str, ...], said: str) -> None:
+    result = refold("topics", "acls", *words, *NOBODY)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_where_nobody_listens_the_command_says_so() -> None:
+    result = refold("topics", "acls", *NOBODY)
+
+    assert result.exit_code == 5
+    assert "nobody listens at 127.0.0.1:9" in result.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--apply",), ("--apply", "--prune")])
+def test_a_broker_without_an_authorizer_is_told_from_one_without_rules(
+    kafka: EmbeddedKafka, words: tuple[str, ...]
+) -> None:
+    result = refold("topics", "acls", *words, "--kafka", kafka.bootstrap)
+
+    assert result.exit_code == 2
+    assert "this broker has no authorizer and lets everybody do everything" in result.stderr
+    assert "set authorizer.class.name on all brokers" in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,66 @@
+"""A secured cluster of three brokers with topics and rights, for tests of who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from refold.adapters.kafka.acls import ROLES, Acls
+from refold.adapters.kafka.topics import Topics
+from refold.embedded.secured import ADMIN, SecuredKafka
+from refold.runtime.settings import KafkaSettings
+from tests.waiting import eventually
+
+OUTSIDER = "outsider"
+"""Who may log in, and no more."""
+
+PARTITIONS = 3
+"""So that every broker leads one of every topic."""
+
+POOLS = ("default", "model")
+
+
+@dataclass(frozen=True)
+class SecuredCluster:
+    """A running cluster with the users of every role, an outsider, and the topics and rights of the default prefix."""
+
+    kafka: SecuredKafka
+
+    def settings(self, role: str, prefix: str = "refold.") -> KafkaSettings:
+        """What a service of a role is set up with; `admin` and `outsider` are roles here, too."""
+        return KafkaSettings(
+            bootstrap=self.kafka.bootstrap, prefix=prefix, partitions=PARTITIONS, options=self.options(role)
+        )
+
+    def options(self, role: str) -> dict[str, str]:
+        """How a client of a role logs in."""
+        return self.kafka.client_options(f"refold-{role}" if role in ROLES else role)
+
+    def furnish(self, prefix: str) -> None:
+        """Make topics and rights under another prefix, for a test that leaves things behind."""
+        settings = self.settings(ADMIN, prefix)
+        Topics(settings, POOLS).apply()
+        Acls(settings).apply()
+        for node in self.kafka.nodes:
+            eventually(partial(self._knows_rights, node.bootstrap, prefix), what=f"the ACLs at {node.bootstrap}")
+
+    def _knows_rights(self, bootstrap: str, prefix: str) -> bool:
+        """Whether a broker has the rights: a new client asks the one that it is told of."""
+        config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0, **self.options("planner")}
+        return f"{prefix}run-log" in AdminClient(config).list_topics(timeout=10).topics
+
+
+@pytest.fixture(scope="session")
+def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
+    users = [*(f"refold-{role}" for role in ROLES), OUTSIDER]
+    with SecuredKafka(tmp_path_factory.mktemp("secured"), users) as kafka:
+        cluster = SecuredCluster(kafka)
+        cluster.furnish("refold.")
+        yield cluster
+        kafka.kill()  # nobody needs it again, and a clean stop takes 5 s

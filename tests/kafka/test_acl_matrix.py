@@ -1,0 +1,405 @@
+"""The rights of every role, asked of three real brokers: what the table grants is allowed, all else is denied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import product
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from typer.testing import Result
+
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.acls import ROLES, Acl, Acls, Rule
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.topics import Topics, table, wanted
+from refold.core.errors import UsageError
+from refold.core.messages import RunRequest
+from refold.embedded.secured import ADMIN
+from refold.executor import service as executing
+from refold.executor.service import ExecutorSettings
+from refold.planner import service as planning
+from refold.planner.service import PlannerSettings
+from refold.ports.log import Assigned, Membership, Outgoing, Record
+from refold.runtime.settings import KafkaSettings
+from tests.cli.platform import refold
+from tests.kafka.probing import ALLOWED, DENIED, GROUP_OPERATIONS, TOPIC_OPERATIONS, Probe
+from tests.kafka.secured import OUTSIDER, PARTITIONS, POOLS, SecuredCluster
+from tests.waiting import eventually
+
+PREFIX = "matrix."
+SERVICES = "services."
+TOPICS = [topic.name for topic in wanted(POOLS)]
+TABLE = table()
+OWN_GROUP = {
+    "planner": "refold-planner",
+    "executor": "refold-executor-default",
+    "approval": "refold-approval",
+    **dict.fromkeys(("client", "approver", "operator", OUTSIDER), "reader"),
+}
+GROUPS = ["refold-planner", "refold-executor-default", "refold-executor-model", "refold-approval", "reader"]
+PLACES = [
+    *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
+    *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
+]
+CELLS = 833
+"""7 principals, of whom one has no right at all, x (13 topics x 8 operations + 5 groups x 3)."""
+
+Place = tuple[str, str, str]
+Settings = Callable[[str], KafkaSettings]
+Cells = dict[tuple[str, Place], str]
+
+
+@pytest.fixture(scope="module")
+def cluster(secured_cluster: SecuredCluster) -> SecuredCluster:
+    """Give the cluster with a record in every topic of a prefix of this file's own."""
+    secured_cluster.furnish(PREFIX)
+    assert set(probe(secured_cluster, ADMIN).write(f"{PREFIX}{name}" for name in TOPICS).values()) == {ALLOWED}
+    return secured_cluster
+
+
+@pytest.fixture(scope="module")
+def services(secured_cluster: SecuredCluster) -> Settings:
+    """Give the settings of a role under a prefix for services that work."""
+    secured_cluster.furnish(SERVICES)
+    return lambda role: secured_cluster.settings(role, SERVICES)
+
+
+def probe(cluster: SecuredCluster, role: str) -> Probe:
+    config = {"bootstrap.servers": cluster.kafka.bootstrap, **cluster.options(role)}
+    return Probe(config, group=PREFIX + OWN_GROUP.get(role, "reader"), place=f"{PREFIX}run-log")
+
+
+def ask(cluster: SecuredCluster, role: str) -> Cells:
+    """Every cell of a role, as the brokers have it."""
+    asking = probe(cluster, role)
+    topics = asking.topics([PREFIX + name for name in TOPICS])
+    groups = asking.groups([PREFIX + name for name in GROUPS])
+    found: Cells = {}
+    for kind, answers in (("topic", topics), ("group", groups)):
+        for (operation, name), answer in answers.items():
+            found[role, (kind, operation, name.removeprefix(PREFIX))] = answer
+    return found
+
+
+def expected(role: str, place: Place) -> str:
+    """What the table says of a cell, read as a person would read it."""
+    kind, operation, name = place
+    (pattern,) = (each for each in TABLE[f"{kind}s"] if each == name or fnmatchcase(name, each))
+    entry = TABLE[f"{kind}s"][pattern]
+    if kind == "group":
+        members, visible = entry.get("members", []), entry.get("visible", [])
+        roles = {"read": members, "describe": members + visible, "delete": []}[operation]
+    else:
+        everywhere, writers, readers = TABLE["every_topic"], entry["writers"], entry["readers"]
+        roles = {
+            "write": writers,
+            "read": readers,
+            "describe": writers + readers + everywhere["describe"],
+            "create": everywhere["create"],
+            "alter_configs": everywhere["alter_configs"],
+            "describe_configs": everywhere["alter_configs"],
+            "alter": [],
+            "delete": [],
+        }[operation]
+    return ALLOWED if role in roles else DENIED[kind]
+
+
+def wrong(cells: Cells) -> Cells:
+    return {cell: answer for cell, answer in cells.items() if answer != expected(*cell)}
+
+
+def test_every_role_may_do_what_the_table_grants_and_nothing_else(
+    cluster: SecuredCluster, record_property: Callable[[str, object], None]
+) -> None:
+    cells: Cells = {}
+
+    for role in (*ROLES, OUTSIDER):
+        cells |= ask(cluster, role)
+
+    allowed = sum(answer == ALLOWED for answer in cells.values())
+    assert wrong(cells) == {}
+    assert cells.keys() == set(product((*ROLES, OUTSIDER), PLACES))
+    assert len(cells) == CELLS
+    assert not any(answer == ALLOWED for (role, _), answer in cells.items() if role == OUTSIDER)
+    counts = {"cells": len(cells), "allowed": allowed, "denied": len(cells) - allowed}
+    record_property("authorisation matrix", counts)
+    print(f"\nauthorisation matrix: {json.dumps(counts)}")  # noqa: T201
+
+
+def test_a_right_too_many_is_seen_shown_and_pruned(cluster: SecuredCluster) -> None:
+    rules = Acls(cluster.settings(ADMIN, PREFIX))
+    decided = f"{PREFIX}approval-decided"
+    extra = Acl("User:refold-planner", "topic", decided, "literal", "write")
+    grant(cluster, extra)
+    eventually(lambda: probe(cluster, "planner").write([decided])[decided] == ALLOWED, what="the planted right")
+
+    seen = wrong(ask(cluster, "planner"))
+    shown = rules.diff()
+    pruned = rules.apply(prune=True)
+
+    assert seen == {("planner", ("topic", "write", "approval-decided")): ALLOWED}
+    assert shown == pruned == [Rule(extra, "surplus")]
+    assert rules.diff() == []
+    eventually(lambda: probe(cluster, "planner").write([decided])[decided] != ALLOWED, what="the end of the right")
+
+
+def grant(cluster: SecuredCluster, acl: Acl) -> None:
+    """Adds a rule as an administrator would who knows nothing of the table."""
+    other = Acls(cluster.settings(ADMIN, PREFIX))
+    other.wanted = [acl]
+    other.apply()
+
+
+def test_the_topics_have_three_copies_of_which_two_must_be_there(cluster: SecuredCluster) -> None:
+    topics = Topics(cluster.settings(ADMIN, PREFIX), POOLS)
+
+    assert {(each.partitions, each.replication) for each in topics.present()} == {(PARTITIONS, 3)}
+    assert {topic.config["min.insync.replicas"] for topic in topics.wanted} == {"2"}
+    assert topics.diff() == []
+
+
+def test_an_operator_may_look_after_the_topics(cluster: SecuredCluster) -> None:
+    topics = Topics(cluster.settings("operator", PREFIX), POOLS)
+
+    assert (topics.diff(), topics.apply()) == ([], [])
+
+
+def test_an_operator_may_make_what_is_missing(cluster: SecuredCluster) -> None:
+    topics = Topics(cluster.settings("operator", PREFIX), (*POOLS, "late"))
+
+    made = topics.apply()
+
+    assert [(each.topic, each.setting) for each in made] == [("tool-requested.late", "topic")]
+
+
+@pytest.mark.parametrize("role", ["planner", "executor", "approval"])
+def test_a_service_sees_all_that_it_checks_before_it_starts(cluster: SecuredCluster, role: str) -> None:
+    Topics(cluster.settings(role, PREFIX), POOLS).check()
+
+
+def test_who_has_no_right_sees_no_topic(cluster: SecuredCluster) -> None:
+    assert Topics(cluster.settings(OUTSIDER, PREFIX), POOLS).present() == []
+
+
+def test_an_unknown_user_and_a_wrong_password_cannot_log_in(cluster: SecuredCluster) -> None:
+    known = cluster.settings("planner", PREFIX)
+
+    for change in ({"sasl.username": "nobody"}, {"sasl.password": "guessed"}):
+        settings = known.model_copy(update={"options": {**known.options, **change}})
+        log = KafkaEventLog(settings, membership("planner"))
+        with pytest.raises(UsageError, match="check the credentials"):
+            eventually(partial(await_records, log))
+        log.close()
+
+
+@pytest.mark.parametrize("role", ["client", "executor", OUTSIDER])
+def test_nobody_joins_the_group_of_another_service(cluster: SecuredCluster, role: str) -> None:
+    config = {"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0, **cluster.options(role)}
+    consumer = Consumer({**config, "group.id": f"{PREFIX}refold-planner"})
+    consumer.subscribe([f"{PREFIX}run-log"])
+
+    message = eventually(lambda: consumer.poll(0.1))
+
+    error = message.error()
+    assert error
+    assert error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    consumer.close()
+
+
+def await_records(log: KafkaEventLog) -> list[Record]:
+    return log.take(1, 0.1).records
+
+
+# The services, each with nothing but its own rights
+
+
+def membership(role: str) -> Membership:
+    if role == "planner":
+        return planning.membership(PlannerSettings(partitions=PARTITIONS, member="planner-1"))
+    if role == "executor":
+        return executing.membership(ExecutorSettings(pool="default", member="executor-1"))
+    replay = ("approval-voted", "approval-decided", "catalog")
+    return Membership("refold-approval", "approval-1", "approval-requested", replay=replay)
+
+
+class Member:
+    """A member of its group with the rights of its role and no others; it is there when it has all partitions."""
+
+    def __init__(self, settings: KafkaSettings, role: str) -> None:
+        self.settings, self.group = settings, membership(role).group
+        self.log = KafkaEventLog(settings, membership(role))
+        self._numbers: set[int] = set()
+        self._records: list[Record] = []
+        eventually(lambda: len(self.take()._numbers) == PARTITIONS, what=f"the partitions of the {role}")
+
+    def write(self, topic: str, value: bytes | None = b"{}", *, partition: int = 0) -> int | None:
+        """Append a record; the offset that it was acknowledged at."""
+        (delivery,) = self.log.append([Outgoing(topic, partition, b"r-1/1", value, [], 1)])
+        return delivery.offset
+
+    def read(self, topic: str) -> Record:
+        """The first record of a topic."""
+
+        def first() -> Record | None:
+            return next((record for record in self.take()._records if record.topic == topic), None)
+
+        return eventually(first, what=f"a record of {topic}")
+
+    def commit(self, record: Record) -> None:
+        """Commit the position after a record, and see that the group has it."""
+        place = TopicPartition(self.settings.prefix + record.topic, record.partition)
+        self.log.commit({(record.topic, record.partition): record.offset + 1})
+        with closing(clients.consumer(self.settings, self.group)) as asker:
+
+            def is_there() -> bool:
+                self.take()
+                return asker.committed([place], timeout=10)[0].offset == record.offset + 1
+
+            eventually(is_there, what="the commit")
+
+    def take(self) -> Member:
+        """Take what came."""
+        taken = self.log.take(100, 0.02)
+        self._numbers |= {change.partition for change in taken.rebalances if isinstance(change, Assigned)}
+        self._records += taken.records
+        return self
+
+
+@pytest.fixture
+def join(services: Settings) -> Iterator[Callable[[str], Member]]:
+    """Give what lets a service join its group."""
+    members: list[Member] = []
+
+    def joined(role: str) -> Member:
+        members.append(Member(services(role), role))
+        return members[-1]
+
+    yield joined
+    for member in members:
+        member.log.close()
+
+
+def test_a_planner_reads_requests_and_writes_the_log_with_its_own_rights(
+    services: Settings, join: Callable[[str], Member]
+) -> None:
+    client = KafkaPublisher(services("client"), partitions=PARTITIONS)
+    sent = client.send(RunRequest("r-1", "deploy", "{}"))
+    planner = join("planner")
+
+    request = planner.read("run-requested")
+    written = planner.write("run-log", partition=request.partition)
+    planner.commit(request)
+
+    assert (request.partition, request.offset) == sent
+    assert written is not None
+    assert planner.log.end("run-log", request.partition) == written + 1
+    assert planner.read("run-log").offset == 0
+    for topic in ("tool-requested.default", "tool-requested.model", "approval-requested", "run-completed"):
+        assert planner.write(topic) is not None
+    assert [record.value for record in KafkaLogReader(services("client")).scan("run-log")] == [b"{}"]
+
+
+def test_an_executor_claims_and_answers_with_its_own_rights(services: Settings, join: Callable[[str], Member]) -> None:
+    assert join("planner").write("tool-requested.default") is not None
+    executor = join("executor")
+
+    request = executor.read("tool-requested.default")
+    claimed, completed = executor.write("tool-claimed"), executor.write("tool-completed")
+    executor.commit(request)
+
+    assert None not in (claimed, completed)
+    assert executor.read("tool-claimed").offset == 0
+
+
+def test_an_approval_service_reads_votes_and_decides_with_its_own_rights(
+    services: Settings, join: Callable[[str], Member]
+) -> None:
+    for role, topic in (("approver", "approval-voted"), ("operator", "catalog")):
+        KafkaPublisher(services(role), partitions=PARTITIONS).send_raw(topic, 0, key=b"a", value=b"{}", headers=[])
+    assert join("planner").write("approval-requested") is not None
+    approval = join("approval")
+
+    request = approval.read("approval-requested")
+    seen = [approval.read(topic).value for topic in ("approval-voted", "catalog")]
+    decided = approval.write("approval-decided")
+    approval.commit(request)
+
+    assert seen == [b"{}", b"{}"]
+    assert decided is not None
+    assert approval.read("approval-decided").offset == decided
+
+
+@pytest.mark.parametrize(
+    ("role", "topic"),
+    [("planner", "approval-decided"), ("planner", "tool-completed"), ("executor", "run-log"), ("approval", "catalog")],
+)
+def test_a_service_that_writes_what_is_not_its_own_ends_and_says_why(
+    join: Callable[[str], Member], role: str, topic: str
+) -> None:
+    member = join(role)
+
+    with pytest.raises(UsageError, match=f"write to {SERVICES}{topic}.*grant this principal the ACLs"):
+        member.write(topic)
+
+
+def test_a_client_that_reads_what_is_not_for_it_is_told(services: Settings) -> None:
+    with pytest.raises(UsageError, match="grant this principal the ACLs"):
+        list(KafkaLogReader(services("client")).scan("tool-completed"))
+
+
+# The command
+
+
+@pytest.fixture
+def command(cluster: SecuredCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Give `refold topics acls` as somebody with a role would run it."""
+
+    def run(role: str, *words: str) -> Result:
+        settings = cluster.settings(role, PREFIX)
+        monkeypatch.setenv("REFOLD_KAFKA__OPTIONS", json.dumps(settings.options))
+        monkeypatch.setenv("REFOLD_KAFKA__PREFIX", PREFIX)
+        return refold("topics", "acls", "--kafka", settings.bootstrap.split(",")[0], *words)
+
+    return run
+
+
+def test_the_command_shows_who_may_do_what_and_that_the_broker_has_it(command: Callable[..., Result]) -> None:
+    shown, data = command(ADMIN), command(ADMIN, "--json")
+
+    assert (shown.exit_code, data.exit_code) == (0, 0)
+    of_approvers = shown.stdout.partition("User:refold-approver\n")[2].partition("User:")[0]
+    assert ["topic", f"{PREFIX}approval-voted", "read,", "write", "there"] in [
+        line.split() for line in of_approvers.splitlines()
+    ]
+    assert "nothing else about our topics and groups" in shown.output
+    assert {rule["state"] for rule in json.loads(data.stdout)} == {"there"}
+
+
+def test_the_command_shows_and_applies_what_another_principal_lacks(command: Callable[..., Result]) -> None:
+    somebody = ("--principal", "client=User:refold-client", "--principal", "client=User:CN=web,O=Acme")
+
+    before = command(ADMIN, *somebody)
+    applied = command(ADMIN, *somebody, "--apply", "--json")
+    after = command(ADMIN)
+    pruned = command(ADMIN, "--apply", "--prune")
+
+    assert (before.exit_code, applied.exit_code, after.exit_code, pruned.exit_code) == (1, 0, 1, 0)
+    assert "rules are missing; `refold topics acls --apply` creates them" in before.output
+    assert {rule["acl"]["principal"] for rule in json.loads(applied.stdout)} == {"User:CN=web,O=Acme"}
+    assert "rules are surplus" in after.output
+    assert "is gone" in pruned.output
+    assert command(ADMIN).exit_code == 0
+
+
+def test_the_command_says_who_may_look_at_acls(command: Callable[..., Result]) -> None:
+    result = command("operator")
+
+    assert result.exit_code == 2
+    assert "run this as a super user" in result.stderr

@@ -1,0 +1,151 @@
+"""The table of rights by itself: what it must say, and what is made of it before a broker is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.adapters.kafka.acls import ROLES, Acl, Rule, judge, principals, wanted
+from refold.adapters.kafka.topics import table
+from refold.core.errors import UsageError
+
+ALL = wanted("refold.", principals())
+
+
+def writers(topic: str) -> list[str]:
+    found: list[str] = table()["topics"][topic]["writers"]
+    return found
+
+
+def rule(name: str, *, pattern: str = "literal", operation: str = "write", permission: str = "allow") -> Acl:
+    return Acl("User:x", "topic", name, pattern, operation, permission=permission)
+
+
+@pytest.mark.parametrize(
+    ("topic", "writer"),
+    [
+        ("run-log", "planner"),
+        ("tool-requested.*", "planner"),
+        ("run-completed", "planner"),
+        ("approval-requested", "planner"),
+        ("tool-claimed", "executor"),
+        ("tool-completed", "executor"),
+        ("approval-decided", "approval"),
+        ("approval-voted", "approver"),
+        ("catalog", "operator"),
+    ],
+)
+def test_what_others_rely_on_has_one_writer(topic: str, writer: str) -> None:
+    assert writers(topic) == [writer]
+
+
+def test_only_inputs_and_dead_letters_have_several_writers() -> None:
+    several = {topic for topic in table()["topics"] if len(writers(topic)) > 1}
+
+    assert several == {"run-requested", "run-signalled", "dead-letter"}
+
+
+def test_every_topic_says_who_writes_and_who_reads_it() -> None:
+    content = table()
+
+    assert tuple(content["principals"]) == ROLES
+    for topic in content["topics"].values():
+        assert set(topic["writers"]) <= set(ROLES)
+        assert {"operator"} <= set(topic["readers"]) <= set(ROLES)
+        assert topic["writers"]
+    assert set(content["topics"]["run-log"]["readers"]) == set(ROLES)
+
+
+def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:
+    assert {acl.operation for acl in ALL} == {"read", "write", "describe", "create", "alter_configs"}
+    assert {acl.kind for acl in ALL} == {"topic", "group"}
+    assert {acl.principal for acl in ALL if acl.operation in ("create", "alter_configs")} == {"User:refold-operator"}
+
+
+@pytest.mark.parametrize("prefix", ["refold.", "refold.test.", ""])
+def test_every_rule_has_the_prefix_and_none_is_about_everything(prefix: str) -> None:
+    rules = wanted(prefix, principals())
+
+    assert len(rules) == len(ALL)
+    assert all(acl.name.startswith(prefix) and len(acl.name) > len(prefix) for acl in rules)
+    assert {acl.name for acl in rules if acl.pattern == "prefixed"} == {
+        f"{prefix}tool-requested.",
+        f"{prefix}refold-executor-",
+    }
+
+
+def test_a_right_that_another_implies_is_not_given_twice() -> None:
+    strong = {(acl.principal, acl.name) for acl in ALL if acl.operation in ("read", "write")}
+
+    assert not strong & {(acl.principal, acl.name) for acl in ALL if acl.operation == "describe"}
+
+
+def test_a_role_may_be_several_principals_with_any_name() -> None:
+    who = principals(["client=User:CN=web,O=Acme", "client=User:cli", "planner=Group:p"])
+
+    rules = wanted("refold.", who)
+
+    assert who["client"] == ("User:CN=web,O=Acme", "User:cli")
+    assert who["executor"] == ("User:refold-executor",)
+    of = [{acl.name for acl in rules if acl.principal == name} for name in who["client"]]
+    assert of[0] == of[1] == {acl.name for acl in ALL if acl.principal == "User:refold-client"}
+    assert {acl.principal for acl in rules if acl.name == "refold.run-log" and acl.operation == "write"} == {"Group:p"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("nobody=User:x", "'nobody' is not a role"), ("client=x", "names no principal"), ("client", "names no principal")],
+)
+def test_a_principal_that_cannot_be_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        principals([text])
+
+
+def test_what_is_there_and_wanted_is_fine_and_what_is_not_there_is_missing() -> None:
+    rules = judge(ALL, ALL[1:], "refold.")
+
+    assert [each.acl for each in rules if each.state == "missing"] == ALL[:1]
+    assert [each.acl for each in rules if each.state == "there"] == ALL[1:]
+
+
+@pytest.mark.parametrize(
+    "acl",
+    [
+        rule("refold.run-log"),
+        rule("refold.run-log", permission="deny"),
+        rule("refold.tool-requested.default", operation="all"),
+        rule("refold.tool-requested.", pattern="prefixed"),
+        rule("refold.", pattern="prefixed", operation="read"),
+        Acl("User:refold-planner", "topic", "refold.run-log", "literal", "write", host="10.0.0.1"),
+        Acl("User:x", "group", "refold.refold-executor-default", "literal", "read"),
+    ],
+)
+def test_another_rule_about_something_of_ours_is_surplus(acl: Acl) -> None:
+    assert [each for each in judge(ALL, [*ALL, acl], "refold.") if each.state != "there"] == [Rule(acl, "surplus")]
+
+
+@pytest.mark.parametrize("acl", [rule("*"), rule("ref", pattern="prefixed")])
+def test_a_rule_about_our_things_and_others_is_left_to_people(acl: Acl) -> None:
+    assert [each for each in judge(ALL, [*ALL, acl], "refold.") if each.state != "there"] == [Rule(acl, "wider")]
+
+
+@pytest.mark.parametrize(
+    "acl",
+    [
+        rule("orders"),
+        rule("orders.", pattern="prefixed"),
+        rule("refold.test.run-log"),
+        rule("refold.test.", pattern="prefixed"),
+        Acl("User:x", "group", "refold.run-log", "literal", "read"),
+    ],
+)
+def test_a_rule_about_other_things_is_none_of_ours(acl: Acl) -> None:
+    assert {each.state for each in judge(ALL, [*ALL, acl], "refold.")} == {"there"}
+
+
+def test_without_a_prefix_only_rules_that_name_our_things_are_surplus() -> None:
+    ours = wanted("", principals())
+    others = [rule("run-log"), rule("run-", pattern="prefixed"), rule("r", pattern="prefixed"), rule("orders")]
+
+    found = {each.acl.name: each.state for each in judge(ours, [*ours, *others], "") if each.acl in others}
+
+    assert found == {"run-log": "surplus", "run-": "wider", "r": "wider"}
