@@ -31,6 +31,8 @@ TOPICS = (
     "run-requested",
     "run-signalled",
     "run-log",
+    "approval-requested",
+    "catalog",
     "tool-requested.default",
     "tool-claimed",
     "tool-completed",

@@ -21,6 +21,7 @@ STYLES = {
     "suspended": "yellow",
     "backoff": "yellow",
     "sleeping": "yellow",
+    "approval": "bold yellow",
     "doubt": "bold magenta",
     "unknown": "magenta",
     "failed": "red",

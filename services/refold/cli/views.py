@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from refold.client.judged import Judged
     from refold.client.runs import Run
-    from refold.client.timeline import Attempt, StepLine
+    from refold.client.timeline import Ask, Attempt, StepLine
 
 Data = dict[str, Any]
 
@@ -27,6 +27,7 @@ def summary(run: Run) -> Data:
         "steps": len(state.steps),
         "open": len(state.open),
         "in_doubt": [line.call_id for line in run.timeline.in_doubt],
+        "approvals": [line.approvals[-1].approval_id for line in run.timeline.asking],
         "seq": state.head.seq,
         "requested_ms": state.requested_ms,
         "at_ms": state.at_ms,
@@ -164,7 +165,16 @@ def run_view(run: Run) -> RenderableType:
     return Group(*(Text.from_markup(line) for line in lines))
 
 
-_MARKS = {"completed": "✔", "noted": "·", "failed": "✘", "doubt": "?", "running": "▶", "sleeping": "z", "backoff": "↻"}
+_MARKS = {
+    "completed": "✔",
+    "noted": "·",
+    "failed": "✘",
+    "approval": "✋",
+    "doubt": "?",
+    "running": "▶",
+    "sleeping": "z",
+    "backoff": "↻",
+}
 
 
 def _step_lines(step: StepLine) -> list[str]:
@@ -174,6 +184,8 @@ def _step_lines(step: StepLine) -> list[str]:
     text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{effect}"
     result = escape(step.result, 60) if step.result else ""
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
+    for ask in step.approvals:
+        lines += [f"       {line}" for line in _ask_lines(ask)]
     if len(step.attempts) > 1 or any(_remarkable(attempt) for attempt in step.attempts):
         lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
     if step.failure and step.status == "failed":
@@ -189,6 +201,33 @@ def _step_lines(step: StepLine) -> list[str]:
         lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
         lines += [f"         {escape(command)}" for command in resolve_commands(step)]
     return lines
+
+
+def _ask_lines(ask: Ask) -> list[str]:
+    who = escape(", ".join(ask.approvers))
+    if not ask.verdict:
+        many = f"{ask.quorum} of " if ask.quorum > 1 else ""
+        until = f", until {moment(ask.expires_ms)}" if ask.expires_ms else ""
+        asks = f"the rule {escape(ask.rule)}" if ask.rule else "it"
+        return [f"[bold yellow]{asks} asks {many}{who}{until}[/]", f"  refold approval show {escape(ask.approval_id)}"]
+    by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
+    grant = f" [dim](use {ask.use} of the grant {escape(ask.grant)})[/]" if ask.use else ""
+    why = f": {escape(ask.said, 200)}" if ask.said else ""
+    lines = [f"[magenta]{_VERDICTS.get(ask.verdict, ask.verdict)} {by}{why}[/]{grant}"]
+    if ask.grant and not ask.use:
+        lines.append(f"  [magenta]and granted for the same call again: {escape(ask.grant)}[/]")
+    if ask.args:
+        lines.append(f"  with other arguments: {escape(ask.args, 200)}")
+    return lines
+
+
+_VERDICTS = {
+    "approve": "approved",
+    "edit": "approved with an edit",
+    "reject": "rejected",
+    "answer": "answered in the tool's place",
+    "expire": "expired,",
+}
 
 
 def _remarkable(attempt: Attempt) -> bool:

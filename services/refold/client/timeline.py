@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
     AttemptFailed,
     CallCompleted,
     CallDispatched,
@@ -23,7 +26,7 @@ from refold.core.events import (
 )
 from refold.core.ids import call_id
 
-StepStatus = Literal["proposed", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
+StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
 
 
 @dataclass(slots=True)
@@ -43,6 +46,30 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class Ask:
+    """People who were asked about a call. `verdict` is empty while they have not decided, `expire` if they did not.
+
+    **Units**: milliseconds since 1970; 0 stands for not (yet), or never.
+    """
+
+    approval_id: str
+    rule: str
+    approvers: list[str]
+    quorum: int
+    message: str
+    asked_ms: int
+    expires_ms: int = 0
+    escalated: bool = False
+    ended_ms: int = 0
+    verdict: str = ""
+    actors: list[str] = field(default_factory=list)
+    said: str = ""
+    args: str = ""
+    grant: str = ""
+    use: int = 0
+
+
+@dataclass(slots=True)
 class StepLine:
     """What a run asked for once, and all that came of it. `result` is JSON text, empty for none."""
 
@@ -57,6 +84,8 @@ class StepLine:
     started_ms: int = 0
     ended_ms: int = 0
     until_ms: int = 0
+    rule: str = ""
+    approvals: list[Ask] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     result: str = ""
     failure: Failure | None = None
@@ -80,8 +109,13 @@ class Timeline:
 
     @property
     def in_doubt(self) -> list[StepLine]:
-        """The calls that wait for a human."""
+        """The calls that wait for a human to say what became of them."""
         return [line for line in self.steps if line.status == "doubt"]
+
+    @property
+    def asking(self) -> list[StepLine]:
+        """The calls that wait for people to decide."""
+        return [line for line in self.steps if line.status == "approval"]
 
     def line(self, step: int) -> StepLine:
         """A step that was asked for."""
@@ -109,8 +143,28 @@ def _proposed(timeline: Timeline, event: CallProposed, seq: int, at_ms: int) -> 
             args=event.args,
             key=event.key,
             started_ms=at_ms,
+            rule=event.rule,
         )
     )
+
+
+def _asked(timeline: Timeline, event: ApprovalRequested, seq: int, at_ms: int) -> None:
+    line, needed = timeline.line(event.step), event.requirement
+    line.status = "approval"
+    name = call_id(timeline.run_id, seq)
+    ask = Ask(name, event.rule, list(needed.approvers), needed.quorum, needed.message, at_ms, event.expires_ms)
+    line.approvals.append(ask)
+
+
+def _escalated(timeline: Timeline, event: ApprovalEscalated, seq: int, at_ms: int) -> None:
+    ask = timeline.line(event.step).approvals[-1]
+    ask.approvers, ask.expires_ms, ask.escalated = list(event.approvers), event.expires_ms, True
+
+
+def _decided(timeline: Timeline, event: ApprovalDecided, seq: int, at_ms: int) -> None:
+    ask = timeline.line(event.step).approvals[-1]
+    ask.verdict, ask.actors, ask.said, ask.ended_ms = event.verdict, list(event.actors), event.message, at_ms
+    ask.args, ask.grant, ask.use = event.args, event.grant, event.use
 
 
 def _dispatched(timeline: Timeline, event: CallDispatched, seq: int, at_ms: int) -> None:
@@ -171,6 +225,9 @@ _HANDLERS: dict[type, Callable[[Timeline, Any, int, int], None]] = {
     SleepStarted: _slept,
     SleepEnded: _woke,
     CallProposed: _proposed,
+    ApprovalRequested: _asked,
+    ApprovalEscalated: _escalated,
+    ApprovalDecided: _decided,
     CallDispatched: _dispatched,
     AttemptFailed: _failed_attempt,
     CallCompleted: _completed,

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from refold.client import catalog
 from refold.client.judged import RUN_LOG, Judged, LogFold
-from refold.core import wire
+from refold.core import capability, wire
 from refold.core.commands import commands
-from refold.core.errors import FoldError, MalformedError
-from refold.core.events import CallProposed, Entry
-from refold.core.ids import home
+from refold.core.decision import Decision
+from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.events import ApprovalDecided, CallProposed, Entry
+from refold.core.ids import call_id, home
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.state import RunState
 from refold.ports.log import LogReader
@@ -74,10 +76,14 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     fold = LogFold()
     found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
     states: dict[str, RunState] = fold.states
+    tokens: list[tuple[str, str]] = []
     for record in reader.scan(RUN_LOG):
         judged = fold.feed(record)
         found.records += 1
         _check_record(found, judged, fold)
+        if judged.entry is not None and not judged.void:
+            events = judged.entry.events
+            tokens += [(judged.run_id, e.token) for e in events if isinstance(e, ApprovalDecided) and e.token]
     found.accepted, found.events, found.void = fold.accepted, fold.events, dict(fold.void)
     found.frozen = dict(fold.frozen)
     found.runs = dict(Counter(state.status for state in states.values()))
@@ -85,6 +91,8 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
         _note(found, state)
     _check_outcomes(found, reader, states)
     _check_open_calls(found, reader, states)
+    _check_approvals(found, reader, states)
+    _check_decisions(found, reader, tokens)
     return found
 
 
@@ -111,7 +119,7 @@ def _note(found: Verified, state: RunState) -> None:
     due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
     if state.status == "pending" and state.request:
         due.append(state.request.not_before_ms or state.requested_ms)
-    waits = any(opened.phase == "doubt" for opened in state.open.values())
+    waits = any(opened.phase in ("doubt", "approval") for opened in state.open.values())
     if (due and min(due) < found.now_ms - _OVERDUE_MS) or not (due or waits):
         found.overdue.append(state.run_id)
 
@@ -160,7 +168,7 @@ def _check_open_calls(found: Verified, reader: LogReader, states: dict[str, RunS
     for state in states.values():
         pools |= {step.pool for step in state.steps if isinstance(step, CallProposed)}
         for step, opened in ({} if state.over else state.open).items():
-            if opened.phase in ("dispatched", "backoff", "doubt"):
+            if opened.phase in ("dispatched", "backoff", "doubt") or (opened.phase == "approval" and opened.attempt):
                 expected[f"{state.run_id}/{state.seqs[step - 1]}"] = opened.attempt
     asked = _open_requests(found, reader, pools)
     for call, attempt in expected.items():
@@ -187,6 +195,33 @@ def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[
                 place = f"tool-requested.{pool}/{record.partition}/{record.offset}"
                 _add(found, "unreadable", "", f"{place} is no request: {error.message}")
     return asked
+
+
+def _check_approvals(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
+    """`approval-requested` is the table of what people are asked: no question more, none less."""
+    live = [state for state in states.values() if not state.over]
+    expected = {call_id(s.run_id, o.asked.seq): s.run_id for s in live for o in s.open.values() if o.asked}
+    asked: set[str] = set()
+    for record in reader.scan("approval-requested"):
+        name = (record.key or b"").decode(errors="replace")
+        (asked.discard if record.value is None else asked.add)(name)
+    for name in sorted(expected.keys() - asked):
+        _add(found, "open-call", expected[name], f"approval {name} is open, and nobody is asked")
+    for name in sorted(asked - expected.keys()):
+        _add(found, "open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")
+
+
+def _check_decisions(found: Verified, reader: LogReader, tokens: list[tuple[str, str]]) -> None:
+    """Every decision that a history has accepted is signed by a key of the catalog, revoked since then or not."""
+    if not tokens:
+        return
+    keys = catalog.read(reader).keys
+    still = {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
+    for run, token in tokens:
+        try:
+            Decision.parse(capability.verify(token, still, use="decision"))
+        except (UnauthorisedError, MalformedError) as error:
+            _add(found, "decision", run, f"a decision that the run has accepted does not hold: {error.message}")
 
 
 def _add(found: Verified, kind: str, run: str, what: str) -> None:

@@ -26,7 +26,6 @@ from refold.core.ids import call_id
 from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
 from refold.core.state import RunState
 
-
 APPROVALS = "approval-requested"
 
 

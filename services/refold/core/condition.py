@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from cel_expr_python import cel
 
@@ -69,12 +69,21 @@ class Condition:
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
         """True or false; the error's text where it has no value, or one that is neither."""
-        found = _ask(self._compiled, _activation(self.needs, variables))
-        if found.kind == cel.Type.BOOL:
-            return bool(found.value)
-        if found.kind == cel.Type.ERROR:
-            return _words(found.value) or "it has no value"
-        return f"it gives {found.kind.name().lower()}, not true or false"
+        return self.ask(_activation(self.needs, variables))
+
+    def ask(self, activation: cel.Activation) -> bool | str:
+        """Like `value`, of variables that were handed over before."""
+        try:
+            found = self._compiled.eval(activation)
+            value = found.value()
+            if isinstance(value, bool):
+                return value
+            kind = found.type()
+        except _RAISED as error:
+            return _words(error) or "it has no value"
+        if kind == cel.Type.ERROR:
+            return _words(value) or "it has no value"
+        return f"it gives {kind.name().lower()}, not true or false"
 
 
 class Chain:
@@ -89,27 +98,22 @@ class Chain:
         """Which condition holds first, or fails before one holds, and the error's text; NONE if all say no."""
         activation = _activation(self.needs, variables)
         for start, count, compiled in self._links:
-            kind, value = _ask(compiled, activation)
-            # One that fails makes the whole link fail, and so does one that walks too far together with others.
-            if kind != cel.Type.INT:
-                found = self._singly(start, count, variables)
-            else:
-                found = (start + value, "") if value >= 0 else (NONE, "")
-            if found[0] != NONE:
-                return found
+            number = _number(compiled, activation)
+            if number is None:
+                # One that fails makes the whole link fail, and so do many that walk too far together.
+                found = self._singly(start, count, activation)
+                if found[0] != NONE:
+                    return found
+            elif number != NONE:
+                return start + number, ""
         return NONE, ""
 
-    def _singly(self, start: int, count: int, variables: Mapping[str, Any]) -> tuple[int, str]:
+    def _singly(self, start: int, count: int, activation: cel.Activation) -> tuple[int, str]:
         for number in range(start, start + count):
-            value = self._conditions[number].value(variables)
+            value = self._conditions[number].ask(activation)
             if value is not False:
                 return number, "" if value is True else value
         return NONE, ""
-
-
-class _Found(NamedTuple):
-    kind: cel.Type
-    value: Any
 
 
 def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, int, cel.Expression]]:
@@ -134,12 +138,13 @@ def _activation(needs: frozenset[str], variables: Mapping[str, Any]) -> cel.Acti
     return _environment().Activation({name: variables[name] for name in needs if name in variables})
 
 
-def _ask(compiled: cel.Expression, activation: cel.Activation) -> _Found:
+def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
+    """What a link says; None when one of its conditions fails."""
     try:
-        found = compiled.eval(activation)
-        return _Found(found.type(), found.value())
-    except _RAISED as error:
-        return _Found(cel.Type.ERROR, str(error))
+        value = compiled.eval(activation).value()
+    except _RAISED:
+        return None
+    return value if type(value) is int else None
 
 
 @cache

@@ -346,4 +346,3 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
             return Ignore("the call is in doubt")
         return [CallDoubted(step, result.attempt, failure)]
     return [CallFailed(step, result.attempt, failure)]
-

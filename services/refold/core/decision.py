@@ -54,8 +54,8 @@ class Cast(NamedTuple):
 class Grant(NamedTuple):
     """The same call again without asking: in this `run` or `session`, until `until_ms`, `uses` times per run.
 
-    `use` is 0 in the decision that gives it, else which use of it a decision is. `session` is the one of the run that it
-    was given in, `rule` what asked for it.
+    `use` is 0 in the decision that gives it, else which use of it a decision is. `session` is the one of the run that
+    it was given in, `rule` what asked for it.
     """
 
     id: str
@@ -220,11 +220,13 @@ class Refusal(NamedTuple):
     stale: bool
 
 
-def refusal(decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, now_ms: int) -> Refusal | None:
+def refusal(
+    decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, now_ms: int
+) -> Refusal | None:
     """Why a decision does not allow the call that these very bytes order; None if it does.
 
-    **Units**: `now_ms` is the wall clock of who acts; the log's own time of the order counts besides it, so that a clock
-    that is behind does not make a decision last longer.
+    **Units**: `now_ms` is the wall clock of who acts; the log's own time of the order counts besides it, so that a
+    clock that is behind does not make a decision last longer.
     """
     if decision.verdict not in ("approve", "edit"):
         return _final(f"the decision says {decision.verdict}")

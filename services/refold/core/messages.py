@@ -41,8 +41,8 @@ class RunSignal:
 class ToolRequest:
     """Topic `tool-requested.<pool>`, key call_id: try this call. A tombstone closes it.
 
-    `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of the
-    policy that judged the call, `decision` the signed decision that allows it, where one is needed.
+    `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
+    the policy that judged the call, `decision` the signed decision that allows it, where one is needed.
     """
 
     call_id: str

@@ -76,10 +76,10 @@ class Open:
     """A step that has no outcome yet.
 
     `phase`: `proposed`, `approval` (people decide, see `asked`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `first_ms` is when the first attempt went
-    out, `dispatches` how often this attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have had its
-    effect. `policy` judged the call last, `permit` is the decision that allows it, `refused` counts attempts that an
-    executor sent back.
+    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `first_ms` is when the first attempt
+    went out, `dispatches` how often this attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have
+    had its effect. `policy` judged the call last, `permit` is the decision that allows it, `refused` counts attempts
+    that an executor sent back.
     """
 
     phase: Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
@@ -102,8 +102,8 @@ class RunState:
 
     **Shape**: `steps[i]` is step i+1 as the agent asked for it; `outcomes` holds the settled ones in the order in
     which they settled, with the time; `open` the others. `resolved` holds what a human said of a step in doubt last,
-    `late` the result that came for a step after it was settled. `edited` has the arguments and the key that people gave a
-    call, `uses` which use of which grant was for which step. `pools` is of a slim state alone: where its calls went.
+    `late` the result that came for a step after it was settled. `edited` has the arguments and the key that people gave
+    a call, `uses` which use of which grant was for which step. `pools` is of a slim state alone: where its calls went.
     """
 
     run_id: str

@@ -93,8 +93,8 @@ class Membership:
     """How a service reads.
 
     The group decides on the partitions of `subscribe` alone; the same partition of every other topic is added by
-    hand. `resume` topics go on at the committed offset (none: at the earliest), `replay` topics start at the earliest; so
-    does a `subscribe` that is among them.
+    hand. `resume` topics go on at the committed offset (none: at the earliest), `replay` topics start at the earliest;
+    so does a `subscribe` that is among them.
     """
 
     group: str

@@ -67,8 +67,8 @@ class ToolDef:
     `pool` names the executors that run it. `timeout` is for one attempt; what was sent by then has an unknown outcome.
     `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
     executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
-    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say; else
-    the policy decides. `tags` are words for the rules of policies.
+    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say;
+    else the policy decides. `tags` are words for the rules of policies.
 
     `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and those arguments of the tool that it
     names, and returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything
