@@ -39,9 +39,10 @@ def save(key: SigningKey, path: Path) -> None:
             file.write(json.dumps(content, indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-    except FileExistsError:
-        raise UsageError(f"{path} is there already", hint="name another file; keys are never written over") from None
     except OSError as error:
+        if path.exists():
+            hint = "name another file; keys are never written over"
+            raise UsageError(f"{path} is there already", hint=hint) from None
         raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
 
 

@@ -1,0 +1,272 @@
+"""`refold keys`: private files that only their owner reads, public entries that every partition has."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.topics import Topics
+from refold.core.capability import PublicKey, SigningKey, sign, verify
+from refold.core.catalog import TOPIC, Catalog
+from refold.core.errors import NotFoundError, RefoldError, UnauthorisedError, UsageError
+from refold.embedded.kafka import EmbeddedKafka
+from refold.runtime import keys
+from refold.runtime.settings import KafkaSettings
+from tests.cli.platform import refold
+
+NOBODY = ("--kafka", "127.0.0.1:9")
+PARTITIONS = 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a data folder that commands use without being told."""
+    monkeypatch.setenv("REFOLD_DATA", str(tmp_path))
+    return tmp_path
+
+
+def made(*words: str) -> dict[str, Any]:
+    """What `keys new` says of a key that is not published."""
+    done = refold("keys", "new", *words, "--no-publish", "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_new_key_is_a_file_that_only_its_owner_reads(folder: Path) -> None:
+    told = made("ann", "--use", "vote", "--actor", "ann", "--actor", "bob", "--strength", "key")
+
+    path = Path(told["file"])
+    assert path == folder / "keys" / f"{told['kid']}.json"
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert told["kid"].startswith("ann-")
+    assert (told["actors"], told["strength"], told["published"]) == (["ann", "bob"], "key", False)
+    key = keys.load(path)
+    public = PublicKey(key.kid, "vote", told["x"])
+    assert verify(sign({"issued": 1}, key), {key.kid: public}, use="vote") == {"issued": 1}
+
+
+def test_no_word_of_a_command_tells_the_private_half(folder: Path) -> None:
+    done = refold("keys", "new", "ops", "--use", "decision", "--no-publish", "--out", str(folder / "k.json"))
+
+    private = json.loads((folder / "k.json").read_text())["d"]
+    assert private not in done.output
+    assert private not in refold("keys", "new", "ops", "--use", "vote", "--no-publish", "--json").output
+
+
+def test_a_key_is_never_written_over(folder: Path) -> None:
+    first = made("ops", "--use", "vote", "--out", str(folder / "k.json"))
+
+    again = refold("keys", "new", "ops", "--use", "vote", "--no-publish", "--out", str(folder / "k.json"))
+
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+    assert keys.load(folder / "k.json").kid == first["kid"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("new", "a/b", "--use", "vote"), "the kid is not"),
+        (("new", "../a", "--use", "vote"), "the kid is not"),
+        (("new", "ann", "--use", "both"), "the use is none of decision, vote"),
+        (("new", "ops", "--use", "decision", "--actor", "ann"), "only a vote key speaks for actors"),
+        (("rotate", "ops-1", "--at", "tomorrow"), "'tomorrow' is not a time with a zone"),
+        (("rotate", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
+        (("revoke", "ops-1"), "--reason"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_said_before_anything_is_made(
+    folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = refold("keys", *words, *NOBODY)
+
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_no_key_is_made_that_could_not_be_published(folder: Path) -> None:
+    done = refold("keys", "new", "ops", "--use", "vote", *NOBODY)
+
+    assert done.exit_code == 5
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620, 0o601])
+def test_a_key_file_that_others_could_open_is_not_read(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "k.json"
+    keys.save(keys.new("vote", "ann"), path)
+    path.chmod(mode)
+
+    with pytest.raises(UsageError, match="may be read by others"):
+        keys.load(path)
+
+
+def test_a_key_is_made_with_its_mode_whatever_the_process_allows(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        keys.save(keys.new("vote", "ann"), tmp_path / "deep" / "k.json")
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "deep" / "k.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_file_that_is_not_there_or_a_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no key file"):
+        keys.load(tmp_path / "nothing.json")
+    with pytest.raises(UsageError, match="cannot read"):
+        keys.load(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot write"):
+        keys.save(keys.new("vote", "ann"), tmp_path / "file" / "k.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"d": ""},
+        {"d": "AAAA"},
+        {"d": "A" * 43},
+        {"d": "é" * 43},
+        {"d": 1},
+        {"x": "A" * 43},
+        {"kty": "EC"},
+        {"crv": "X25519"},
+        {"use": "sig"},
+        {"kid": "a/b"},
+        {"kid": None},
+        {"more": "x"},
+    ],
+)
+def test_a_key_file_with_anything_wrong_in_it_is_not_read(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "k.json"
+    keys.save(keys.new("vote", "ann"), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+    with pytest.raises(UsageError, match="is not a key file"):
+        keys.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"kid":"a","kid":"b"}', "x" * 100_000, "\ufeff{}"])
+def test_what_is_no_key_file_at_all_is_not_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k.json"
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+    with pytest.raises(UsageError, match="is not a key file"):
+        keys.load(path)
+
+
+@pytest.mark.parametrize("use", ["decision", "vote"])
+def test_a_saved_key_is_the_key_that_is_loaded(tmp_path: Path, use: str) -> None:
+    key = keys.new(use, "ops.team_1")
+    keys.save(key, tmp_path / "k.json")
+
+    assert keys.load(tmp_path / "k.json") == key
+    assert keys.new(use, "ops").kid != keys.new(use, "ops").kid
+
+
+class Shop:
+    """A broker with topics of its own, and what its catalog says."""
+
+    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+
+    def keys(self, *words: str, code: int = 0) -> Result:
+        """A command of `refold keys`, which must end with this code."""
+        done = refold("keys", *words, "--kafka", self.settings.bootstrap)
+        assert done.exit_code == code, done.output
+        return done
+
+    def read(self, *words: str) -> Any:
+        """What a command says with --json."""
+        return json.loads(self.keys(*words, "--json").stdout)
+
+    def new(self, name: str, use: str = "decision", *words: str) -> SigningKey:
+        """A new key, published."""
+        return keys.load(Path(self.read("new", name, "--use", use, *words)["file"]))
+
+    def known(self, partition: int = 0) -> dict[str, PublicKey]:
+        """The keys that a lane of this partition knows."""
+        catalog = Catalog()
+        for record in KafkaLogReader(self.settings).scan(TOPIC, partition):
+            catalog.follow(record.offset, record.key, record.value)
+        assert catalog.void == 0
+        return catalog.keys
+
+
+@pytest.fixture
+def shop(kafka: EmbeddedKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """Give a catalog of its own."""
+    prefix = f"keys-{folder.name}."
+    monkeypatch.setenv("REFOLD_KAFKA__PREFIX", prefix)
+    monkeypatch.setenv("REFOLD_KAFKA__PARTITIONS", str(PARTITIONS))
+    settings = KafkaSettings(bootstrap=kafka.bootstrap, prefix=prefix, partitions=PARTITIONS)
+    Topics(settings, ("default",), payload_bytes=1 << 20).apply()
+    return Shop(settings, folder)
+
+
+def held(token: str, known: dict[str, PublicKey]) -> str:
+    """`holds`, or why a decision does not."""
+    try:
+        verify(token, known, use="decision")
+    except RefoldError as error:
+        return str(error.fields["reason"])
+    return "holds"
+
+
+def test_a_key_lives_in_every_partition_from_new_to_revoked(shop: Shop) -> None:
+    assert "no keys" in shop.keys("list").stdout
+    first = shop.new("ops", "decision", "--strength", "key")
+    before = sign({"issued": time.time_ns() // 1_000_000}, first)
+    assert [held(before, shop.known(number)) for number in range(PARTITIONS)] == ["holds"] * PARTITIONS
+
+    rotated = shop.read("rotate", first.kid)
+    second = keys.load(Path(rotated["file"]))
+    after = {"issued": rotated["retired_ms"]}
+
+    for number in range(PARTITIONS):
+        known = shop.known(number)
+        assert (held(before, known), held(sign(after, first), known)) == ("holds", "retired")
+        assert held(sign(after, second), known) == "holds"
+        assert (known[second.kid].use, known[second.kid].strength) == ("decision", "key")
+    assert second.kid.startswith("ops-")
+    assert f"rotated to {second.kid}" in shop.known()[first.kid].reason
+
+    shop.keys("revoke", first.kid, "--reason", "laptop lost")
+
+    for number in range(PARTITIONS):
+        assert (held(before, shop.known(number)), held(sign(after, second), shop.known(number))) == ("revoked", "holds")
+    states = {row["kid"]: (row["state"], row["reason"]) for row in shop.read("list")}
+    assert states == {first.kid: ("revoked", "laptop lost"), second.kid: ("active", "")}
+    assert first.kid in shop.keys("list").stdout
+    assert shop.keys("rotate", first.kid, code=4).stderr.startswith(f"error: the key {first.kid} signs nothing")
+
+
+def test_a_key_that_retires_later_signs_until_then(shop: Shop) -> None:
+    first = shop.new("ann", "vote", "--actor", "ann")
+
+    told = shop.keys("rotate", first.kid, "--at", "2100-01-01T00:00+00:00").stdout
+
+    assert "signs until 2100-01-01 00:00:00 UTC" in told
+    (old, new) = sorted(shop.known().values(), key=lambda key: key.retired_ms == 0)
+    assert (old.kid, old.retired_ms, new.actors) == (first.kid, 4_102_444_800_000, ("ann",))
+    assert verify(sign({"issued": 4_102_444_799_999}, first), shop.known(), use="vote")
+    with pytest.raises(UnauthorisedError, match="may not sign"):
+        verify(sign({"issued": 4_102_444_800_000}, first), shop.known(), use="vote")
+    assert {row["state"] for row in shop.read("list")} == {"active", "retiring"}
+
+
+def test_a_key_that_the_catalog_does_not_have_is_not_found(shop: Shop) -> None:
+    assert "has no key ops-1" in shop.keys("revoke", "ops-1", "--reason", "x", code=3).stderr
+    assert "has no key ops-1" in shop.keys("rotate", "ops-1", code=3).stderr
+    assert not (shop.folder / "keys").exists()
