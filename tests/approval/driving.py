@@ -141,7 +141,10 @@ class World:
 
 
 class Process:
-    """A process of the service. `fate` is what becomes of its writes: `sent`, `lost`, or `unsure` (sent, no answer)."""
+    """A process of the service.
+
+    `fate` is what becomes of its writes: `sent`, `lost`, `unsure` (sent, without an answer) or `held` until `let_go`.
+    """
 
     _starts = count(1)
 
@@ -151,7 +154,8 @@ class Process:
         start, nonces = next(self._starts), count(1)
         self.service = ApprovalService(app_, settings, key=SERVICE, nonce=lambda: f"{start}.{next(nonces)}")
         self.log = MemoryEventLog(world.broker, membership(settings))
-        self.fate: Literal["sent", "lost", "unsure"] = "sent"
+        self.fate: Literal["sent", "lost", "unsure", "held"] = "sent"
+        self._held: list[Outgoing] = []
         self._answers: list[Item] = []
 
     def turn(self, limit: int = 500) -> list[Effect]:
@@ -175,6 +179,15 @@ class Process:
                 return self
         raise AssertionError("the service does not come to rest")
 
+    def let_go(self) -> None:
+        """The held writes arrive."""
+        self.fate, held, self._held = "sent", self._held, []
+        for record in held:
+            self._carry_out(record)
+
     def _carry_out(self, record: Outgoing) -> None:
+        if self.fate == "held":
+            self._held.append(record)
+            return
         offset = self.world.broker.write(record) if self.fate != "lost" else None
         self._answers.append(Delivery(record.token, offset if self.fate == "sent" else None))

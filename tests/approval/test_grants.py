@@ -1,0 +1,244 @@
+"""Standing grants: what they cover, where they are known, and how they end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from refold.approval.intake import DECIDED
+from refold.core.ballot import Remember
+from refold.core.ids import home
+from refold.core.messages import ApprovalRequest
+from tests.approval.driving import PARTITIONS, ROLES, Process, World, request
+from tests.approval.questions import NOW
+
+HOUR = 3_600_000
+ELSEWHERE = next(f"run-{n}" for n in range(2, 99) if home(f"run-{n}", PARTITIONS) != home("run-1", PARTITIONS))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def process(world: World) -> Process:
+    return Process(world).run()
+
+
+def give(world: World, process: Process, scope: str = "run", *, uses: int = 2, for_ms: int = HOUR) -> ApprovalRequest:
+    """A grant: an approval that is to be remembered, decided."""
+    asked = request()
+    world.ask(asked)
+    world.vote(asked, "ada", remember=Remember(scope, for_ms, uses))
+    process.run()
+    assert world.verdicts(asked) == ["approve"]
+    return asked
+
+
+def ask(world: World, process: Process, approval: str = "run-1/9", **more: Any) -> list[str]:
+    """What becomes of another request, without any vote."""
+    asked = request(approval, **more)
+    world.ask(asked)
+    process.run()
+    return world.verdicts(asked)
+
+
+class TestOneRun:
+    def test_the_same_call_again_is_decided_without_asking(self, world: World, process: Process) -> None:
+        given = give(world, process)
+        assert ask(world, process, step=2) == ["approve"]
+
+        again = world.decisions()[-1]
+        assert again.grant is not None
+        assert (again.grant.id, again.grant.use) == (given.approval_id, 1)
+        assert again.votes == world.decisions(given)[0].votes
+        assert process.service.counts["grant.used"] == 1
+
+    def test_it_is_used_so_many_times_and_every_use_has_its_number(self, world: World, process: Process) -> None:
+        give(world, process, uses=2)
+
+        verdicts = [ask(world, process, f"run-1/{number}", step=number) for number in (9, 12, 15)]
+
+        assert verdicts == [["approve"], ["approve"], []]
+        assert [found.grant.use for found in world.decisions() if found.grant] == [0, 1, 2]
+
+    def test_a_successor_counts_the_uses_of_its_predecessor(self, world: World, process: Process) -> None:
+        give(world, process, uses=2)
+        ask(world, process, "run-1/9", step=2)
+        again = Process(world).run()
+
+        verdicts = [ask(world, again, f"run-1/{number}", step=number) for number in (12, 15)]
+
+        assert verdicts == [["approve"], []]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"args": '{"service":"db"}'},
+            {"version": "2"},
+            {"schema": "another"},
+            {"effect": "pure"},
+            {"tool": "erase"},
+            {"by": "rising"},
+        ],
+        ids=str,
+    )
+    def test_another_call_has_to_be_asked(self, other: dict[str, Any], world: World, process: Process) -> None:
+        give(world, process)
+
+        assert ask(world, process, **other) == []
+
+    def test_another_run_of_the_session_has_to_be_asked(self, world: World, process: Process) -> None:
+        give(world, process)
+
+        assert ask(world, process, f"{ELSEWHERE}/5") == []
+
+    def test_it_ends_with_its_time(self, world: World, process: Process) -> None:
+        give(world, process, for_ms=5_000)
+        world.now = NOW + 1 + 5_000
+
+        assert ask(world, process) == []
+
+    @pytest.mark.parametrize("roles", [{"roles": {"lead": ["bob"]}}, {**ROLES, "revoked": ["ada"]}], ids=str)
+    def test_it_ends_when_whoever_gave_it_may_not_decide_any_more(
+        self, roles: dict[str, Any], world: World, process: Process
+    ) -> None:
+        give(world, process)
+        world.publish("roles", "roles", roles)
+
+        assert ask(world, process) == []
+
+    def test_it_does_not_serve_a_run_that_its_giver_has_asked_for(self, world: World, process: Process) -> None:
+        give(world, process, "session")
+
+        assert ask(world, process, f"{ELSEWHERE}/5", requester="ada") == []
+
+    def test_an_approval_without_remembering_gives_none(self, world: World, process: Process) -> None:
+        asked = request()
+        world.ask(asked)
+        world.vote(asked, "ada")
+        process.run()
+
+        assert ask(world, process) == []
+
+    def test_a_rejection_goes_before_a_grant(self, world: World, process: Process) -> None:
+        give(world, process)
+        later = request("run-1/9", step=2)
+        world.vote(later, "bob", "reject")
+        process.run()
+        world.ask(later)
+        process.run()
+
+        assert world.verdicts(later) == ["reject"]
+
+
+class TestSessions:
+    def test_it_stands_in_every_partition_and_is_used_there(self, world: World, process: Process) -> None:
+        given = give(world, process, "session")
+
+        assert world.grants() == [{f"grant/{given.approval_id}"}] * PARTITIONS
+        assert ask(world, process, f"{ELSEWHERE}/5") == ["approve"]
+        assert ask(world, process, f"{ELSEWHERE}/9", session="another") == []
+
+    def test_a_run_without_a_session_is_in_none(self, world: World, process: Process) -> None:
+        asked = request(session="")
+        world.ask(asked)
+        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
+        process.run()
+
+        assert world.grants() == [set()] * PARTITIONS
+        assert ask(world, process, f"{ELSEWHERE}/5", session="") == []
+
+    def test_uses_are_counted_for_each_run(self, world: World, process: Process) -> None:
+        give(world, process, "session", uses=1)
+
+        assert ask(world, process, "run-1/9", step=2) == ["approve"]
+        assert ask(world, process, f"{ELSEWHERE}/5") == ["approve"]
+        assert ask(world, process, f"{ELSEWHERE}/9", step=2) == []
+
+    def test_a_death_between_the_decision_and_its_broadcast_is_made_good(self, world: World, process: Process) -> None:
+        asked = request()
+        world.ask(asked)
+        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
+        process.turn()
+        assert world.grants() == [set()] * PARTITIONS
+
+        Process(world).run()
+
+        assert world.grants() == [{f"grant/{asked.approval_id}"}] * PARTITIONS
+
+    def test_a_death_in_the_middle_of_the_broadcast_is_made_good(self, world: World, process: Process) -> None:
+        asked = request()
+        world.ask(asked)
+        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
+        process.turn()
+        process.turn()
+        own = home(asked.run_id, PARTITIONS)
+        assert [bool(found) for found in world.grants()] == [number != own for number in range(PARTITIONS)]
+
+        Process(world).run()
+
+        assert world.grants() == [{f"grant/{asked.approval_id}"}] * PARTITIONS
+
+    def test_a_successor_does_not_tell_what_stands_already(self, world: World, process: Process) -> None:
+        give(world, process, "session")
+        before = sum(1 for _ in world.records(DECIDED))
+
+        Process(world).run()
+
+        assert sum(1 for _ in world.records(DECIDED)) == before
+
+
+class TestRevocation:
+    @pytest.mark.parametrize("scope", ["run", "session"])
+    def test_a_revoked_grant_is_gone_everywhere_and_not_used_again(
+        self, scope: str, world: World, process: Process
+    ) -> None:
+        given = give(world, process, scope)
+        world.close(given)
+        world.vote(given, "bob", "revoke-grant", at=5)
+        process.run()
+
+        assert world.grants() == [set()] * PARTITIONS
+        assert ask(world, process, step=2) == []
+        assert ask(world, process, f"{ELSEWHERE}/5") == []
+        assert world.letters() == []
+
+    @pytest.mark.parametrize("scope", ["run", "session"])
+    def test_a_successor_knows_that_it_is_revoked(self, scope: str, world: World, process: Process) -> None:
+        given = give(world, process, scope)
+        world.close(given)
+        world.vote(given, "bob", "revoke-grant", at=5)
+        process.turn()  # dies with the tombstones on their way
+
+        again = Process(world).run()
+
+        assert world.grants() == [set()] * PARTITIONS
+        assert ask(world, again, step=2) == []
+
+    def test_only_who_might_have_given_it_revokes_it(self, world: World, process: Process) -> None:
+        given = give(world, process)
+        world.vote(given, "zoe", "revoke-grant", at=5)
+        process.run()
+
+        assert [code for _, _, code in world.letters()] == ["unentitled"]
+        assert ask(world, process, step=2) == ["approve"]
+
+    def test_a_vote_on_another_question_revokes_nothing(self, world: World, process: Process) -> None:
+        given = give(world, process)
+        world.vote(replace(given, question="another"), "bob", "revoke-grant", at=5)
+        process.run()
+
+        assert [code for _, _, code in world.letters()] == ["wrong_question"]
+        assert ask(world, process, step=2) == ["approve"]
+
+    def test_a_grant_that_has_expired_is_cleared_away_at_the_next_start(self, world: World, process: Process) -> None:
+        give(world, process, "session", for_ms=5_000)
+        world.now = NOW + HOUR
+
+        Process(world).run()
+
+        assert world.grants() == [set()] * PARTITIONS
