@@ -1,8 +1,8 @@
 """The planner: decides what an input means for a run, and appends it to the run log.
 
-**Consumes** `run-requested` (its group), and by hand the same partitions of `run-signalled`, `tool-completed` and
-`run-log`. **Produces** `run-log`, and from accepted entries `tool-requested.<pool>` and `run-completed`; strays go
-home, what nobody can use goes to `dead-letter`.
+**Consumes** `run-requested` (its group), and by hand the same partitions of `run-signalled`, `tool-completed`,
+`approval-decided`, `run-log` and `catalog`. **Produces** `run-log`, and from accepted entries `tool-requested.<pool>`,
+`approval-requested` and `run-completed`; strays go home, what nobody can use goes to `dead-letter`.
 
 **Guarantees** An input is applied whole or not at all, once, in the order of the log. Nothing is ordered from others
 before the entry that orders it is accepted. A run that waits for a call waits until a deadline that is in the log.
@@ -12,5 +12,5 @@ to its frontier, and reads the inputs again from the low-water mark. **When it i
 extends a run as well as its successor would. Ownership is an optimisation; the hash chain is what keeps it safe.
 
 Where to look: `lane` is one partition from record to accepted entry, `inputs` reads what comes, `hosting` runs agent
-code, `marks` says how far is done, `service` is all lanes of a process.
+code, `marks` says how far is done, `timers` what time makes due, `service` is all lanes of a process.
 """

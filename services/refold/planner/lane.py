@@ -8,7 +8,6 @@ the order of the log, whoever wrote them.
 from __future__ import annotations
 
 import dataclasses
-import heapq
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +16,11 @@ from refold.core import catalog as catalogs
 from refold.core import chain, wire
 from refold.core.catalog import Catalog
 from refold.core.commands import Command, close, commands
-from refold.core.decide import Due, Ignore, Park, Refuse, Rules, Start, Verdict, decide
+from refold.core.decide import Ignore, Park, Refuse, Rules, Start, Verdict, decide
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
     ApprovalDecided,
-    ApprovalEscalated,
     ApprovalRequested,
-    AttemptFailed,
-    CallDispatched,
     CallDoubted,
     CallFailed,
     Cause,
@@ -36,7 +32,6 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
     RunRequested,
-    SleepStarted,
 )
 from refold.core.headers import cloud_event
 from refold.core.ids import EntryId, home, log_key, parse_call_id
@@ -45,6 +40,7 @@ from refold.core.state import RunState, advance, apply, evolve
 from refold.planner import inputs, outgoing
 from refold.planner.hosting import Agents
 from refold.planner.marks import Emitted, Item, Outstanding
+from refold.planner.timers import Timers
 from refold.ports.effects import News
 from refold.ports.log import NEVER, Assigned, Outgoing, Record
 
@@ -142,7 +138,7 @@ class Lane:
         self._unasked: list[Item] = []
         self._parked: dict[str, list[Item]] = {}
         self._parked_count = 0
-        self._timers: list[tuple[int, str, int]] = []
+        self._timers = Timers()
         self._inputs: dict[str, Outstanding] = {topic: Outstanding() for topic in inputs.TOPICS}
         self._emitted = Emitted()
         self._catch_up()
@@ -253,7 +249,7 @@ class Lane:
         self.now = max(self.now, now)
         if not self._live:
             return
-        self._fire_timers()
+        self._ready.extend(Item(due.run_id, due) for due in self._timers.due(self.now) if due.run_id in self.accepted)
         self._expire_parked()
         while self._ready and self._flying < self._limits.turn_entries and not self._blocked:
             self._answer(self._ready.popleft())
@@ -273,7 +269,7 @@ class Lane:
         """When `work` wants to be called at the latest."""
         if self._live and self._ready and not self._blocked and not self._flying:
             return 0
-        return self._timers[0][0] if self._timers else None
+        return self._timers.next_ms()
 
     @property
     def backlog(self) -> int:
@@ -349,7 +345,7 @@ class Lane:
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self.accepted[run] = after
         if self._live:
-            self._set_timers(after, entry)
+            self._timers.follow(after, entry)
             self._tell(entry)
         if run in self._parked:
             self._unpark([run])
@@ -543,15 +539,9 @@ class Lane:
             item.end = None
             self._parked.setdefault(item.run_id, []).append(item)
             self._parked_count += 1
-            heapq.heappush(self._timers, (item.parked_ms + self._limits.park_ms, item.run_id, -1))
+            self._timers.wake(item.parked_ms + self._limits.park_ms)
 
     # Time
-
-    def _fire_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= self.now:
-            due_ms, run, step = heapq.heappop(self._timers)
-            if step >= 0 and run in self.accepted:
-                self._ready.append(Item(run, Due(run, step, due_ms)))
 
     def _expire_parked(self) -> None:
         """Nothing is parked longer than the limit: what is due is answered once more, and then for good."""
@@ -566,23 +556,6 @@ class Lane:
             self._parked_count -= len(items)
             self._ready.extend(items)
 
-    def _set_timers(self, after: RunState, entry: Entry) -> None:
-        for event in entry.events:
-            if isinstance(event, CallDispatched):
-                self._set(event.deadline_ms, entry.run_id, event.step)
-            elif isinstance(event, AttemptFailed):
-                self._set(event.retry_ms, entry.run_id, event.step)
-            elif isinstance(event, SleepStarted):
-                self._set(event.until_ms, entry.run_id, event.step)
-            elif isinstance(event, ApprovalRequested | ApprovalEscalated):
-                if (opened := after.open.get(event.step)) and opened.due_ms:
-                    self._set(opened.due_ms, entry.run_id, event.step)
-            elif isinstance(event, RunRequested) and event.not_before_ms:
-                self._set(event.not_before_ms, entry.run_id, 0)
-
-    def _set(self, due_ms: int, run: str, step: int) -> None:
-        heapq.heappush(self._timers, (due_ms, run, step))
-
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over: timers, then every live run's frontier."""
         self._live = True
@@ -591,11 +564,7 @@ class Lane:
             if state.over:
                 continue
             self.now = max(self.now, state.at_ms)
-            if state.status == "pending" and state.request:
-                self._set(state.request.not_before_ms, run, 0)
-            for step, opened in state.open.items():
-                if opened.due_ms:
-                    self._set(opened.due_ms, run, step)
+            self._timers.rebuild(state)
             self._ready.append(Item(run, None))
 
     def _retry(self, item: Item) -> None:

@@ -1,0 +1,63 @@
+"""What time will make due in a lane: a heap that the fold rebuilds, so that losing it costs nothing."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from refold.core.decide import Due
+from refold.core.events import Entry
+from refold.core.state import RunState
+
+_WAKE = ""
+
+
+class Timers:
+    """The moments at which something of a run may be due; what has changed since then is for `decide` to say.
+
+    **Units**: milliseconds since 1970.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str, int]] = []
+
+    def follow(self, after: RunState, entry: Entry) -> None:
+        """Sets what an accepted entry makes due, from the state after it."""
+        if entry.seq == 1:
+            self._set_start(after)
+        for step in {step for event in entry.events if (step := getattr(event, "step", 0))}:
+            if (opened := after.open.get(step)) and opened.due_ms:
+                self._set(opened.due_ms, after.run_id, step)
+
+    def rebuild(self, state: RunState) -> None:
+        """Sets everything of a run that is taken over."""
+        self._set_start(state)
+        for step, opened in state.open.items():
+            if opened.due_ms:
+                self._set(opened.due_ms, state.run_id, step)
+
+    def wake(self, at_ms: int) -> None:
+        """Wants the lane to look around at a time, for nothing in particular."""
+        self._set(at_ms, _WAKE, 0)
+
+    def due(self, now: int) -> Iterator[Due]:
+        """What time has made due, oldest first."""
+        while self._heap and self._heap[0][0] <= now:
+            due_ms, run, step = heapq.heappop(self._heap)
+            if run != _WAKE:
+                yield Due(run, step, due_ms)
+
+    def next_ms(self) -> int | None:
+        """When the next thing is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._heap.clear()
+
+    def _set_start(self, state: RunState) -> None:
+        if state.status == "pending" and state.request:
+            self._set(state.request.not_before_ms, state.run_id, 0)
+
+    def _set(self, due_ms: int, run: str, step: int) -> None:
+        heapq.heappush(self._heap, (due_ms, run, step))
