@@ -57,7 +57,7 @@ app.command(name="sim", context_settings=sim.PASS_ON)(sim.sim)
 
 @app.command(name=SERVE, add_help_option=False)
 def _serve() -> None:
-    """Run one service in this process: planner or executor."""
+    """Run one service in this process: planner, executor or approval."""
 
 
 @app.command()

@@ -16,7 +16,8 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
@@ -24,10 +25,14 @@ import typer
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.topics import Topics
 from refold.core.decide import Rules
+from refold.core.errors import UsageError
 from refold.ports.effects import ToolEnded
 from refold.runtime import logging, settings
 from refold.runtime.host import Host
 from refold.sdk.app import App
+
+if TYPE_CHECKING:
+    from refold.core.capability import SigningKey
 
 serve = typer.Typer(help="Run one service in this process.", no_args_is_help=True)
 log = structlog.get_logger()
@@ -110,6 +115,48 @@ def executor(
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools)
     _run(host, "executor", drain=drain, grace_s=options.executor.grace_ms / 1000)
+
+
+@serve.command()
+def approval(
+    app: AppOption,
+    member: Member = "",
+    key: Annotated[
+        str, typer.Option("--key", metavar="FILE", help="The key that signs decisions  [default: REFOLD_APPROVAL__KEY]")
+    ] = "",
+) -> None:
+    """Judge: count the votes on calls that wait for people, and sign what they decide."""
+    from refold.approval import service as approving
+    from refold.approval.seat import Limits
+    from refold.approval.service import ApprovalService, ApprovalSettings
+
+    options = settings.load()
+    name = member or options.member or f"approval-{socket.gethostname()}"
+    logging.configure("approval")
+    own = ApprovalSettings(
+        partitions=options.kafka.partitions,
+        member=name,
+        environment=options.environment,
+        limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.approval.park_ms),
+    )
+    event_log = KafkaEventLog(options.kafka, approving.membership(own))
+    signing = _decision_key(key or options.approval.key)
+    loaded = App.load(app)
+    Topics(options.kafka, loaded.pools).check()
+    service = ApprovalService(loaded, own, key=signing, nonce=lambda: secrets.token_hex(16))
+    _run(Host([service], event_log), "approval", grace_s=0.0)
+
+
+def _decision_key(path: str) -> SigningKey:
+    from refold.runtime import keys
+
+    if not path:
+        hint = "`refold keys new NAME --use decision` makes one; give its file as --key or REFOLD_APPROVAL__KEY"
+        raise UsageError("the approval service has no key to sign decisions with", hint=hint)
+    found = keys.load(Path(path))
+    if found.use != "decision":
+        raise UsageError(f"the key {found.kid} signs {found.use}s", hint="`refold keys new NAME --use decision`")
+    return found
 
 
 COLLECT_AFTER = 50_000

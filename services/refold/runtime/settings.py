@@ -73,6 +73,14 @@ class ExecutorPart(_Room):
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
 
 
+class ApprovalPart(_Room):
+    """How votes are judged. **Units**: milliseconds; `key` is the file of the key that signs decisions."""
+
+    key: str = ""
+    park_ms: int = Field(60_000, ge=100)
+    """How long a vote waits for its approval to be known."""
+
+
 class Settings(BaseSettings):
     """Everything that is set from outside."""
 
@@ -90,6 +98,7 @@ class Settings(BaseSettings):
     redis: RedisSettings = RedisSettings()
     planner: PlannerPart = PlannerPart()
     executor: ExecutorPart = ExecutorPart()
+    approval: ApprovalPart = ApprovalPart()
 
 
 def load(**overrides: Any) -> Settings:

@@ -12,7 +12,7 @@ from refold.core import wire
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.headers import cloud_event
 from refold.core.ids import home
-from refold.core.messages import RunRequest, RunSignal
+from refold.core.messages import ApprovalVote, RunRequest, RunSignal
 from refold.ports.log import Headers
 from refold.runtime.settings import KafkaSettings
 
@@ -24,14 +24,19 @@ class KafkaPublisher:
         self._prefix, self._partitions, self._source = settings.prefix, partitions, source
         self._producer = clients.producer(settings, source)
 
-    def send(self, message: RunRequest | RunSignal, *, timeout_s: float = 10.0, trace: str = "") -> tuple[int, int]:
+    def send(
+        self, message: RunRequest | RunSignal | ApprovalVote, *, timeout_s: float = 10.0, trace: str = ""
+    ) -> tuple[int, int]:
         """Publishes an input; returns its partition and offset.
 
         **Raises** UnreachableError without an ack in time: it may have arrived, and to send it again is harmless.
         UsageError when it is too large or the topic is missing.
         """
         topic = wire.SUBJECTS[type(message)]
-        key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
+        if isinstance(message, ApprovalVote):
+            key = f"{message.approval_id}/{message.vote_id}"
+        else:
+            key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
         now = time.time_ns() // 1_000_000
         headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=now, trace=trace)
         number = home(message.run_id, self._partitions)
