@@ -342,6 +342,19 @@ def test_a_revoked_approver_makes_a_decision_void_on_its_way() -> None:
     assert kinds(log) == [ApprovalDecided, ApprovalRequested]
 
 
+def test_a_decision_whose_key_is_revoked_on_its_way_is_asked_for_again() -> None:
+    rules = judged_by(CONTENT)
+    log = asking("keyed", rules=rules)
+    token = decided(log.live, 1, now=NOW)
+    assert rules.authority
+    revoked = approvals.KEY.public(revoked=True, reason="stolen")
+    approvals.publish(rules.authority.catalog, f"key/{approvals.KEY.kid}", "key", revoked.content())
+
+    log.feed(token)
+
+    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+
+
 def test_a_cancelled_run_closes_its_question() -> None:
     log = asking()
 

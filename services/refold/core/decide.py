@@ -198,9 +198,12 @@ def _decided(state: RunState, what: Decided, now: int, rules: Rules) -> Verdict:
     try:
         found = rules.authority.open(what.token)
     except UnauthorisedError as error:
-        # A key that was published a moment ago may be read a moment after what it signed.
         reason = error.fields.get("reason")
-        return Park(error.message) if reason == "unknown_key" else Refuse("unauthorised", error.message)
+        if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
+            return Park(error.message)
+        if reason == "revoked":  # the approval service is done with the question: ask another
+            return _sent(state, step, approve.reopened(state, step, rules.authority, now), now, rules)
+        return Refuse("unauthorised", error.message)
     if reason := approve.contradiction(state, step, found):
         return Refuse("unauthorised", reason)
     asked = state.open[step].asked
@@ -208,12 +211,19 @@ def _decided(state: RunState, what: Decided, now: int, rules: Rules) -> Verdict:
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")
     if not approve.holds(state, asked, found, rules.authority, now=now):
-        events = approve.reopened(state, step, rules.authority, now)
-        goes = isinstance(events[-1], CallJudged)
-    else:
-        events = approve.accepted(state, step, found, token=what.token)
-        goes = found.verdict in ("approve", "edit")
-    return [*events, dispatch(state.call(step), asked.event.attempt, 0, now, rules)] if goes else events
+        return _sent(state, step, approve.reopened(state, step, rules.authority, now), now, rules)
+    events = approve.accepted(state, step, found, token=what.token)
+    if found.verdict not in ("approve", "edit"):
+        return events
+    return [*events, dispatch(state.call(step), asked.event.attempt, 0, now, rules)]
+
+
+def _sent(state: RunState, step: int, events: list[Event], now: int, rules: Rules) -> list[Event]:
+    """The events of an approval that ends undecided, and the dispatch where no other question follows."""
+    asked = state.open[step].asked
+    if isinstance(events[-1], CallJudged) and asked is not None:
+        return [*events, dispatch(state.call(step), asked.event.attempt, 0, now, rules)]
+    return events
 
 
 def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
