@@ -7,379 +7,41 @@ against it, and against gates with a hole each, which have to let something thro
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from refold.core import canonical, decision
-from refold.core.capability import PublicKey, SigningKey, sign, verify
-from refold.core.catalog import Roles
-from refold.core.decision import SKEW_MS, Cast, Decision, Grant, ToolFacts
+from refold.core.capability import verify
+from refold.core.decision import SKEW_MS, Decision, Grant
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import Requirement
-from refold.core.ids import home, idempotency_key
-from refold.core.messages import ApprovalRequest, ToolRequest
-
-NOW, VALID_MS, PARTITIONS = 1_700_000_000_000, 3_600_000, 8
-ARGS = '{"amount":100,"to":"ann"}'
-KEY = SigningKey("approval-1", "decision", b"k" * 32)
-OTHER = SigningKey("approval-2", "decision", b"o" * 32)
-OLD = SigningKey("approval-0", "decision", b"r" * 32)
-GONE = SigningKey("approval-9", "decision", b"g" * 32)
-VOTER = SigningKey("ann-1", "vote", b"v" * 32)
-STRANGER = SigningKey("stranger-1", "decision", b"s" * 32)
-KEYS = {key.kid: key.public() for key in (KEY, OTHER, VOTER)}
-KEYS |= {OLD.kid: OLD.public(retired_ms=NOW), GONE.kid: GONE.public(revoked=True)}
-TOOL = ToolFacts("pay", "v1", "schema-1", "once", approval=True)
-TOOLS = {
-    "pay": TOOL,
-    "pay2": replace(TOOL, name="pay2"),
-    "refund": ToolFacts("refund", "v1", "schema-1", "once"),
-    "look": ToolFacts("look", "v1", "schema-1", "pure"),
-}
-ROLES = Roles({"lead": frozenset({"ann", "bob"})})
-
-
-class Attempt(NamedTuple):
-    """What is held against the gate."""
-
-    what: str
-    request: ToolRequest
-    world: World
-
-
-@dataclass(frozen=True)
-class World:
-    """What an executor knows by itself when an order reaches it."""
-
-    environment: str = "prod"
-    partition: int = home("run-1", PARTITIONS)
-    now_ms: int = NOW + 1_000
-    tools: dict[str, ToolFacts] = field(default_factory=lambda: TOOLS)
-    keys: dict[str, PublicKey] = field(default_factory=lambda: KEYS)
-    roles: Roles = ROLES
-
-
-def gate(request: ToolRequest, world: World) -> str:
-    """Why an order may not be carried out; nothing if it may."""
-    tool = world.tools.get(request.tool)
-    if tool is None:
-        return "no such tool"
-    try:
-        found = Decision.parse(verify(request.decision, world.keys, use="decision"))
-    except UnauthorisedError as error:
-        return f"token: {error.fields['reason']}"
-    except MalformedError as error:
-        return error.message
-    refused = (
-        decision.away(request, world.partition, PARTITIONS)
-        or decision.refusal(found, request, tool, environment=world.environment, now_ms=world.now_ms)
-        or decision.disowned(found, world.roles)
-    )
-    return refused.message if refused else ""
-
-
-def asked(**changes: Any) -> ApprovalRequest:
-    """What people were asked."""
-    request = ApprovalRequest(
-        approval_id="run-1/4",
-        run_id="run-1",
-        call_id="run-1/3",
-        step=2,
-        attempt=2,
-        covers=4,
-        agent="payer",
-        requester="eve",
-        session="s",
-        environment="prod",
-        tool="pay",
-        version="v1",
-        schema="schema-1",
-        effect="once",
-        args=ARGS,
-        key=key_of(),
-        policy="policy-1",
-        rule="large",
-        requirement=Requirement(["role:lead"], valid_ms=VALID_MS),
-        question="",
-        proposal="proposal-1",
-        asked_ms=NOW - 1_000,
-    )
-    request = replace(request, **changes)
-    return replace(request, question=decision.question(request))
-
-
-def key_of(environment: str = "prod", run: str = "run-1", step: int = 2, tool: str = "pay", args: str = ARGS) -> str:
-    """The idempotency key of a call."""
-    return idempotency_key(environment=environment, run=run, step=step, tool=tool, args=args)
-
-
-VOTES = (Cast("ann", "role:lead", "oidc", "approve", NOW - 10), Cast("bob", "role:lead", "key", "approve", NOW - 5))
-DECISION = decision.build(asked(), "approve", votes=VOTES, issued_ms=NOW, nonce="n0")
-PAYLOAD = DECISION.payload()
-TOKEN = sign(PAYLOAD, KEY)
-REQUEST = ToolRequest(
-    call_id="run-1/3",
-    run_id="run-1",
-    step=2,
-    attempt=2,
-    issued=7,
-    tool="pay",
-    args=ARGS,
-    key=key_of(),
-    effect="once",
-    timeout_ms=30_000,
-    policy="policy-1",
-    decision=TOKEN,
-    at_ms=NOW + 500,
-)
-BOUND = {
-    *("environment", "run", "call", "step", "tool", "version", "schema", "effect", "args", "key", "policy"),
-    *("verdict", "attempt", "covers", "issued", "expires"),
-}
-"""The fields of a decision that say for which call it is good. The others tell what led to it."""
-
-
-def holding(payload: dict[str, Any]) -> str:
-    """A payload that the approval service itself has signed."""
-    return sign(payload, KEY)
-
-
-def b64(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def forged(payload: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What somebody without the key can make of a payload."""
-    text = canonical.dumps(payload).encode()
-    head, _, signature = TOKEN.split(".")
-    signed = f"{head}.{b64(text)}"
-    yield "the old signature", f"{signed}.{signature}"
-    yield (
-        "another key's signature",
-        f"{signed}.{b64(Ed25519PrivateKey.from_private_bytes(OTHER.seed).sign(signed.encode()))}",
-    )
-    yield "no signature", f"{signed}."
-    yield "zeros for a signature", f"{signed}.{b64(bytes(64))}"
-    header = {"alg": "none", "kid": KEY.kid, "typ": "refold-decision+jws"}
-    yield "no algorithm", f"{b64(canonical.dumps(header).encode())}.{b64(text)}."
-    if type(payload["issued"]) is int:
-        yield "a key for votes", sign(payload, VOTER)
-        yield "a key for votes that says it is for decisions", sign(payload, replace(VOTER, use="decision"))
-        yield "a key that nobody knows", sign(payload, STRANGER)
-        yield "a revoked key", sign(payload, GONE)
-        if payload["issued"] >= NOW:
-            yield "a retired key", sign(payload, OLD)
-
-
-def others(value: Any) -> list[Any]:
-    """Other values of the same type."""
-    if isinstance(value, str):
-        found: list[Any] = [
-            "",
-            value + "x",
-            value[:-1],
-            value.upper() + "_",
-            value + " ",
-            value + "\0",
-            "é" + value,
-            "*",
-        ]
-    elif isinstance(value, int):
-        found = [0, 1, -1, value + 1, value - 1, value * 2, -value, 2**53 - 1]
-    elif isinstance(value, list):
-        found = [[], value[:1], value + value, [{**value[0], "actor": "eve"}], [{**value[0], "via": "*"}]]
-    else:
-        found = [DECISION_WITH_GRANT["grant"]]
-    return [new for new in found if new != value]
-
-
-DECISION_WITH_GRANT = replace(DECISION, grant=Grant("g1", "run", NOW + VALID_MS, 3, 0)).payload()
-
-
-def of_fields() -> Iterator[Attempt]:
-    """Every field of the decision changed by whoever carries it."""
-    for name, value in PAYLOAD.items():
-        for new in others(value):
-            for what, token in forged({**PAYLOAD, name: new}):
-                yield Attempt(f"{name}={new!r} with {what}", replace(REQUEST, decision=token), World())
-    for what, token in forged(PAYLOAD):
-        if token != TOKEN:
-            yield Attempt(f"unchanged with {what}", replace(REQUEST, decision=token), World())
-
-
-def of_other_decisions() -> Iterator[Attempt]:
-    """What the approval service has signed, but for something else."""
-    worse: dict[str, list[Any]] = {
-        "attempt": [3, 4, 2**53 - 1],
-        "covers": [0, 1, -1],
-        "issued": [NOW + SKEW_MS + 1_001, 2**53 - 1],
-        "expires": [0, 1, -1, NOW - 1, NOW, NOW + 1_000],
-        "verdict": ["reject", "answer"],
-    }
-    for name in BOUND:
-        for new in worse.get(name, others(PAYLOAD[name])):
-            token = holding({**PAYLOAD, name: new})
-            yield Attempt(f"a decision with {name}={new!r}", replace(REQUEST, decision=token), World())
-
-
-def of_other_types() -> Iterator[Attempt]:
-    """What the approval service would never sign, signed with its key: nothing may be guessed from it."""
-    strange: tuple[Any, ...] = (
-        None,
-        True,
-        False,
-        0,
-        1,
-        1.5,
-        "",
-        "1",
-        "approve",
-        [],
-        {},
-        [[]],
-        [None],
-        {"a": 1},
-        ["ann"],
-    )
-    for name, value in PAYLOAD.items():
-        for new in strange:
-            same = type(new) is type(value) or (name == "grant" and new is None) or (name == "votes" and new == [])
-            if not same and (name != "issued" or type(new) is int):
-                yield Attempt(f"{name}={new!r}", replace(REQUEST, decision=holding({**PAYLOAD, name: new})), World())
-        less = {key: kept for key, kept in PAYLOAD.items() if key != name}
-        if name != "issued":
-            yield Attempt(f"no {name}", replace(REQUEST, decision=holding(less)), World())
-            yield Attempt(f"{name} twice", replace(REQUEST, decision=holding({**PAYLOAD, name + "2": value})), World())
-    vote, grant = PAYLOAD["votes"][0], DECISION_WITH_GRANT["grant"]
-    for name, part in (("votes", vote), ("grant", grant)):
-        for key in part:
-            wrong: tuple[Any, ...] = (None, True, 1.5, [], {})
-            shapes = [{**part, key: new} for new in wrong] + [{**part, "more": 1}]
-            shapes.append({kept: value for kept, value in part.items() if kept != key})
-            for shape in shapes:
-                payload = {**PAYLOAD, name: [shape] if name == "votes" else shape}
-                yield Attempt(
-                    f"{name} with {key} of another type", replace(REQUEST, decision=holding(payload)), World()
-                )
-    for payload in (
-        {"issued": NOW, "verdict": "approve"},
-        {"issued": NOW, "approved": True},
-        {**PAYLOAD, "kind": "grant"},
-    ):
-        yield Attempt("another kind of token", replace(REQUEST, decision=holding(payload)), World())
-
-
-def of_orders() -> Iterator[Attempt]:
-    """A hijacked planner holds a good decision and orders something else with it."""
-    for name in ("call_id", "run_id", "step", "tool", "args", "key", "effect", "policy", "decision"):
-        for new in others(getattr(REQUEST, name)):
-            yield Attempt(f"order with {name}={new!r}", replace(REQUEST, **{name: new}), World())
-    for run in ("run-2", "run-1.1", "RUN-1"):
-        order = replace(REQUEST, run_id=run)
-        yield Attempt(f"order of a call of run-1 for {run}", order, World(partition=home(run, PARTITIONS)))
-    for attempt in (-1, 0, 1, 5, 6, 100, 2**53 - 1):
-        yield Attempt(f"attempt {attempt}", replace(REQUEST, attempt=attempt), World())
-    texts = [
-        ARGS.replace("100", amount)
-        for amount in ("101", "1000", "1e2", "100.0", "0100", "-100", '"100"', "9007199254740993")
-    ]
-    texts += [ARGS.replace("ann", name) for name in ("eve", "ann\\u0000", "\\u0061nn", "\\ud800", "Ann", "\u0430nn")]
-    texts += [
-        ARGS + " ",
-        " " + ARGS,
-        ARGS.replace(",", ", "),
-        ARGS[:-1] + ',"to":"eve"}',
-        ARGS[:-1] + ',"x":1}',
-        "{}",
-        "null",
-    ]
-    texts += [
-        '{"to":"ann","amount":100}',
-        '{"amount":1,' + ARGS[1:],
-        ARGS.replace("100", "NaN"),
-        "[" * 100,
-        "\ufeff" + ARGS,
-    ]
-    runs = ("run-1", "run-2", "run-1.1", "run", "run-11", "Run-1")
-    for run in runs:
-        for seq, step in ((3, 2), (3, 3), (4, 2), (30, 2), (1, 1)):
-            for tool in TOOLS:
-                for args in (ARGS, *texts):
-                    if (run, seq, step, tool, args) != ("run-1", 3, 2, "pay", ARGS):
-                        order = replace(
-                            REQUEST, run_id=run, call_id=f"{run}/{seq}", step=step, tool=tool, args=args,
-                            key=key_of(run=run, step=step, tool=tool, args=args), effect=TOOLS[tool].effect,
-                        )  # fmt: skip
-                        yield Attempt(
-                            f"{run}/{seq} step {step}: {tool} {args}", order, World(partition=home(run, PARTITIONS))
-                        )
-
-
-def of_worlds() -> Iterator[Attempt]:
-    """The right decision and order, elsewhere, later, or where the tool or the people are others by now."""
-    for name in ("version", "schema", "effect", "name"):
-        for new in others(getattr(TOOL, name)):
-            tool = replace(TOOL, **{name: new})
-            yield Attempt(f"tool with {name}={new!r}", REQUEST, World(tools={"pay": tool}))
-            yield Attempt(
-                f"tool {new!r}, also ordered", replace(REQUEST, effect=tool.effect), World(tools={"pay": tool})
-            )
-    for_pay2 = holding({**PAYLOAD, "tool": "pay2", "key": key_of(tool="pay2")})
-    order = replace(REQUEST, key=key_of(tool="pay2"), decision=for_pay2)
-    yield Attempt("a tool under another's name", order, World(tools={"pay": TOOLS["pay2"]}))
-    for environment in others("prod"):
-        yield Attempt(f"in {environment!r}", REQUEST, World(environment=environment))
-        key = replace(REQUEST, key=key_of(environment=environment))
-        yield Attempt(f"in {environment!r} with its key", key, World(environment=environment))
-    for partition in set(range(PARTITIONS)) - {World().partition}:
-        yield Attempt(f"in partition {partition}", REQUEST, World(partition=partition))
-    for late in (NOW + VALID_MS, NOW + VALID_MS + 1, NOW * 2, 2**53 - 1):
-        yield Attempt("late by the wall clock", REQUEST, World(now_ms=late))
-        yield Attempt("late by the log's clock alone", replace(REQUEST, at_ms=late), World(now_ms=NOW))
-    yield Attempt("before it was issued", replace(REQUEST, at_ms=0), World(now_ms=NOW - SKEW_MS - 1))
-    for roles in (
-        Roles(ROLES.by_role, frozenset({"ann"})),
-        Roles(ROLES.by_role, frozenset({"bob", "eve"})),
-        Roles({"lead": frozenset({"ann"})}),
-        Roles({"lead": frozenset()}),
-    ):
-        yield Attempt("of people who may not decide any more", REQUEST, World(roles=roles))
-    keys: list[dict[str, PublicKey]] = [{}, {KEY.kid: KEYS[OTHER.kid]}, {**KEYS, KEY.kid: KEY.public(revoked=True)}]
-    keys += [{**KEYS, KEY.kid: KEY.public(retired_ms=NOW)}, {**KEYS, KEY.kid: KEY.public(not_before_ms=NOW + 1)}]
-    for known in keys:
-        yield Attempt("with a key that does not hold", REQUEST, World(keys=known))
-
-
-def of_bits() -> Iterator[Attempt]:
-    """Every bit of the token's text, and every bit of what its parts say."""
-    for index in range(len(TOKEN)):
-        for bit in range(8):
-            token = TOKEN[:index] + chr(ord(TOKEN[index]) ^ 1 << bit) + TOKEN[index + 1 :]
-            yield Attempt(f"bit {bit} of character {index}", replace(REQUEST, decision=token), World())
-    parts = TOKEN.split(".")
-    for number, part in enumerate(parts):
-        data = urlsafe_b64decode(part + "==")
-        for index in range(len(data) * 8):
-            flipped = bytearray(data)
-            flipped[index // 8] ^= 1 << index % 8
-            token = ".".join([*parts[:number], b64(bytes(flipped)), *parts[number + 1 :]])
-            yield Attempt(f"bit {index} of part {number}", replace(REQUEST, decision=token), World())
-
-
-FAMILIES: tuple[Callable[[], Iterator[Attempt]], ...] = (
+from refold.core.messages import ToolRequest
+from tests.core.forgeries import (
+    ARGS,
+    DECISION,
+    FAMILIES,
+    KEYS,
+    NOW,
+    PARTITIONS,
+    REQUEST,
+    TOKEN,
+    VALID_MS,
+    VOTES,
+    Attempt,
+    World,
+    asked,
+    gate,
+    holding,
+    key_of,
     of_fields,
-    of_other_decisions,
-    of_other_types,
     of_orders,
+    of_other_decisions,
     of_worlds,
-    of_bits,
 )
 
 
