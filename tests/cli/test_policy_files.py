@@ -40,6 +40,26 @@ def dead(*whens: str) -> list[str]:
     return [rule.name for rule, _ in reach.unreachable(rules(*whens))]
 
 
+@pytest.mark.parametrize("command", ["check", "publish", "show", "test", "explain"])
+def test_every_command_helps(command: str) -> None:
+    result = refold("policy", command, "--help")
+
+    assert result.exit_code == 0
+    assert "--json" in result.output
+
+
+@pytest.mark.parametrize("words", [("show",), ("publish", "."), ("test", "."), ("explain", "r/3")])
+def test_where_nobody_listens_a_command_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(folder)
+
+    result = refold("policy", *words, "--kafka", "127.0.0.1:9")
+
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "nobody listens at 127.0.0.1:9" in result.stderr
+
+
 def test_a_folder_is_one_policy_in_order_of_its_files(folder: Path) -> None:
     result = refold("policy", "check", str(folder), "--json")
 

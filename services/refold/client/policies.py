@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def problems(files: Mapping[str, Any]) -> list[Problem]:
             found.append(Problem(file, "", _said(error)))
             continue
         if "fallback" in content:
-            found += _tried(file, UNRULED, lambda content=content: read_fallback(content["fallback"]))
+            found += _tried(file, UNRULED, partial(read_fallback, content["fallback"]))
         for number, text in enumerate(content["rules"], 1):
             try:
                 rule = Rule.parse(text, number)
@@ -94,7 +95,7 @@ def problems(files: Mapping[str, Any]) -> list[Problem]:
     return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
 
 
-def _tried(file: str, rule: str, attempt: Any) -> list[Problem]:
+def _tried(file: str, rule: str, attempt: Callable[[], object]) -> list[Problem]:
     try:
         attempt()
     except UsageError as error:
