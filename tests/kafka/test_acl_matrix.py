@@ -11,6 +11,7 @@ from itertools import product
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import Result
 
 from refold.adapters.kafka import clients
@@ -35,7 +36,10 @@ from tests.waiting import eventually
 
 PREFIX = "matrix."
 SERVICES = "services."
-TOPICS = [topic.name for topic in wanted(POOLS)]
+OURS = [topic.name for topic in wanted(POOLS)]
+NEIGHBOUR = "run-log.copy"
+"""A topic of nobody, with a name that begins as one of ours does."""
+TOPICS = [*OURS, NEIGHBOUR]
 TABLE = table()
 OWN_GROUP = {
     "planner": "refold-planner",
@@ -43,13 +47,16 @@ OWN_GROUP = {
     "approval": "refold-approval",
     **dict.fromkeys(("client", "approver", "operator", OUTSIDER), "reader"),
 }
-GROUPS = ["refold-planner", "refold-executor-default", "refold-executor-model", "refold-approval", "reader"]
+GROUPS = [
+    *("refold-planner", "refold-executor-default", "refold-executor-model", "refold-approval", "reader"),
+    *("refold-planner-2", "reader-2"),
+]
 PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 833
-"""7 principals, of whom one has no right at all, x (13 topics x 8 operations + 5 groups x 3)."""
+CELLS = 931
+"""7 principals, of whom one has no right at all, x (14 topics x 8 operations + 7 groups x 3)."""
 
 Place = tuple[str, str, str]
 Settings = Callable[[str], KafkaSettings]
@@ -60,6 +67,8 @@ Cells = dict[tuple[str, Place], str]
 def cluster(secured_cluster: SecuredCluster) -> SecuredCluster:
     """Give the cluster with a record in every topic of a prefix of this file's own."""
     secured_cluster.furnish(PREFIX)
+    admin = AdminClient({"bootstrap.servers": secured_cluster.kafka.bootstrap, **secured_cluster.options(ADMIN)})
+    admin.create_topics([NewTopic(PREFIX + NEIGHBOUR, 1, 3)])[PREFIX + NEIGHBOUR].result(15)
     assert set(probe(secured_cluster, ADMIN).write(f"{PREFIX}{name}" for name in TOPICS).values()) == {ALLOWED}
     return secured_cluster
 
@@ -91,7 +100,9 @@ def ask(cluster: SecuredCluster, role: str) -> Cells:
 def expected(role: str, place: Place) -> str:
     """What the table says of a cell, read as a person would read it."""
     kind, operation, name = place
-    (pattern,) = (each for each in TABLE[f"{kind}s"] if each == name or fnmatchcase(name, each))
+    pattern = next((each for each in TABLE[f"{kind}s"] if fnmatchcase(name, each)), None)
+    if pattern is None:
+        return DENIED[kind]
     entry = TABLE[f"{kind}s"][pattern]
     if kind == "group":
         members, visible = entry.get("members", []), entry.get("visible", [])
@@ -160,7 +171,7 @@ def grant(cluster: SecuredCluster, acl: Acl) -> None:
 def test_the_topics_have_three_copies_of_which_two_must_be_there(cluster: SecuredCluster) -> None:
     topics = Topics(cluster.settings(ADMIN, PREFIX), POOLS)
 
-    assert {(each.partitions, each.replication) for each in topics.present()} == {(PARTITIONS, 3)}
+    assert {(each.partitions, each.replication) for each in topics.present()} == {(PARTITIONS, 3), (1, 3)}
     assert {topic.config["min.insync.replicas"] for topic in topics.wanted} == {"2"}
     assert topics.diff() == []
 

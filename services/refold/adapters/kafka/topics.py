@@ -216,7 +216,12 @@ class Topics:
         answers = self._admin.describe_configs(list(resources.values())) if resources else {}
         found = []
         for topic in topics:
-            there = _result(answers[resources[topic.name]], f"read the settings of {topic.name}") or {}
+            answer, what = answers[resources[topic.name]], f"read the settings of {topic.name}"
+            there = _result(answer, what, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if there is None:
+                # Just created: this broker does not know yet what the one knew that listed the topics.
+                found.append(Difference(topic.name, "topic", "present", "missing"))
+                continue
             for setting, expected in topic.config.items():
                 value = str(there[setting].value) if setting in there else ""
                 if value != expected:
