@@ -258,6 +258,8 @@ def refusal(
     for what, (found, wanted) in expected.items():
         if found != wanted:
             return _final(f"the decision is for another {what}")
+    if not decision.votes:
+        return _final("nobody stands behind the decision")
     if not decision.attempt <= request.attempt <= decision.covers:
         return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
     now = max(now_ms, request.at_ms)

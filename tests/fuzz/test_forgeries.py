@@ -21,7 +21,7 @@ from refold.core.capability import verify
 from refold.core.decision import SKEW_MS, Decision, Grant
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ToolRequest
-from tests.core.forgeries import (
+from tests.fuzz.forgeries import (
     ARGS,
     DECISION,
     FAMILIES,
