@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli import bench, deadletter, demo, dev, doctor, keys, policy, run, schemas, sim, topics
+from refold.cli import approval, bench, deadletter, demo, dev, doctor, keys, policy, run, schemas, sim, topics
 from refold.cli.errors import expected, tell
 
 SERVE = "serve"
@@ -43,6 +43,7 @@ app = typer.Typer(
 )
 
 app.add_typer(run.app, name="run")
+app.add_typer(approval.app, name="approval")
 app.command(name="dev")(dev.dev)
 app.command(name="demo")(demo.demo)
 app.add_typer(topics.app, name="topics")

@@ -122,7 +122,8 @@ def approval(
     app: AppOption,
     member: Member = "",
     key: Annotated[
-        str, typer.Option("--key", metavar="FILE", help="The key that signs decisions  [default: REFOLD_APPROVAL__KEY]")
+        str,
+        typer.Option("--key", metavar="FILE", help="The key that signs decisions; without it, REFOLD_APPROVAL__KEY"),
     ] = "",
 ) -> None:
     """Judge: count the votes on calls that wait for people, and sign what they decide."""
