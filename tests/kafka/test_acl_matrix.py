@@ -20,6 +20,8 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics, table, wanted
+from refold.approval import service as approving
+from refold.approval.service import ApprovalSettings
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
 from refold.embedded.secured import ADMIN
@@ -236,8 +238,7 @@ def membership(role: str) -> Membership:
         return planning.membership(PlannerSettings(partitions=PARTITIONS, member="planner-1"))
     if role == "executor":
         return executing.membership(ExecutorSettings(pool="default", member="executor-1"))
-    replay = ("approval-voted", "approval-decided", "catalog")
-    return Membership("refold-approval", "approval-1", "approval-requested", replay=replay)
+    return approving.membership(ApprovalSettings(partitions=PARTITIONS))
 
 
 class Member:
