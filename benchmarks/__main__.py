@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.approvals import policy_rates, waiting
 from benchmarks.crash import crash
 from benchmarks.engine import Engine
 from benchmarks.floor import floor
@@ -35,6 +36,9 @@ GOALS = {
     "effects twice": ("<=", 0, 0),
     "events/s folded from the broker": (">=", 150_000, 60_000),
     "memory of a service, MiB": ("<=", 70, 100),
+    "steps/s with ten rules, of without": (">=", 0.95, 0.9),
+    "10,000 waiting runs, MiB in the planner": ("<=", 60, 100),
+    "10,000 waiting runs, share of a core": ("<=", 0.01, 0.03),
 }
 """Figure, direction, goal, must."""
 
@@ -57,6 +61,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--load", type=int, default=600, help="runs at 100 in flight, for the rate")
     parser.add_argument("--repeat", type=int, default=3, help="times the rate is taken; the median counts")
     parser.add_argument("--crashes", type=int, default=4, help="crashes per victim and effect class")
+    parser.add_argument("--waiting", type=int, default=10_000, help="runs that wait for people")
     parser.add_argument("--no-crash", action="store_true", help="leave the crashes out")
     return parser.parse_args()
 
@@ -76,8 +81,12 @@ def _measure(
         report[f"flush_{flush}"] = {"floor": bare, "engine": found}
         if sync:
             report["fold"] = rate_from_broker(engine.settings)
+            console.print("a policy of ten rules, on and off")
+            report["policy"] = policy_rates(engine, options.load, options.repeat)
             report["crashes"] = [] if options.no_crash else _crashes(options, engine, kafka, console)
         engine.close()
+    console.print(f"{options.waiting:,} runs that wait for people")
+    report["waiting"] = waiting(kafka.bootstrap, valkey, folder, options.waiting)
     return report
 
 
@@ -109,6 +118,10 @@ def _figures(report: dict[str, Any]) -> dict[str, float]:
         "events/s folded from the broker": report["fold"]["events_per_s"],
         "memory of a service, MiB": max(found["memory_mib"].values()),
     }
+    figures["steps/s with ten rules, of without"] = report["policy"]["share"]
+    if report["waiting"]["runs"] == 10_000:
+        figures["10,000 waiting runs, MiB in the planner"] = report["waiting"]["mib"]
+        figures["10,000 waiting runs, share of a core"] = report["waiting"]["cpu_share"]
     if crashes := report["crashes"]:
         for victim in ("executor", "planner", "broker"):
             spans = [c["all_done_s"] for c in crashes if c["victim"] == victim and c["agent"] == "ten_keyed"]

@@ -65,6 +65,18 @@ async def fire_once(run: str, i: int) -> int:
     return i
 
 
+@app.tool(effect="once", approval="required")
+async def dangerous(i: int) -> int:
+    """Never runs without a decision."""
+    return i
+
+
+@app.agent
+async def asks(ctx: Context) -> int:
+    """Waits for people."""
+    return await ctx.call(dangerous, 1)
+
+
 @app.agent
 async def ten(ctx: Context) -> int:
     """Ten durable steps."""
