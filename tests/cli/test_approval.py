@@ -1,4 +1,4 @@
-"""What waits for people, as it is shown, and what the client learns of a vote, with the service on the log in memory."""
+"""What waits for people, as it is shown, and what becomes of a vote, with the service on the log in memory."""
 
 from __future__ import annotations
 
