@@ -65,7 +65,7 @@ class Condition:
         if kind not in (cel.Type.BOOL, cel.Type.DYN):
             raise UsageError(f"it gives {kind.name().lower()}, not true or false", hint="compare it with something")
         self.source = source
-        self.needs = _needs(self._compiled)
+        self.needs = _needs(source)
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
         """True or false; the error's text where it has no value, or one that is neither."""
@@ -158,9 +158,10 @@ def _compile(source: str) -> cel.Expression:
     return _environment().compile(source)
 
 
-def _needs(compiled: cel.Expression) -> frozenset[str]:
-    """The variables of a compiled expression: as the references of its serialized form have them, with their length."""
-    data = compiled.serialize()
+@lru_cache(maxsize=256)
+def _needs(source: str) -> frozenset[str]:
+    """The variables of an expression: as the references of its serialized form have them, with their length."""
+    data = _compile(source).serialize()
     encoded = data if isinstance(data, bytes) else data.encode("latin-1")
     return frozenset(name for name in VARIABLES if bytes((10, len(name))) + name.encode() in encoded)
 

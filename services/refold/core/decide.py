@@ -12,6 +12,7 @@ from refold.core import approve, canonical
 from refold.core.authority import Authority
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import (
+    ApprovalDecided,
     AttemptFailed,
     CallCompleted,
     CallDispatched,
@@ -275,6 +276,9 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verd
         events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
         if _overruled(state, step, result):
             events.insert(0, LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
+        if opened.asked is not None:
+            message = "an earlier attempt had its result"
+            events.insert(0, ApprovalDecided(step, opened.asked.seq, "expire", message=message))
         return events
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)

@@ -442,6 +442,8 @@ class Executor:
         wall = self._now.wall_ms
         refused = self._settings.guard.refusal(job.request, job.catalog, partition=job.home, now_ms=wall)
         if refused:
+            if job.claim:  # nothing is sent under it, so the next attempt does not wait for it
+                self._remember(self._ended_here, job.claim.claim_id)
             place = {"call_id": job.request.call_id, "tool": job.request.tool, "partition": job.home}
             alarm = "call.refused" if refused.stale else "call.unauthorised"
             self.counts[alarm] += 1

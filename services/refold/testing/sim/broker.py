@@ -23,6 +23,9 @@ TOPICS = (
     "dead-letter",
 )
 
+INPUTS = ("run-requested", "run-signalled", "tool-completed", "approval-decided")
+"""What planners read on from where they were."""
+
 
 class Broker(MemoryBroker):
     """`written` is told of every record, so that a checker sees what compaction later removes.

@@ -28,7 +28,7 @@ from refold.planner.lane import Lane, Sent
 from refold.planner.marks import Emitted, Item
 from refold.ports.ledger import Claimed
 from refold.ports.log import Outgoing
-from refold.testing.sim.world import Kit
+from refold.testing.sim.crew import Kit
 
 Patch = tuple[object, str, object]
 

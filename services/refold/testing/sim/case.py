@@ -15,13 +15,16 @@ from refold.core.ids import home
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
 from refold.testing.sim.checker import check
+from refold.testing.sim.crew import Kit
 from refold.testing.sim.faults import Fault
 from refold.testing.sim.history import Datum
-from refold.testing.sim.scenarios import PARTITIONS, Input, Scenario, app
+from refold.testing.sim.inputs import PARTITIONS, Input, Scenario
+from refold.testing.sim.law import decree, enact
+from refold.testing.sim.people import People
 from refold.testing.sim.schedules import schedule
 from refold.testing.sim.settings import SimSettings
 from refold.testing.sim.tools import Tools
-from refold.testing.sim.world import Chance, Kit, World, fingerprint
+from refold.testing.sim.world import Chance, World, fingerprint
 
 HEAL_MS = 60_000
 """Virtual time that a case gets to come to rest after its last fault: many times the longest deadline."""
@@ -52,7 +55,7 @@ class Case:
     def __init__(self, scenario: Scenario, chance: Chance, faults: Iterable[Fault] = (), *, kit: Kit) -> None:
         settings = replace(SimSettings(), **scenario.changes)
         self.scenario = scenario
-        self.world = World(app, Tools(scenario.scripts), chance, dict(faults), settings=settings, kit=kit)
+        self.world = World(Tools(scenario.scripts), chance, dict(faults), settings=settings, kit=kit)
         self.world.witness.on_entry = self._look_after
         self._signals = 0
         self._rest_since: int | None = None
@@ -61,6 +64,8 @@ class Case:
     def run(self, *, traced: bool = True) -> Outcome:
         """Drives the world until it is at rest, and checks it. `traced` costs a tenth more and gives the trace hash."""
         world = self.world
+        if self.scenario.asks:
+            self._convene()
         for given in self.scenario.inputs:
             world.at(given.at_ms, lambda given=given: self._publish(given))  # type: ignore[misc]
         wrong = self._survive()
@@ -79,6 +84,13 @@ class Case:
             trace=world.trace.digest() if traced else "",
             report=self._report(wrong) if wrong else "",
         )
+
+    def _convene(self) -> None:
+        world, scenario = self.world, self.scenario
+        world.witness.on_question = People(world, scenario.people, silent=scenario.silent).asked
+        enact(world, scenario.policy)
+        for order in scenario.decrees:
+            world.at(order.at_ms, lambda order=order: decree(world, order))  # type: ignore[misc]
 
     def _survive(self) -> tuple[str, ...]:
         """What is wrong at the end. An error that a service raises is wrong too: in production it costs the process."""

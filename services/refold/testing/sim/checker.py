@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,13 @@ from refold.core.chain import LogRecord
 from refold.core.state import RunState, evolve, fold
 from refold.planner.service import Planner
 from refold.ports.log import Record
-from refold.testing.sim.history import Call, History, Run, decode
-from refold.testing.sim.scenarios import Scenario
+from refold.testing.sim.broker import INPUTS
+from refold.testing.sim.history import Call, Datum, History, Run, decode
+from refold.testing.sim.inputs import Scenario
+from refold.testing.sim.law import OUTSIDER, REQUESTER
+from refold.testing.sim.people import Say
 from refold.testing.sim.witness import TOOL_REQUESTED
 from refold.testing.sim.world import World
-
-INPUTS = ("run-requested", "run-signalled", "tool-completed")
 
 
 def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
@@ -26,11 +28,13 @@ def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
             found += _effects(world, run, call, scenario.verdict)
+    found += _decisions(world)
     found += _ledger(world)
     found += _letters(world, scenario)
     found += _folds(world)
     if at_rest:
         found += _orders(world)
+        found += _approvals(world)
         found += _outcomes(world)
         found += _positions(world)
     return found
@@ -65,7 +69,8 @@ def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
     if len({effect.key for effect in done}) > 1:
         yield f"key: call {call.id} used more than one key"
     results = {effect.result for effect in done}
-    if call.phase == "completed" and call.result not in results and "happened" not in call.said.values():
+    told = call.answered or "happened" in call.said.values()
+    if call.phase == "completed" and call.result not in results and not told:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.
@@ -73,6 +78,30 @@ def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
     misled = bool(call.said) and verdict != "truth"
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
+
+
+def _decisions(world: World) -> Iterator[str]:
+    """A decision is good for one effect of one call, whatever the ledger has forgotten."""
+    applied = [effect for effect in world.receiver.done if effect.applied and effect.decision]
+    for token, count in Counter(effect.decision for effect in applied).items():
+        if count > 1:
+            calls = ", ".join(sorted({effect.call for effect in applied if effect.decision == token}))
+            yield f"single: one decision was good for {count} effects of {calls}"
+
+
+def _approvals(world: World) -> Iterator[str]:
+    """What nobody waits for any more is closed, but for what a zombie or the network brought afterwards."""
+    late = any("delayed" in fault for fault in world.struck)
+    belated = late or (len(world.struck) > 1 and any("freeze" in fault for fault in world.struck))
+    waiting = {
+        f"{run.id}/{call.asked.seq}"
+        for run in world.witness.history.runs.values()
+        for call in run.calls.values()
+        if call.asked is not None and not run.over
+    }
+    for name in world.witness.approvals.open:
+        if name not in waiting and not belated:
+            yield f"orders: approval {name} is over and its request still open"
 
 
 def _ledger(world: World) -> Iterator[str]:
@@ -108,9 +137,23 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
         resolving = letter["topic"] == "run-signalled" and letter["code"] == "conflict"
-        if not known and letter["key"] not in conflicts and not resolving:
+        if not known and letter["key"] not in conflicts and not resolving and not _said_in_vain(letter, scenario):
             why = f"{letter['code']}: {letter['reason']}"
             yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"
+
+
+def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:
+    """Whether a vote or a decision may be void: votes come late, and keys and roles change."""
+    if letter["topic"] == "approval-voted":
+        odd = scenario.people is None or any(map(_odd, scenario.people))
+        return odd or letter["code"] in ("late", "requester") or any(o.change == "roles" for o in scenario.decrees)
+    changed = any(order.change in ("revoke", "rotate") for order in scenario.decrees)
+    return letter["topic"] == "approval-decided" and letter["code"] == "unauthorised" and changed
+
+
+def _odd(say: Say) -> bool:
+    odd = say.question or say.key == "stranger" or say.actor in (REQUESTER, OUTSIDER)
+    return bool(odd) or say.action not in ("approve", "reject")
 
 
 def _orders(world: World) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b, sha256
@@ -47,8 +48,26 @@ def decode(value: bytes) -> Datum:
 
 
 @dataclass(slots=True)
+class Question:
+    """An approval that is waited for, as the log has it."""
+
+    seq: int
+    attempt: int
+    covers: int
+    question: str
+    expires_ms: int
+    escalates_ms: int
+    on_expiry: str
+
+
+@dataclass(slots=True)
 class Call:
-    """A call as the log has it. `attempts` were dispatched, `said` are the verdicts of humans by attempt."""
+    """A call as the log has it. `attempts` were dispatched, `said` are the verdicts of humans by attempt.
+
+    `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
+    (token, first attempt, last), `held`: it needs one, `answered`: people gave the result. `ordered` has the times of
+    the dispatches of each attempt.
+    """
 
     id: str
     step: int
@@ -64,6 +83,12 @@ class Call:
     failure: str = ""
     said: dict[int, str] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
+    asked: Question | None = None
+    permit: tuple[int, int] | None = None
+    permits: list[tuple[str, int, int]] = field(default_factory=list)
+    held: bool = False
+    answered: bool = False
+    ordered: dict[int, list[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -76,6 +101,7 @@ class Run:
     status: str = "pending"
     not_before_ms: int = 0
     request: tuple[str, str] = ("", "")
+    requester: str = ""
     calls: dict[int, Call] = field(default_factory=dict)
     sleeps: dict[int, int] = field(default_factory=dict)
     end: Datum | None = None
@@ -92,12 +118,16 @@ class Run:
 
 
 class History:
-    """The run log as far as it was followed. `wrong` collects what no history may hold."""
+    """The run log as far as it was followed. `wrong` collects what no history may hold.
+
+    `on_decided` is told of every decision that is accepted, with the question and the event.
+    """
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.void = 0
         self.wrong: list[str] = []
+        self.on_decided: Callable[[Run, Question, Datum], None] = lambda run, question, event: None
         self._seen: set[bytes] = set()
         self._causes: set[tuple[str, str, int, int]] = set()
         self._now: dict[int, int] = {}
@@ -161,6 +191,7 @@ class History:
         run.order.append(name)
         if name == "RunRequested":
             run.not_before_ms, run.request = event["not_before_ms"], (event["agent"], event["input"])
+            run.requester = event["requester"]
         elif name == "RunStarted":
             run.status = "running"
             self._not_early(run, at_ms, run.not_before_ms, name)
@@ -172,12 +203,18 @@ class History:
             self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
         elif name in ENDS:
             run.status, run.end = ENDS[name], event
+        elif name.startswith("Approval") or name == "CallJudged":
+            self._approval(run, name, event, at_ms)
         elif name != "NoteRecorded":
             self._call(run, name, event, at_ms)
 
     def _proposed(self, run: Run, event: Datum) -> None:
         call = Call(f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"])
         run.calls[call.step] = call
+        call.held = call.tool.startswith("wipe_")
+        self._check_key(run, call)
+
+    def _check_key(self, run: Run, call: Call) -> None:
         parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
         text = json.dumps({"args": json.loads(call.args), **parts}, sort_keys=True, separators=(",", ":"))
         if sha256(text.encode()).hexdigest() != call.key:
@@ -195,6 +232,8 @@ class History:
         if name == "CallDispatched":
             if attempt not in call.attempts:
                 self._not_early(run, at_ms, call.retry_ms, name)
+                self._check_permit(call, attempt, at_ms)
+            call.ordered.setdefault(attempt, []).append(at_ms)
             call.phase, call.attempt = "dispatched", attempt
             call.attempts.add(attempt)
         elif name == "AttemptFailed":
@@ -211,6 +250,67 @@ class History:
             call.late.append(event["result"])
         else:
             self.wrong.append(f"fold: {name} is not an event that the checker knows")
+
+    def _check_permit(self, call: Call, attempt: int, at_ms: int) -> None:
+        """What waits for a decision is not sent out, and what needs one not without one that holds."""
+        if call.asked is not None:
+            self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out while people are asked")
+        elif call.held and (call.permit is None or attempt > call.permit[0] or at_ms >= call.permit[1]):
+            self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out without a decision that holds")
+
+    def _approval(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+        call = run.calls.get(event["step"])
+        if call is None or call.phase in ("completed", "failed"):
+            self.wrong.append(f"fold: {name} of run {run.id} is about no open call")
+        elif name == "ApprovalRequested":
+            self._asked(run, call, event, at_ms)
+        elif name == "CallJudged":
+            call.held, call.permit = call.tool.startswith("wipe_"), None
+        elif call.asked is None or call.asked.seq != event["approval"]:
+            self.wrong.append(f"fold: {name} of call {call.id} is about no open approval")
+        elif name == "ApprovalEscalated":
+            due = min(filter(None, (call.asked.escalates_ms, call.asked.expires_ms)))
+            self._not_early(run, at_ms, due, name)
+            call.asked.expires_ms, call.asked.escalates_ms = event["expires_ms"], 0
+        else:
+            self._decided(run, call, event, at_ms)
+
+    def _asked(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
+        if call.asked is not None:
+            self.wrong.append(f"undecided: call {call.id} waits for two approvals")
+        needed = event["requirement"]
+        escalates_ms = at_ms + needed["escalate_ms"] if needed["escalate_ms"] else 0
+        call.asked = Question(
+            seq=run.seq,
+            attempt=event["attempt"],
+            covers=event["covers"],
+            question=event["question"],
+            expires_ms=event["expires_ms"],
+            escalates_ms=escalates_ms,
+            on_expiry=needed["on_expiry"],
+        )
+        call.phase, call.permit, call.held = "approval", None, True
+
+    def _decided(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
+        question = call.asked
+        assert question is not None, "only what was asked is decided"
+        call.asked, call.phase = None, "proposed"
+        if event["verdict"] == "expire":
+            # Earlier than that only a decision ends it that does not hold, which is told by the message.
+            self._not_early(run, at_ms, 0 if event["message"] else question.expires_ms, "ApprovalDecided")
+            return
+        if question.expires_ms and at_ms >= question.expires_ms:
+            self.wrong.append(f"late: approval {run.id}/{question.seq} was accepted after it had expired")
+        self.on_decided(run, question, event)
+        if event["verdict"] in ("approve", "edit"):
+            call.permit = event["covers"], event["expires_ms"]
+            call.permits.append((event["token"], question.attempt, event["covers"]))
+        if event["verdict"] == "edit":
+            if call.attempts:
+                self.wrong.append(f"key: call {call.id} was edited after it was sent")
+            call.args, call.key = event["args"], event["key"]
+            self._check_key(run, call)
+        call.answered = event["verdict"] == "answer"
 
     def _not_early(self, run: Run, at_ms: int, due_ms: int, name: str) -> None:
         if at_ms < due_ms:

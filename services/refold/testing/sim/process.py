@@ -6,6 +6,7 @@ what it was about to do, as if nothing had happened.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,8 @@ from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reac
 if TYPE_CHECKING:
     from refold.testing.sim.world import World
 
+ALARMS = ("call.unauthorised", "call.refused")
+_DIGITS = re.compile(r"\d+")
 UNREACHABLE = object()
 """The answer to a ledger operation that did not come."""
 
@@ -61,7 +64,10 @@ class Cursor:
 
 
 class Process:
-    """A process of one role. `cursors` are those of its partitions, whether they are still its own or not."""
+    """A process of one role. `cursors` are those of its partitions, whether they are still its own or not.
+
+    `read_upto` is, by partition, up to where it has to read the decisions before it makes any.
+    """
 
     def __init__(self, world: World, name: str, services: Sequence[Service], membership: Membership) -> None:
         self.world, self.name, self.services, self.membership = world, name, services, membership
@@ -72,6 +78,7 @@ class Process:
         self.rebalances: list[Assigned | Revoked] = []
         self.tool_acts: list[Act] = []
         self.checked_ms: dict[int, int] = {}
+        self.read_upto: dict[int, int] = {}
         self.skew_ms = 0
         self._born_ms = world.now_ms
         self._carrying: Carrying | None = None
@@ -87,6 +94,7 @@ class Process:
         committed = broker.committed.get(member.group, {})
         known = {topic: offset for (topic, number), offset in committed.items() if number == partition}
         ends = {topic: broker.log(topic, partition).end for topic in member.replay}
+        self.read_upto[partition] = ends.get("approval-decided", 0)
         self.rebalances.append(Assigned(partition, known, ends))
 
     def revoke(self, partition: int) -> None:
@@ -119,6 +127,9 @@ class Process:
         effects: list[Effect] = []
         for service in self.services:
             effects += service.turn(inbox, now)
+            for name, fields in service.news:
+                if name in ALARMS and "tool" in fields:
+                    self.world.counts[f"refused: {_DIGITS.sub('N', str(fields['reason']))}"] += 1
             service.news.clear()
         for effect in effects:
             if isinstance(effect, StartTool) and effect.request.effect != "pure" and not effect.probe:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Effect(NamedTuple):
-    """Something that was done. `applied` is false where the receiver knew the key already."""
+    """Something that was done. `applied` is false where the receiver knew the key already; `decision` allowed it."""
 
     key: str
     call: str
@@ -18,6 +18,7 @@ class Effect(NamedTuple):
     at_ms: int
     result: str
     applied: bool
+    decision: str = ""
 
 
 @dataclass(slots=True)
@@ -32,13 +33,15 @@ class Receiver:
     done: list[Effect] = field(default_factory=list)
     by_key: dict[str, list[Effect]] = field(default_factory=dict)
 
-    def act(self, *, key: str, call: str, attempt: int, tool: str, by: str, at_ms: int, keyed: bool) -> str:
+    def act(
+        self, *, key: str, call: str, attempt: int, tool: str, by: str, at_ms: int, keyed: bool, decision: str = ""
+    ) -> str:
         """Does it, and gives the result: a text that names this very effect."""
         before = self.by_key.setdefault(key, [])
         remembered = before and at_ms - before[-1].at_ms <= self.windows.get(tool, at_ms)
         known = keyed and bool(remembered)
         result = before[-1].result if known else f'{{"effect":{len(self.done) + 1}}}'
-        effect = Effect(key, call, attempt, tool, by, at_ms, result, not known)
+        effect = Effect(key, call, attempt, tool, by, at_ms, result, not known, decision)
         self.done.append(effect)
         before.append(effect)
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from refold.testing.sim.scenarios import Input, Scenario, poison, signal, start
+from refold.testing.sim.inputs import Input, Scenario, poison, signal, start
 from refold.testing.sim.tools import ANY
 from refold.testing.sim.world import Chance
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.testing.sim.facts import facts
 from refold.testing.sim.process import Act, Process
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class Tools:
                 _PROBE_MS, lambda: self._later(process, Act("probed", lambda w: self._probe(w, process, order), 0))
             )
             return
+        if request.tool not in facts():
+            process.inbox.append(ToolEnded(order.job, "failed", code="usage", message="no such tool", retryable=False))
+            return
         world.on_start(process, order)
         self._times[request.call_id] += 1
         script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
@@ -129,7 +133,8 @@ class Tools:
             tool=request.tool,
             by=process.name,
             at_ms=world.now_ms,
-            keyed=request.effect == "keyed",
+            keyed=facts()[request.tool].effect == "keyed",
+            decision=request.decision,
         )
         self._end_later(world, run, result)
 

@@ -6,37 +6,52 @@ from collections.abc import Callable, Sequence
 
 from refold.core.messages import ToolRequest
 from refold.ports.log import Record
-from refold.testing.sim.history import ClaimHistory, Datum, History, decode
+from refold.testing.sim.approvals import Approvals, accepted_for
+from refold.testing.sim.facts import facts
+from refold.testing.sim.history import ClaimHistory, Datum, History, Question, Run, decode
 from refold.testing.sim.settings import POOL
 from refold.testing.sim.tools import GUARDED
 
 TOOL_REQUESTED = f"tool-requested.{POOL}"
+APPROVAL_TOPICS = ("catalog", "approval-requested", "approval-voted", "approval-decided")
 
 
 class Witness:
-    """What was written, what it means, and what was wrong with it. `on_entry` is told of entries that count."""
+    """What was written, what it means, and what was wrong with it.
+
+    `on_entry` is told of entries that count, `on_question` of what people are asked.
+    """
 
     def __init__(self) -> None:
         self.history, self.claims = History(), ClaimHistory()
+        self.approvals = Approvals(facts())
+        self.history.on_decided = self._accepted
         self.written: dict[str, list[Record]] = {}
         self.claimed: set[str] = set()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
+        self.on_question: Callable[[Datum], None] = lambda request: None
         self._wrong: list[str] = []
+        self._partition = 0
 
     @property
     def wrong(self) -> list[str]:
         """What was wrong so far."""
-        return [*self.history.wrong, *self._wrong]
+        return [*self.history.wrong, *self.approvals.wrong, *self._wrong]
 
     def writes(self, record: Record) -> None:
         """A record is in the log. A client's poison is told by its having no headers."""
         self.written.setdefault(record.topic, []).append(record)
         if record.topic == "run-log":
+            self._partition = record.partition
             entry = self.history.follow(record)
             if entry is not None:
                 self.on_entry(entry)
         elif record.topic == "tool-claimed":
             self.claims.follow(record)
+        elif record.topic in APPROVAL_TOPICS:
+            request = self.approvals.follow(record)
+            if request is not None:
+                self.on_question(request)
         elif record.topic == TOOL_REQUESTED and record.value and record.read_headers():
             self._check_order(decode(record.value))
         elif record.topic == "tool-completed" and record.value and record.read_headers():
@@ -53,6 +68,9 @@ class Witness:
             if call not in self.claimed and not seen:
                 self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")
 
+    def _accepted(self, run: Run, question: Question, event: Datum) -> None:
+        self.approvals.accepts(run, question, event, self._partition)
+
     def starts(self, ask: ToolRequest) -> None:
         """A tool begins: by the log, is it allowed to?"""
         run = self.history.runs.get(ask.run_id)
@@ -62,6 +80,10 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
+        elif ask.at_ms not in call.ordered[ask.attempt]:
+            self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
+        elif call.held and not accepted_for(call, ask):
+            self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
         if ask.effect in GUARDED and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
 

@@ -8,40 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
+from refold.approval.service import ApprovalService
 from refold.core.ids import home
-from refold.executor import service as executor_service
-from refold.executor.job import Times
-from refold.executor.service import Executor, ExecutorSettings
-from refold.planner import service as planner_service
-from refold.planner.lane import Limits
-from refold.planner.service import Planner, PlannerSettings
+from refold.executor.service import Executor
+from refold.planner.service import Planner
 from refold.ports.effects import StartTool
 from refold.ports.ledger import Claim, Operation
 from refold.ports.log import Delivery, Outgoing, Record
-from refold.relay.service import Relay, RelaySettings
-from refold.sdk.app import App
-from refold.testing.sim.broker import TOPICS, Broker
+from refold.relay.service import Relay
+from refold.testing.sim.broker import INPUTS, TOPICS, Broker
+from refold.testing.sim.crew import ROLES, Kit, Role, make
 from refold.testing.sim.faults import modes_at
+from refold.testing.sim.law import FIRST
 from refold.testing.sim.process import UNREACHABLE, Act, Process
 from refold.testing.sim.receiver import Receiver
-from refold.testing.sim.settings import POOL, WINDOWS, SimSettings
+from refold.testing.sim.settings import WINDOWS, SimSettings
 from refold.testing.sim.tools import Tools
 from refold.testing.sim.witness import TOOL_REQUESTED, Witness
-
-Role = Literal["planner", "executor"]
-ROLES: tuple[Role, ...] = ("planner", "executor")
-
-
-@dataclass(slots=True)
-class Kit:
-    """What processes are made of. A planted bug is a kit with other classes."""
-
-    planner: type[Planner] = Planner
-    executor: type[Executor] = Executor
-    relay: type[Relay] = Relay
 
 
 @dataclass(slots=True)
@@ -81,11 +67,12 @@ class World:
     """One case. `faults` maps boundary numbers to modes; `run` in `case` drives it to its end."""
 
     def __init__(
-        self, app: App, tools: Tools, chance: Chance, faults: Mapping[int, str], *, settings: SimSettings, kit: Kit
+        self, tools: Tools, chance: Chance, faults: Mapping[int, str], *, settings: SimSettings, kit: Kit
     ) -> None:
-        self.app, self.tools, self.chance, self.faults = app, tools, chance, dict(faults)
+        self.tools, self.chance, self.faults = tools, chance, dict(faults)
         self.settings, self.kit = settings, kit
         self.now_ms = settings.epoch_ms
+        self.decision_key = FIRST
         self.boundaries = 0
         self.kinds: list[str] = []
         self.trace = Trace()
@@ -109,9 +96,9 @@ class World:
     def start(self) -> None:
         """Starts every process and shares the partitions out."""
         for role in ROLES:
-            number = self.settings.planners if role == "planner" else self.settings.executors
+            number = self.settings.members(role)
             members = [self.spawn(role, f"{role}-{index + 1}") for index in range(number)]
-            for partition in range(self.settings.partitions):
+            for partition in range(self.settings.partitions if number else 0):
                 self._give(role, partition, members[partition % number])
 
     def spawn(self, role: Role, name: str) -> Process:
@@ -119,43 +106,15 @@ class World:
         self._names[name] += 1
         number = self._names[name]
         full = name if number == 1 else f"{name}#{number}"
-        process = self._planner(full, name) if role == "planner" else self._executor(full, name)
+        process = make(self, role, full, name)
         if self.chance.wild:
             process.skew_ms = self.chance.rng.randrange(-100, 101)
         self.processes.append(process)
         return process
 
-    def _planner(self, full: str, member: str) -> Process:
-        limits = Limits(payload_bytes=self.settings.payload_bytes, park_ms=self.settings.park_ms)
-        settings = PlannerSettings(
-            partitions=self.settings.partitions,
-            member=member,
-            environment="sim",
-            commit_ms=self.settings.commit_ms,
-            rules=self.settings.rules,
-            limits=limits,
-        )
-        service = self.kit.planner(self.app, settings, lambda: self.chance.rng.randbytes(16))
-        return Process(self, full, [service], planner_service.membership(settings))
-
-    def _executor(self, full: str, member: str) -> Process:
-        settings = ExecutorSettings(
-            pool=POOL,
-            member=member,
-            tend_ms=self.settings.tend_ms,
-            reap_ms=self.settings.reap_ms,
-            commit_ms=self.settings.commit_ms,
-            resend_ms=self.settings.resend_ms,
-            times=Times(lease_ms=self.settings.lease_ms, guarded_lease_ms=self.settings.guarded_lease_ms),
-        )
-        token = iter(range(1, 1 << 40)).__next__
-        relay = self.kit.relay(RelaySettings(POOL, member, sweep_ms=self.settings.sweep_ms), token=token)
-        executor = self.kit.executor(settings, relay, token=token, fresh=lambda: self.chance.rng.randbytes(8).hex())
-        return Process(self, full, [executor, relay], executor_service.membership(settings))
-
     def role_of(self, process: Process) -> Role:
         """The role of a process."""
-        return "planner" if process.name.startswith("planner") else "executor"
+        return next(role for role in ROLES if process.name.startswith(role))
 
     def _give(self, role: Role, partition: int, process: Process) -> None:
         if partition in self.owners[role]:
@@ -220,7 +179,9 @@ class World:
     def collect(self, process: Process) -> None:
         """Adds what the services of a process have counted."""
         for service in process.services:
-            assert isinstance(service, Planner | Executor | Relay), "these are all the services there are"
+            assert isinstance(service, Planner | Executor | Relay | ApprovalService), (
+                "these are all the services there are"
+            )
             self.counts.update(service.counts)
 
     # Time
@@ -277,6 +238,11 @@ class World:
         self.trace.lines.append(line)
         if self._snapping and self.boundaries % 8 == 1:
             self._snapshots.append(self.ledger.snapshot())
+        if act.kind == "publish" and act.what.topic == "approval-decided":
+            partition = act.what.partition
+            upto = process.read_upto.get(partition, 0)
+            before = [r for r in self.broker.log("approval-decided", partition).records if r.offset < upto]
+            self.witness.approvals.decides(process.name, act.what, before)
         mode = self.faults.get(self.boundaries, "")
         chance = self.chance
         if not mode and chance.left and self.unsafe and chance.rng.random() < chance.rate:
@@ -361,7 +327,7 @@ class World:
         """Compacts every topic: inputs as far as they are settled, which is what a minimum lag is for, others whole."""
         settled = self.broker.committed.get("refold-planner", {})
         for topic in TOPICS:
-            inputs = topic in ("run-requested", "run-signalled", "tool-completed")
+            inputs = topic in INPUTS
             for partition in range(self.settings.partitions):
                 below = settled.get((topic, partition), 0) if inputs else None
                 self.counts["compacted"] += self.broker.compact(topic, partition, below=below)
@@ -402,14 +368,22 @@ class World:
         """A tool begins: is it allowed to?"""
         ask = order.request
         self.note("tool", process.name, ask.call_id, ask.attempt)
+        place = home(ask.run_id, self.settings.partitions)
         self.witness.starts(ask)
+        self._begins(process, order, place)
         if any("wipe" in fault or "rollback" in fault for fault in self.struck):
             return
-        place = home(ask.run_id, self.settings.partitions)
         known = (place, ask.call_id) in self.ledger.entries()
         mine = [c for c in process.cursors if (c.topic, c.partition) == (TOOL_REQUESTED, place)]
         read = [record for cursor in mine for record in cursor.log.records if record.offset < cursor.position]
         self.witness.starts_by_ledger(ask, known=known, read=read)
+
+    def _begins(self, process: Process, order: StartTool, place: int) -> None:
+        """What its process has read of the catalog is what it may rest on; of a partition that it lost, anything."""
+        read = [c.position for c in process.cursors if (c.topic, c.partition) == ("catalog", place)]
+        approvals, clock = self.witness.approvals, process.checked_ms.get(order.job, self.now_ms) + process.skew_ms
+        law = approvals.laws.known(place, read[0]) if read else None
+        approvals.begins(order.request, partition=place, law=law, now_ms=clock)
 
     def _write(self, record: Outgoing) -> int:
         return self.broker.write(record)
