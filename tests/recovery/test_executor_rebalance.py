@@ -15,7 +15,7 @@ from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
 from refold.relay.service import Relay, RelaySettings
 
 REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
-ASSIGNED = Assigned(0, {}, {"tool-claimed": 0})
+ASSIGNED = Assigned(0, {}, {"tool-claimed": 0, "catalog": 0})
 
 
 class Bench:
