@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -114,7 +116,11 @@ def folder() -> Path:
     """Where the shop's files are: a copy, made when it is first looked at."""
     found = Path(os.environ.get("INCIDENT_FOLDER", ".refold/incident"))
     if not found.exists():
-        shutil.copytree(SOURCE, found)
+        draft = found.with_name(f".{found.name}-{secrets.token_hex(4)}")
+        shutil.copytree(SOURCE, draft)
+        with suppress(OSError):  # another call was faster
+            draft.rename(found)  # whole or not at all: a process that is killed halfway leaves no half of a shop
+        shutil.rmtree(draft, ignore_errors=True)
     return found
 
 
