@@ -74,6 +74,18 @@ class TestOneRun:
 
         assert verdicts == [["approve"], []]
 
+    def test_no_number_is_given_twice_though_a_use_was_never_written(self, world: World, process: Process) -> None:
+        give(world, process, uses=9)
+        process.fate = "held"
+        world.ask(request("run-1/9", step=2))
+        process.turn()
+        process.fate = "sent"
+        ask(world, process, "run-1/12", step=3)  # dies with the decision before this one on its way
+
+        Process(world).run()
+
+        assert sorted(found.grant.use for found in world.decisions() if found.grant) == [0, 2, 3]
+
     @pytest.mark.parametrize(
         "other",
         [
@@ -182,6 +194,18 @@ class TestSessions:
         Process(world).run()
 
         assert world.grants() == [{f"grant/{asked.approval_id}"}] * PARTITIONS
+
+    def test_it_is_told_once_though_its_decision_is_written_twice(self, world: World, process: Process) -> None:
+        asked = request()
+        world.ask(asked)
+        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
+        process.fate = "unsure"
+        process.turn()
+        process.fate = "sent"
+        process.run()
+
+        assert len(world.decisions(asked)) == 2
+        assert sum((record.key or b"").startswith(b"grant/") for record in world.records(DECIDED)) == PARTITIONS
 
     def test_a_successor_does_not_tell_what_stands_already(self, world: World, process: Process) -> None:
         give(world, process, "session")
