@@ -13,8 +13,8 @@ import pytest
 from refold.adapters.memory.log import MemoryLogReader
 from refold.cli import approval, approval_views
 from refold.cli.approval import Filter, changes
-from refold.client.approvals import Answer, Approvals
-from refold.core import wire
+from refold.client.approvals import Answer, Approvals, changed
+from refold.core import canonical, wire
 from refold.core.ballot import Remember
 from refold.core.capability import SigningKey
 from refold.core.errors import (
@@ -234,7 +234,30 @@ class TestListing:
         assert "cannot be trusted: the key gateway did not sign this" in printed()
 
 
+class TestChanging:
+    def test_one_argument_is_changed_and_the_others_stay(self) -> None:
+        args = '{"after":"a","n":1,"path":"p"}'
+
+        assert changed(args, {"n": "2", "after": canonical.dumps("2\n")}) == '{"after":"2\\n","n":2,"path":"p"}'
+        assert changed(args, {"path": "not json"}) == '{"after":"a","n":1,"path":"not json"}'
+
+    def test_an_argument_that_the_call_does_not_have_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="no argument m"):
+            changed('{"n":1}', {"m": "2"})
+
+
 class TestShowing:
+    def test_a_text_before_and_after_is_shown_as_a_diff(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        asked = request(args='{"after":"one\\ntwo\\n","before":"one\\n2\\n","path":"p"}')
+        world.ask(asked)
+
+        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+
+        lines = [line.strip() for line in printed().splitlines()]
+        assert {"-2", "+two", "one", 'path: "p"', "--- before", "+++ after"} <= set(lines)
+
     def test_a_person_sees_the_call_the_rule_and_who_decides(
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:

@@ -28,6 +28,7 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.policy import FALLBACK
 from tests.core import approvals
 from tests.core.approvals import CONTENT, decided
 from tests.core.histories import JUDGED, NOW, RULES, Log, asking, signal, start
@@ -395,3 +396,18 @@ def test_a_policy_that_is_not_in_the_catalog_any_more_lets_nothing_out() -> None
     log.propose("pure")
 
     assert kinds(log) == [CallProposed, ApprovalRequested]
+    assert log.live.open[1].asked.event.requirement == FALLBACK  # type: ignore[union-attr]
+
+
+def test_where_a_run_has_no_policy_the_one_in_force_says_whom_a_tool_asks_for() -> None:
+    rules = judged_by_nobody()
+    policy = approvals.put_in_force(rules.authority.catalog, {"fallback": {"approvers": ["role:lead"]}, "rules": []})
+    rules.authority.catalog.current = ""
+    log = Log(rules=rules)
+    log.feed(start())
+    rules.authority.catalog.current = policy.digest
+    call = CallProposed(1, "wipe", "{}", "key", "default", "once", 1_000, RetryPolicy())
+
+    found = rules.authority.judge(log.live, call, "")
+
+    assert found.requirement == policy.fallback

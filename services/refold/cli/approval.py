@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, data_dir, login
+from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, data_dir, login, source
 from refold.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -158,8 +157,16 @@ def reject(
 @app.command()
 def edit(
     approval: ApprovalArgument,
-    args: JsonArgument,
+    args: Annotated[
+        str, typer.Argument(metavar="[JSON|@FILE|-]", help="All arguments, as one object.", show_default=False)
+    ] = "",
     *,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Change this argument alone: JSON, text, or @FILE for a file's text."
+        ),
+    ] = None,
     message: MessageOption = "",
     actor: ActorOption = "",
     key: KeyOption = "",
@@ -168,10 +175,16 @@ def edit(
     data: DataOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Approve the call with these arguments instead; all of them, as one object."""
-    from refold.client.approvals import canonical_json
+    """Approve the call with other arguments: all of them as one object, or with --set some of them changed."""
+    from refold.client.approvals import canonical_json, changed
 
-    text = canonical_json(_source(args))
+    if bool(args) == bool(set_):
+        raise UsageError("say what the arguments shall be", hint="the whole object, or --set NAME=VALUE")
+    if args:
+        text = canonical_json(source(args))
+    else:
+        asked = _approvals(connect(kafka=kafka, data=data)).get(approval).request
+        text = changed(asked.args, dict(map(_setting, set_ or [])))
     _vote(_Hand(actor, key, timeout, kafka, data, json_), approval, "edit", message=message, args=text)
 
 
@@ -191,7 +204,7 @@ def answer(
     """Give the result in the tool's place: the call never goes out."""
     from refold.client.approvals import canonical_json
 
-    text = canonical_json(_source(result))
+    text = canonical_json(source(result))
     _vote(_Hand(actor, key, timeout, kafka, data, json_), approval, "answer", message=message, result=text)
 
 
@@ -355,15 +368,14 @@ def _vote_key(path: str, data: str) -> SigningKey:
     return found[0]
 
 
-def _source(text: str) -> str:
-    if text == "-":
-        return sys.stdin.read()
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text()
-    except OSError as error:
-        raise UsageError(f"cannot read {text[1:]}", hint=str(error.strerror)) from None
+def _setting(text: str) -> tuple[str, str]:
+    """A name and its new value as text; a file's text becomes a JSON string."""
+    from refold.core import canonical
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{text!r} sets nothing", hint="write --set NAME=VALUE")
+    return name, canonical.dumps(source(value)) if value.startswith("@") else value
 
 
 def _remember(scope: str, for_: str, uses: int) -> Remember | None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from refold.core.ballot import Vote
 
 Data = dict[str, Any]
-COLUMNS = ("approval", "state", "tool", "agent", "requester", "votes", "expires", "args")
+EDIT = ("before", "after")
+COLUMNS = ("approval", "state", "tool", "votes", "who decides", "until")
 
 
 def row(found: Approval) -> Data:
@@ -86,7 +87,7 @@ def print_approval(found: Approval) -> None:
     for name, value in facts.items():
         say(f"  {name:<13} {shown(value)}")
     say("\n[bold]arguments[/]")
-    _print_lines(readable(request.args))
+    _print_args(request.args)
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         print_diff(request.proposed_args, request.args)
@@ -99,8 +100,24 @@ def print_approval(found: Approval) -> None:
 def print_diff(before: str, after: str) -> None:
     """What differs between two texts of arguments."""
     for line in diff(before, after):
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-        say(f"  [{colour}]{shown(line)}[/]" if colour else f"  {shown(line)}")
+        _print_change(line)
+
+
+def _print_change(line: str) -> None:
+    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+    say(f"  [{colour}]{shown(line)}[/]" if colour else f"  {shown(line)}")
+
+
+def _print_args(args: str) -> None:
+    """The arguments; texts named `before` and `after` as what differs between them."""
+    value = json_text(args)
+    if not (isinstance(value, dict) and all(isinstance(value.get(name), str) for name in EDIT)):
+        _print_lines(readable(args))
+        return
+    _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in EDIT})))
+    before, after = (value[name].split("\n") for name in EDIT)
+    for line in difflib.unified_diff(before, after, *EDIT, lineterm=""):
+        _print_change(line)
 
 
 def diff(before: str, after: str) -> list[str]:
@@ -170,10 +187,10 @@ def _said(found: Approval, vote: Vote) -> Data:
 def _cell(name: str, each: Data) -> str:
     if name == "votes":
         return f"{each['leading']} of {each['quorum']}"
-    if name == "expires":
+    if name == "until":
         return _until(each["expires_ms"])
-    if name == "args":
-        return escape(visible(canonical.dumps(each["args"])), 60)
+    if name == "who decides":
+        return shown(", ".join(each["approvers"]))
     if name == "state" and each["verdict"]:
         return shown(f"{each['state']}: {each['verdict']}")
     return shown(str(each[name]))

@@ -48,11 +48,13 @@ def emit(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """A table; every cell may hold rich markup."""
+    """A table; every cell may hold rich markup. What the first column names is never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    drawn = Table(*columns, box=SIMPLE_HEAD, title=title, title_justify="left")
+    drawn = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        drawn.add_column(column, no_wrap=number == 0, overflow="fold" if number == 0 else "ellipsis")
     for row in rows:
         drawn.add_row(*row)
     console().print(drawn)

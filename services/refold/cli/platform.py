@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.core.errors import UnreachableError
+from refold.core.errors import UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from refold.adapters.kafka.publisher import KafkaPublisher
@@ -128,3 +128,16 @@ def listens(server: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def source(text: str) -> str:
+    """A value of the command line as it is, from a file after `@`, or from stdin for `-`. **Raises** UsageError."""
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", "") or "it is not UTF-8"
+        raise UsageError(f"cannot read {text[1:]}", hint=str(reason)) from None

@@ -6,14 +6,13 @@ import json
 import re
 import secrets
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, login
+from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, login, source
 from refold.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def start(
     from refold.core.messages import RunRequest
 
     run = str(ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}"))
-    request = RunRequest(run, agent, canonical.dumps(canonical.parse(_read(input_))), requester, 0, _labels(label))
+    request = RunRequest(run, agent, canonical.dumps(canonical.parse(source(input_))), requester, 0, _labels(label))
     platform = connect(kafka=kafka, data=data)
     inputs = _inputs(platform)
     position = inputs.start(request)
@@ -184,7 +183,7 @@ def resolve(
     if (happened is not None) + did_not_happen + give_up != 1:
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
     verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
-    result = canonical.parse(_read(happened)) if happened is not None else None
+    result = canonical.parse(source(happened)) if happened is not None else None
     platform = connect(kafka=kafka, data=data)
     signal = resolution(platform.runs, call, verdict=verdict, result=result, actor=actor or login(), comment=comment)
     answer = _inputs(platform).resolve(signal, timeout)
@@ -215,18 +214,6 @@ def _inputs(platform: Platform) -> Inputs:
     from refold.client.inputs import Inputs
 
     return Inputs(platform.runs, platform.publisher)
-
-
-def _read(source: str) -> str:
-    """JSON as it is, from a file after `@`, or from stdin for `-`."""
-    if source == "-":
-        return sys.stdin.read()
-    if not source.startswith("@"):
-        return source
-    try:
-        return Path(source[1:]).read_text()
-    except OSError as error:
-        raise UsageError(f"cannot read {source[1:]}", hint=str(error.strerror)) from None
 
 
 def _labels(pairs: list[str] | None) -> dict[str, str]:

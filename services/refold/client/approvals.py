@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -287,6 +287,19 @@ def said(found: Decision) -> str:
 def canonical_json(text: str) -> str:
     """A JSON text in its one form, as votes hold it. **Raises** MalformedError."""
     return canonical.dumps(canonical.parse(text))
+
+
+def changed(args: str, settings: Mapping[str, str]) -> str:
+    """Arguments with some of them changed. What is no JSON is a text. **Raises** MalformedError, UsageError."""
+    found = canonical.parse(args)
+    if unknown := sorted(settings.keys() - found.keys()):
+        raise UsageError(f"the call has no argument {unknown[0]}", hint=f"it has {', '.join(sorted(found))}")
+    for name, value in settings.items():
+        try:
+            found[name] = canonical.parse(value)
+        except MalformedError:
+            found[name] = value
+    return canonical.dumps(found)
 
 
 def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | None, bool]:

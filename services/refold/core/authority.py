@@ -15,7 +15,7 @@ from refold.core import capability
 from refold.core.catalog import Catalog
 from refold.core.decision import Decision, ToolFacts
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import CallProposed
+from refold.core.events import CallProposed, Requirement
 from refold.core.policy import FALLBACK, VARIABLES, Judgement
 from refold.core.state import RunState
 
@@ -48,7 +48,7 @@ class Authority:
         if not policy:
             found = Judgement("allow", NO_RULE, policy)
         elif known is None:
-            found = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", FALLBACK)
+            found = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", self._fallback)
         elif tool is None:
             found = Judgement("require", NO_RULE, policy, f"no tool {call.tool}", known.fallback)
         else:
@@ -57,9 +57,14 @@ class Authority:
                 facts["run.calls"] += ahead
             found = known.judge(facts)
         if found.outcome == "allow" and tool is not None and tool.approval:
-            needed = known.fallback if known else FALLBACK
+            needed = known.fallback if known else self._fallback
             return Judgement("require", found.rule, policy, "the tool never runs without a decision", needed)
         return found
+
+    @property
+    def _fallback(self) -> Requirement:
+        """What is needed without a policy of the run's own: what the one in force falls back to."""
+        return self.catalog.policy.fallback if self.catalog.policy else FALLBACK
 
     def open(self, token: str) -> Decision:
         """The decision in a token. **Raises** UnauthorisedError when its signature does not hold."""
