@@ -11,6 +11,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from refold.adapters.kafka.acls import ROLES
+from refold.core import policy, requirement
 from refold.runtime.settings import PREFIX, Settings
 from tests.docs.blocks import ROOT, blocks, pages
 
@@ -18,8 +20,11 @@ PACKAGE = ROOT / "services" / "refold"
 _SYMBOL = re.compile(r"`([\w/]+\.py):([\w.]+)`")
 _FILE = re.compile(r"`([\w/.-]+\.(?:py|lua|yaml|yml|lock|md))`")
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
-OF_THE_READER = {"report.py", "backup.py"}
+OF_THE_READER = {"report.py", "backup.py", "roles.yaml"}
 """Files that a page tells its reader to save."""
+
+SHOWN = {None: "", True: "true", False: "false", (): "[]"}
+"""Defaults that one would write otherwise into the environment."""
 
 
 @cache
@@ -73,6 +78,25 @@ def test_the_settings_table_has_every_setting_with_its_default() -> None:
     assert dict(rows) == dict(defaults(Settings, PREFIX))
 
 
+def test_the_pages_on_policies_have_every_variable_and_every_field() -> None:
+    text = (ROOT / "docs" / "guides" / "policies.md").read_text()
+    tables = [re.findall(r"^\| (`[^|]*`) \|", part, re.MULTILINE) for part in re.split(r"\n\n", text)]
+    (file,), (required,), (variables,) = (
+        [set(re.findall(r"`([\w.]+)`", " ".join(rows))) for rows in tables if any(f"`{name}`" in row for row in rows)]
+        for name in ("recheck", "quorum", "run.depth")
+    )
+
+    assert file == set(policy.FIELDS)
+    assert required == set(requirement.FIELDS)
+    assert variables == set(policy.VARIABLES)
+
+
+def test_the_page_on_acls_has_every_role() -> None:
+    text = (ROOT / "docs" / "guides" / "keys-and-acls.md").read_text()
+
+    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ROLES
+
+
 def test_the_picture_of_the_readme_has_the_topics_that_are_made() -> None:
     topics = yaml.safe_load((ROOT / "infra" / "topics.yaml").read_text())["topics"]
     (picture,) = blocks(ROOT / "README.md", "mermaid")
@@ -119,5 +143,5 @@ def defaults(room: type[BaseModel], prefix: str) -> list[tuple[str, str]]:
         if isinstance(value, BaseModel):
             found += defaults(type(value), f"{key}__")
         else:
-            found.append((key, "" if value is None else str(value).lower() if value in (True, False) else str(value)))
+            found.append((key, next((text for known, text in SHOWN.items() if value is known), str(value))))
     return found
