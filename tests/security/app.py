@@ -1,0 +1,80 @@
+"""Dangerous tools, one of each class, whose only effect is a line in a file: what the outside world counts."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+from refold import DID_NOT_HAPPEN, App
+
+app = App("vault")
+VERSION = os.environ.get("TOOL_VERSION", "1")
+TIMEOUT = timedelta(seconds=30)
+
+
+@app.tool(effect="once", approval="required", version=VERSION, timeout=TIMEOUT)
+def wipe(label: str, how: str = "plain") -> str:
+    """Cannot be asked, and must not happen twice. `how`: `hold` never ends, `slow` takes a moment after its effect."""
+    leave("wipe", label)
+    if how in ("hold", "slow"):
+        threading.Event().wait(20.0 if how == "hold" else 0.3)
+    return label
+
+
+@app.tool(effect="keyed", approval="required", version=VERSION, timeout=TIMEOUT)
+def refund(label: str, how: str = "plain", *, idempotency_key: str) -> str:
+    """The receiver applies a key once."""
+    try:
+        (folder() / idempotency_key).touch(exist_ok=False)
+    except FileExistsError:
+        return label
+    leave("refund", label)
+    return label
+
+
+def deployed(label: str, *, idempotency_key: str) -> object:
+    """Whether the line of this key is there."""
+    lines = effects().read_text().splitlines() if effects().exists() else []
+    return label if f"deploy {label} {idempotency_key}" in lines else DID_NOT_HAPPEN
+
+
+@app.tool(effect="probed", probe=deployed, approval="required", version=VERSION, timeout=TIMEOUT)
+def deploy(label: str, how: str = "plain", *, idempotency_key: str) -> str:
+    """Can be asked whether it happened."""
+    leave("deploy", label, idempotency_key)
+    return label
+
+
+@app.tool(effect="pure", approval="required", version=VERSION, timeout=TIMEOUT)
+def secret(label: str, how: str = "plain") -> str:
+    """Tells a secret: it may be told again, but nobody may hear it without a decision."""
+    leave("secret", label)
+    return label
+
+
+@app.tool(effect="once", version=VERSION, timeout=TIMEOUT)
+def note(label: str, how: str = "plain") -> str:
+    """Left to the policy alone: an executor runs it without a decision."""
+    leave("note", label)
+    return label
+
+
+DANGEROUS = ("wipe", "refund", "deploy", "secret")
+
+
+def folder() -> Path:
+    """Where the receiver keeps what it knows."""
+    return Path(os.environ["EFFECTS"])
+
+
+def effects() -> Path:
+    """The file that the outside world counts in."""
+    return folder() / "effects"
+
+
+def leave(*words: str) -> None:
+    """Appends a line, whole."""
+    with effects().open("a") as file:
+        file.write(" ".join(words) + "\n")

@@ -1,0 +1,166 @@
+"""The honest side: a secured cluster, services that run as processes with their own credentials, and people who vote.
+
+No honest planner runs: whoever plays the attacker is the planner.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.topics import Topics
+from refold.client import catalog
+from refold.core import canonical, capability
+from refold.core.ballot import Vote
+from refold.core.capability import SigningKey
+from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry
+from refold.core.policy import Policy
+from refold.embedded.children import Child, Exit
+from refold.embedded.secured import ADMIN
+from refold.embedded.supervisor import Supervisor
+from refold.embedded.valkey import EmbeddedValkey
+from refold.runtime import keys
+from refold.runtime.settings import KafkaSettings
+from tests.kafka.secured import PARTITIONS, POOLS, SecuredCluster
+
+PREFIX = "hijacked."
+ENVIRONMENT = "prod"
+LEASE_MS = 3_000
+"""Of guarded calls: half of it is the time in which an effect may begin, and a second claimant waits all of it."""
+
+BRIEF_MS = 1_500
+OPEN = {"approvers": ["*"], "not_requester": False}
+LEAD = {"approvers": ["role:lead"]}
+RULES = [
+    {"name": "brief", "when": "args.how == 'brief'", "require": {**LEAD, "valid": f"{BRIEF_MS}ms"}},
+    {"name": "two", "when": "args.how == 'two'", "require": {**LEAD, "quorum": 2}},
+    {"name": "open", "when": "tool.name == 'note'", "require": OPEN},
+    {"name": "one", "when": "true", "require": LEAD},
+]
+POLICY = Policy.parse({"rules": RULES})
+STRICT = Policy.parse({"recheck": True, "rules": RULES})
+"""The same rules, and they want to see every call again."""
+
+ROLES = {"roles": {"lead": ["ada", "bob"]}, "revoked": []}
+"""Eve can log in, and has no role."""
+
+EXECUTORS = {
+    "default": {},
+    "model": {},
+    "elsewhere": {"REFOLD_ENVIRONMENT": "staging"},
+    "newer": {"TOOL_VERSION": "2"},
+}
+"""By pool, what is different there. All share one Valkey."""
+
+
+class Stage:
+    """See the module. Enter it to start everything; `falls` are services that died though nobody had killed them."""
+
+    def __init__(self, cluster: SecuredCluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.falls: list[Exit] = []
+        self.service = keys.new("decision", "approval")
+        self.gateway = keys.new("vote", "gateway")
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            self._start()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        (self.folder / "world").mkdir()
+        self.valkey = self._stack.enter_context(EmbeddedValkey(self.folder / "valkey"))
+        self.cluster.furnish(PREFIX)
+        Topics(self.settings(ADMIN), (*POOLS, *EXECUTORS)).apply()
+        self._operator = KafkaPublisher(self.settings("operator"), partitions=PARTITIONS)
+        self._approver = KafkaPublisher(self.settings("approver"), partitions=PARTITIONS)
+        keys.save(self.service, self.folder / "decision.json")
+        self.publish("roles", "roles", ROLES)
+        self.put_in_force(POLICY)
+        for key in (self.service, self.gateway):
+            self.publish(f"key/{key.kid}", "key", key.public().content())
+        self.supervisor = self._stack.enter_context(Supervisor(on_exit=self.falls.append))
+        self._serve("approval", "approval", REFOLD_APPROVAL__KEY=str(self.folder / "decision.json"))
+        for pool, more in EXECUTORS.items():
+            self._serve("executor", f"executor-{pool}", "--pool", pool, **more)
+
+    def settings(self, role: str) -> KafkaSettings:
+        """How a role reaches the topics of this play."""
+        return self.cluster.settings(role, PREFIX)
+
+    def _serve(self, role: str, name: str, *words: str, **more: str) -> None:
+        kafka = self.settings(role)
+        environment = {
+            **os.environ,
+            "EFFECTS": str(self.folder / "world"),
+            "REFOLD_ENVIRONMENT": ENVIRONMENT,
+            "REFOLD_KAFKA__BOOTSTRAP": kafka.bootstrap,
+            "REFOLD_KAFKA__PREFIX": kafka.prefix,
+            "REFOLD_KAFKA__PARTITIONS": str(kafka.partitions),
+            "REFOLD_KAFKA__OPTIONS": json.dumps(kafka.options),
+            "REFOLD_REDIS__URL": self.valkey.url,
+            "REFOLD_EXECUTOR__GUARDED_LEASE_MS": str(LEASE_MS),
+            **more,
+        }
+        command = (sys.executable, "-m", "refold", "serve", role, "--app", "tests.security.app:app", "--member", name)
+        self.supervisor.add(Child(name, (*command, *words), self.folder / f"{name}.log", environment))
+
+    # The operator
+
+    def publish(self, name: str, kind: str, content: Any) -> None:
+        """Puts an entry into the catalog, with the operator's credentials."""
+        catalog.publish(self._operator, PARTITIONS, CatalogEntry(name, kind, canonical.dumps(content)))
+
+    def put_in_force(self, policy: Policy) -> None:
+        """Publishes a policy and makes it the current one."""
+        self.publish(f"policy/{policy.digest}", "policy", policy.content)
+        self.publish("current", "current", policy.digest)
+
+    def revoke(self, key: SigningKey) -> None:
+        """Publishes that nothing holds any more that a key has signed."""
+        self.publish(f"key/{key.kid}", "key", key.public(revoked=True).content())
+
+    # People
+
+    def vote(self, request: ApprovalRequest, actor: str, action: str = "approve", **more: Any) -> None:
+        """Somebody says something of a request, through a gateway with the approver's credentials."""
+        said = Vote(
+            approval=request.approval_id,
+            vote=secrets.token_hex(8),
+            question=request.question,
+            environment=request.environment,
+            actor=actor,
+            action=action,
+            issued=time.time_ns() // 1_000_000,
+            **more,
+        )
+        token = capability.sign(said.payload(), self.gateway)
+        self._approver.send(ApprovalVote(said.approval, said.vote, request.run_id, token))
+
+    # The outside world
+
+    def effects(self) -> Counter[str]:
+        """How many lines there are, by label."""
+        file = self.folder / "world" / "effects"
+        return Counter(line.split()[1] for line in file.read_text().splitlines()) if file.exists() else Counter()
+
+    def said(self, service: str) -> list[dict[str, Any]]:
+        """The log lines of a service."""
+        lines = (self.folder / f"{service}.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]

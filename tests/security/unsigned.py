@@ -1,0 +1,190 @@
+"""Attacks without anything that people have signed."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from refold.core import canonical, capability, decision, wire
+from refold.core.capability import SigningKey
+from refold.core.decision import Cast, Decision
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallDispatched,
+    CallProposed,
+    Entry,
+    Event,
+    RetryPolicy,
+    RunRequested,
+    RunStarted,
+)
+from refold.core.ids import NO_ENTRY, home, log_key
+from refold.core.messages import ApprovalDecision, ApprovalVote, CatalogEntry, ToolClaim, ToolResult
+from tests.kafka.secured import PARTITIONS
+from tests.security.app import DANGEROUS
+from tests.security.hijack import Call, Hijack, Outcome, ask_for
+from tests.security.plays import Play
+from tests.security.stage import ENVIRONMENT, POLICY, PREFIX
+from tests.waiting import eventually
+
+OWN = SigningKey("attacker-1", "decision", b"a" * 32)
+
+
+def plays() -> Iterator[Play]:
+    """The attacks."""
+    for tool in DANGEROUS:
+        effect = Call(tool, "run", "{}").facts.effect
+        yield Play(f"order a {effect} tool without a decision", partial(bare, tool=tool))
+    yield Play("call a once tool pure, without a decision", lambda h: h.refused(h.call(), effect="pure"))
+    for what, token in (
+        ("a word", "approved"),
+        ("a boolean", '{"approved":true}'),
+        ("three dots' worth of noise", "e30.e30." + "A" * 86),
+    ):
+        yield Play(f"for a decision, {what}", partial(with_token, token=token))
+    yield Play("for a decision, one without an algorithm", without_algorithm)
+    yield Play("a decision signed with a key of one's own", lambda h: h.refused(call := h.call(), forged(call, OWN)))
+    yield Play("the same, under the id of the real key", under_the_real_id)
+    yield Play("a run log that tells of an approval", written_history)
+    yield Play("the tool's name in another spelling", misspelled)
+    yield Play("publish a key of one's own", publish_key)
+    yield Play("publish other roles", publish_roles)
+    yield Play("write a decision", write_decision)
+    yield Play("write a vote", write_vote)
+    yield Play("write a claim", write_claim)
+    yield Play("write a result", write_result)
+    yield Play("erase the claim chains", erase_claims)
+    yield Play("join the executors", join_executors)
+
+
+def forged(call: Call, key: SigningKey) -> str:
+    """A decision that holds, but for who signed it."""
+    now = time.time_ns() // 1_000_000
+    votes = (Cast("ada", "role:lead", "key", "approve", now),)
+    found: Decision = decision.build(ask_for(call), "approve", votes=votes, issued_ms=now, nonce=secrets.token_hex(16))
+    return capability.sign(found.payload(), key)
+
+
+def bare(hijack: Hijack, *, tool: str) -> Outcome:
+    return hijack.refused(hijack.call(tool))
+
+
+def with_token(hijack: Hijack, *, token: str) -> Outcome:
+    return hijack.refused(hijack.call(), token)
+
+
+def without_algorithm(hijack: Hijack) -> Outcome:
+    call = hijack.call()
+    header = {"alg": "none", "kid": hijack.stage.service.kid, "typ": "refold-decision+jws"}
+    head = urlsafe_b64encode(canonical.dumps(header).encode()).rstrip(b"=").decode()
+    return hijack.refused(call, f"{head}.{forged(call, OWN).split('.')[1]}.")
+
+
+def under_the_real_id(hijack: Hijack) -> Outcome:
+    call = hijack.call()
+    return hijack.refused(call, forged(call, dataclasses.replace(OWN, kid=hijack.stage.service.kid)))
+
+
+def misspelled(hijack: Hijack) -> Outcome:
+    found = hijack.order(hijack.call(), tool="Wipe")
+    return Outcome(found.status in ("failed", "unauthorised"), f"executor: {found.status}: {found.failure}")
+
+
+def written_history(hijack: Hijack) -> Outcome:
+    """Entries that extend the chain: requested, asked, approved by ada and bob, sent."""
+    call = hijack.call()
+    asked, token, now = ask_for(call), forged(call, OWN), time.time_ns() // 1_000_000
+    proposed = CallProposed(1, call.tool, call.args, call.key(), "default", "once", 20_000, RetryPolicy(), rule="one")
+    question = ApprovalRequested(
+        *(1, 1, 1, POLICY.digest, "one", asked.requirement, ENVIRONMENT), asked.version, asked.schema, asked.question
+    )
+    decided = ApprovalDecided(1, 4, "approve", token=token, actors=["ada", "bob"], covers=1, expires_ms=now + 60_000)
+    entries: list[list[Event]] = [
+        [RunRequested("vault", "null", "digest", "seed", "rita", policy=POLICY.digest), RunStarted("1")],
+        [proposed, question],
+        [decided, CallDispatched(1, 1, now + 60_000)],
+    ]
+    prev, seq, number = NO_ENTRY, 1, home(call.run, PARTITIONS)
+    for events in entries:
+        entry = Entry(call.run, seq, prev, now, None, "planner-1", secrets.token_bytes(16), events)
+        name, value = wire.encode_entry(entry)
+        hijack.write("run-log", number, key=log_key(call.run, seq, name).decode(), value=value)
+        prev, seq = name, seq + len(events)
+    return hijack.refused(call)
+
+
+# What the broker has to refuse
+
+
+def publish_key(hijack: Hijack) -> Outcome:
+    """And, if the broker let it, use it."""
+    entry = CatalogEntry(f"key/{OWN.kid}", "key", canonical.dumps(OWN.public().content()))
+    outcome = hijack.forbidden("catalog", key=entry.name, value=wire.encode(entry))
+    call = hijack.call()
+    used = hijack.refused(call, forged(call, OWN))
+    return outcome if used.stopped else used
+
+
+def publish_roles(hijack: Hijack) -> Outcome:
+    entry = CatalogEntry("roles", "roles", '{"roles":{"lead":["eve"]},"revoked":[]}')
+    return hijack.forbidden("catalog", key="roles", value=wire.encode(entry))
+
+
+def write_decision(hijack: Hijack) -> Outcome:
+    asked = ask_for(hijack.call())
+    message = ApprovalDecision(asked.approval_id, asked.run_id, forged(hijack.call(), OWN))
+    return hijack.forbidden("approval-decided", key=asked.approval_id, value=wire.encode(message))
+
+
+def write_vote(hijack: Hijack) -> Outcome:
+    asked = ask_for(hijack.call())
+    hijack.ask(asked)
+    token = capability.sign({"issued": 1, "kind": "vote"}, SigningKey("attacker-2", "vote", b"v" * 32))
+    message = ApprovalVote(asked.approval_id, "v1", asked.run_id, token)
+    return hijack.forbidden("approval-voted", key=f"{asked.approval_id}/v1", value=wire.encode(message))
+
+
+def write_claim(hijack: Hijack) -> Outcome:
+    claim = ToolClaim(hijack.call().id, "c1", "", 1, False, "executor-default")
+    return hijack.forbidden("tool-claimed", key=f"{claim.call_id}/{claim.claim_id}", value=wire.encode(claim))
+
+
+def write_result(hijack: Hijack) -> Outcome:
+    call = hijack.call()
+    result = ToolResult(call.id, call.run, 1, 1, "completed", '"done"')
+    return hijack.forbidden("tool-completed", key=call.id, value=wire.encode(result))
+
+
+def erase_claims(hijack: Hijack) -> Outcome:
+    admin = AdminClient(config(hijack))
+    (future,) = admin.delete_records([TopicPartition(f"{PREFIX}tool-claimed", 0, -1)]).values()
+    try:
+        future.result(15)
+    except KafkaException as error:
+        return Outcome(True, f"broker: {error.args[0].name()}")
+    return Outcome(False, "the broker erased them")
+
+
+def join_executors(hijack: Hijack) -> Outcome:
+    consumer = Consumer({**config(hijack), "group.id": f"{PREFIX}refold-executor-default"})
+    consumer.subscribe([f"{PREFIX}run-log"])
+    try:
+        message = eventually(lambda: consumer.poll(0.1), what="an answer to the join")
+        error = message.error()
+        return Outcome(error is not None, f"broker: {error.name()}" if error else "the broker let it in")
+    finally:
+        consumer.close()
+
+
+def config(hijack: Hijack) -> dict[str, Any]:
+    """How a client of nobody's making logs in as the planner."""
+    return {"bootstrap.servers": hijack.settings.bootstrap, "log_level": 0, **hijack.settings.options}
