@@ -65,10 +65,13 @@ def decision_of(record: Record) -> ApprovalDecision:
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog) -> bool:
-    """Whether the policy that a request names asks for what it says: a planner may not make up approvers."""
+    """Whether the policy that a request names asks for what it says: a planner may not make up approvers.
+
+    Where it names none that is known, it has to be what one of them falls back to.
+    """
     policy = catalog.policies.get(request.policy)
     if policy is None:
-        return request.requirement == FALLBACK
+        return request.requirement in ([each.fallback for each in catalog.policies.values()] or [FALLBACK])
     asked = [rule.requirement for rule in policy.rules if rule.name == request.rule]
     return request.requirement in [policy.fallback, *asked]
 
