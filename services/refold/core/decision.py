@@ -260,6 +260,9 @@ def refusal(
             return _final(f"the decision is for another {what}")
     if not decision.votes:
         return _final("nobody stands behind the decision")
+    if tool.effect == "once" and decision.attempt != decision.covers:
+        # Whoever asked may have asked for more, and nothing else keeps the attempts of such a call apart.
+        return _final("the decision is for several attempts of a call that is sent once")
     if not decision.attempt <= request.attempt <= decision.covers:
         return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
     now = max(now_ms, request.at_ms)

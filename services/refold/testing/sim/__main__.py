@@ -1,4 +1,4 @@
-"""`refold sim`: the whole platform in one process, from one seed, with a fault at every boundary and at random."""
+"""`refold sim`: the whole platform in one process, with a fault at every boundary, at random, and beside a liar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from refold.testing.sim.campaign import Named, Summary, campaign, pairs, schedules, singles
+from refold.testing.sim.campaign import Named, Summary, campaign, pairs, schedules, sieges, singles
 from refold.testing.sim.faults import parse
 from refold.testing.sim.scenarios import SCENARIOS
 
@@ -36,8 +36,10 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="refold sim", description=__doc__)
-    parser.add_argument("--mode", choices=("all", "exhaustive", "random"), default="all")
-    parser.add_argument("--schedules", type=int, default=100_000, help="how many random ones")
+    parser.add_argument("--mode", choices=("all", "exhaustive", "random", "byzantine"), default="all")
+    parser.add_argument(
+        "--schedules", type=int, default=0, help="how many random ones (100,000), or byzantine ones (20,000)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--one", action="store_true", help="only the schedule of this seed, with its trace")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="only this scenario, with its trace")
@@ -51,7 +53,9 @@ def _campaigns(options: argparse.Namespace) -> Iterable[tuple[str, list[Named]]]
     if options.mode in ("all", "exhaustive"):
         yield "exhaustive", [*singles(), *pairs()]
     if options.mode in ("all", "random"):
-        yield "random", list(schedules(options.schedules, seed=options.seed))
+        yield "random", list(schedules(options.schedules or 100_000, seed=options.seed))
+    if options.mode in ("all", "byzantine"):
+        yield "byzantine", list(sieges(options.schedules or 20_000, seed=options.seed))
 
 
 def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
@@ -63,7 +67,8 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
 
 def _one(options: argparse.Namespace) -> int:
     faults = tuple(parse(text) for text in options.fault)
-    case = Named(options.scenario or "", faults, options.seed)
+    lies = options.mode == "byzantine" and not options.scenario
+    case = Named(options.scenario or "", faults, options.seed, lies)
     outcome = case.run(traced=True)
     if options.json:
         print(json.dumps({"trace": outcome.trace, "struck": outcome.struck, "wrong": outcome.wrong}, indent=2))

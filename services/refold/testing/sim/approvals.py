@@ -191,6 +191,8 @@ class Approvals:
             self.wrong.append(f"danger: {ask.call_id} begins without {lacking}")
         if law and (actor := next(_disowned(found, law), "")):
             self.wrong.append(f"danger: {ask.call_id} begins, and {actor} may not decide any more")
+        if law and law.current != ask.policy and law.policies.get(law.current, {}).get("recheck"):
+            self.wrong.append(f"danger: {ask.call_id} begins, and the policy in force has not judged it")
 
 
 def accepted_for(call: Call | None, ask: ToolRequest) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -28,22 +28,9 @@ from refold.planner.lane import Lane, Sent
 from refold.planner.marks import Emitted, Item
 from refold.ports.ledger import Claimed
 from refold.ports.log import Outgoing
+from refold.testing.sim.credulous import CREDULOUS
 from refold.testing.sim.crew import Kit
-
-Patch = tuple[object, str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """What is put in the place of what, and where it should show.
-
-    The scenarios of `where` are run with every single fault, or with all `pairs` of two kinds of faults.
-    """
-
-    where: tuple[str, ...]
-    patches: tuple[Patch, ...]
-    pairs: tuple[str, str] | None = None
-
+from refold.testing.sim.planting import Bug, Patch
 
 # The executor
 
@@ -247,6 +234,7 @@ BUGS: dict[str, Bug] = {
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
     "orders-forgotten": Bug(("keyed-eager",), ((Emitted, "low_water", _whole_log),), ("lost", "die-after")),
     "no-read-back": Bug(("keyed",), _lane(NeverReadsBack)),
+    **CREDULOUS,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from refold.testing.sim.byzantine import NEEDED_LIES, run_siege
 from refold.testing.sim.case import Outcome, run_case, run_schedule
+from refold.testing.sim.crew import Kit
 from refold.testing.sim.faults import SMALL, Fault, modes_at
 from refold.testing.sim.scenarios import SCENARIOS, SMALLEST
 
@@ -25,6 +27,9 @@ NEEDED = (
     "in_doubt",
     "result.late",
     "dead_letters",
+    "approval.decided",
+    "vote.void",
+    "call.refused",
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 
@@ -36,41 +41,45 @@ Progress = Callable[[int, int, int], None]
 
 
 class Named(NamedTuple):
-    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`."""
+    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`, `lies`: with a liar."""
 
     scenario: str
     faults: tuple[Fault, ...] = ()
     seed: int = 0
+    lies: bool = False
 
     @property
     def command(self) -> str:
         """The command line that runs just this case."""
         if not self.scenario:
-            return f"refold sim --seed {self.seed} --one"
+            return f"refold sim{' --mode byzantine' if self.lies else ''} --seed {self.seed} --one"
         faults = "".join(f" --fault {fault}" for fault in self.faults)
         return f"refold sim --scenario {self.scenario}{faults}"
 
-    def run(self, *, traced: bool = False) -> Outcome:
-        """Runs it."""
+    def run(self, *, kit: Kit | None = None, traced: bool = False) -> Outcome:
+        """Runs it, with processes made of this kit."""
+        if self.lies:
+            return run_siege(self.seed, kit=kit, traced=traced)
         if not self.scenario:
-            return run_schedule(self.seed, traced=traced)
-        return run_case(SCENARIOS[self.scenario], self.faults, traced=traced)
+            return run_schedule(self.seed, kit=kit, traced=traced)
+        return run_case(SCENARIOS[self.scenario], self.faults, kit=kit, traced=traced)
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a campaign found. `wrong` holds, per case, its command line and what was wrong."""
+    """What a campaign found, and what it `needed` to see. `wrong` has, by command line, what was wrong with a case."""
 
     cases: int = 0
     struck: int = 0
     seconds: float = 0.0
+    needed: tuple[str, ...] = NEEDED
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def missing(self) -> list[str]:
         """Which of the needed things never happened."""
-        return [name for name in NEEDED if not self.counts[name]]
+        return [name for name in self.needed if not self.counts[name]]
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -107,11 +116,18 @@ def schedules(count: int, *, seed: int = 0) -> Iterator[Named]:
         yield Named("", seed=number)
 
 
+def sieges(count: int, *, seed: int = 0) -> Iterator[Named]:
+    """Byzantine planners from consecutive seeds."""
+    for number in range(seed, seed + count):
+        yield Named("", seed=number, lies=True)
+
+
 def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: Progress | None = None) -> Summary:
     """Runs cases on `jobs` processes (0: one per core) and adds up what happened."""
     todo = list(cases)
     chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
-    summary, begun = Summary(), time.monotonic()
+    needed = NEEDED_LIES if any(case.lies for case in todo) else NEEDED
+    summary, begun = Summary(needed=needed), time.monotonic()
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
     with context.Pool(jobs or os.cpu_count() or 1) as pool:
         for part in pool.imap_unordered(_run_chunk, chunks):

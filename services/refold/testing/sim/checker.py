@@ -13,6 +13,7 @@ from refold.core.state import RunState, evolve, fold
 from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.testing.sim.broker import INPUTS
+from refold.testing.sim.facts import facts
 from refold.testing.sim.history import Call, Datum, History, Run, decode
 from refold.testing.sim.inputs import Scenario
 from refold.testing.sim.law import OUTSIDER, REQUESTER
@@ -28,7 +29,7 @@ def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
             found += _effects(world, run, call, scenario.verdict)
-    found += _decisions(world)
+    found += decisions(world, scenario.verdict)
     found += _ledger(world)
     found += _letters(world, scenario)
     found += _folds(world)
@@ -80,13 +81,18 @@ def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
 
 
-def _decisions(world: World) -> Iterator[str]:
-    """A decision is good for one effect of one call, whatever the ledger has forgotten."""
-    applied = [effect for effect in world.receiver.done if effect.applied and effect.decision]
-    for token, count in Counter(effect.decision for effect in applied).items():
-        if count > 1:
-            calls = ", ".join(sorted({effect.call for effect in applied if effect.decision == token}))
-            yield f"single: one decision was good for {count} effects of {calls}"
+def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
+    """A decision is good for one effect of one call, whatever the ledger has forgotten.
+
+    A human who is wrong about a call in doubt may double what no receiver knows.
+    """
+    harmful = [e for e in world.receiver.done if e.applied and e.decision and facts()[e.tool].effect != "pure"]
+    runs = world.witness.history.runs.values()
+    wrongly = Counter(call.id for run in runs for call in run.calls.values() if "did_not_happen" in call.said.values())
+    for token, count in Counter(effect.decision for effect in harmful).items():
+        calls = sorted({effect.call for effect in harmful if effect.decision == token})
+        if count > 1 + (sum(wrongly[call] for call in calls) if verdict != "truth" else 0) or len(calls) > 1:
+            yield f"single: one decision was good for {count} effects of {', '.join(calls)}"
 
 
 def _approvals(world: World) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.testing.sim.bugs import BUGS, planted
-from refold.testing.sim.campaign import Named, singles
+from refold.testing.sim.campaign import Named, sieges, singles
 from refold.testing.sim.case import Outcome, run_case
 from refold.testing.sim.faults import Fault, modes_at
 from refold.testing.sim.scenarios import SCENARIOS
@@ -16,7 +16,7 @@ def hunt(name: str) -> tuple[Named, Outcome] | None:
     cases = list(_cases(name))
     with planted(name) as kit:
         for case in cases:
-            outcome = run_case(SCENARIOS[case.scenario], case.faults, kit=kit)
+            outcome = case.run(kit=kit, traced=True)
             if outcome.wrong:
                 return case, outcome
     return None
@@ -24,6 +24,7 @@ def hunt(name: str) -> tuple[Named, Outcome] | None:
 
 def _cases(name: str) -> Iterator[Named]:
     bug = BUGS[name]
+    yield from sieges(bug.seeds)
     for scenario in bug.where:
         yield Named(scenario)
         if bug.pairs is None:

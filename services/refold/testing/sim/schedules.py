@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 from refold.testing.sim.inputs import Input, Scenario, poison, signal, start
+from refold.testing.sim.law import HEADS, LEADS, Decree
 from refold.testing.sim.tools import ANY
 from refold.testing.sim.world import Chance
 
 UNSAFE_MS = 6_000
 """How long chance may do harm: twice the longest stay of a zombie."""
 
+_POLICIES = (
+    "ask",
+    "ask",
+    "ask-two",
+    "ask-all",
+    "brief",
+    "escalating",
+    "escalating-early",
+    "rejecting",
+    "allow",
+    "deny",
+)
+_LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-anybody")
 _TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
-_AGENTS = ("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling")
+_AGENTS = ("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice")
+_GIVEN = ("one", "handling", "both", "thrice")
 _RUNS = ("r-1", "r-2", "r-3", "r-4")
 
 
@@ -34,12 +50,41 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     chance = Chance(Random(rng.random()), wild=True, rate=rng.choice((0.01, 0.03, 0.08)), left=rng.randint(1, 7))
     chance.until_ms = UNSAFE_MS
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
-    return Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes), chance
+    scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes)
+    return (_asking(rng, scenario) if rng.random() < 0.5 else scenario), chance
+
+
+def _asking(rng: Random, plain: Scenario) -> Scenario:
+    """The same with people: in place of some tools those that never run without them, and laws that change."""
+    inputs = tuple(_dangerous(rng, given) for given in plain.inputs)
+    decrees: list[Decree] = []
+    if rng.random() < 0.25:
+        decrees.append(Decree(rng.randrange(1_500), "policy", rng.choice(_LATER)))
+    if rng.random() < 0.15:
+        decrees.append(Decree(rng.randrange(1_500), rng.choice(("revoke", "rotate"))))
+    if rng.random() < 0.15:
+        left = [name for name in LEADS if name != "ada"]
+        roles = {"roles": {"lead": left, "head": list(HEADS)}, "revoked": rng.choice(([], ["ada"]))}
+        decrees.append(Decree(rng.randrange(1_500), "roles", roles))
+    changes = {**plain.changes, "approvals": rng.choice((1, 1, 2))}
+    policy = rng.choice((*_POLICIES, "allow", "deny"))
+    return replace(plain, inputs=inputs, changes=changes, people=None, policy=policy, decrees=tuple(decrees))
+
+
+def _dangerous(rng: Random, given: Input) -> Input:
+    if given.kind not in ("run", "repeat", "conflict") or given.value is None:
+        return given
+    request = json.loads(given.value) | {"requester": rng.choice(("eve", "ada")), "labels": {"session": "s-1"}}
+    known = json.dumps(request["input"])
+    for plain, dangerous in (("pay", "wipe_pay"), ("book", "wipe_book"), ("push", "wipe_push")):
+        known = known.replace(f'"{plain}"', f'"{dangerous}"')
+    request["input"] = json.loads(known)
+    return replace(given, value=json.dumps(request).encode())
 
 
 def _run(rng: Random, run: str) -> list[Input]:
     agent, at_ms = rng.choice(_AGENTS), rng.randrange(200)
-    given = {"tool": rng.choice(_TOOLS)} if agent in ("one", "handling") else None
+    given = {"tool": rng.choice(_TOOLS)} if agent in _GIVEN else None
     found = [start(run, agent, given, at_ms=at_ms, stray=rng.random() < 0.1)]
     if rng.random() < 0.2:
         found.append(start(run, agent, given, at_ms=rng.randrange(400), kind="repeat", stray=rng.random() < 0.3))

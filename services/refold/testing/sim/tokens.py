@@ -67,28 +67,31 @@ class Laws:
 
 def opened(token: str, law: Law, use: str) -> Datum | None:
     """What a token says, if one of the keys signed it while it might, for this use."""
-    try:
-        head, body, signature = token.split(".")
-        header = json.loads(_bytes(head))
-        payload: Datum = json.loads(_bytes(body))
-        key = law.keys.get(header["kid"])
-        issued = payload["issued"]
-    except (ValueError, KeyError, TypeError):
+    read = _read(token)
+    if read is None:
         return None
+    kid, payload = read
+    key, issued = law.keys.get(kid), payload["issued"]
     if key is None or key["use"] != use or payload.get("kind") != use or key["revoked"]:
         return None
     if issued < key["not_before_ms"] or (key["retired_ms"] and issued >= key["retired_ms"]):
         return None
-    return payload if _signed(key["x"], f"{head}.{body}", signature) else None
-
-
-def kid_of(token: str) -> str:
-    """The key that a token names."""
-    return str(json.loads(_bytes(token.split(".")[0]))["kid"])
+    return payload if _signed(key["x"], token) else None
 
 
 @lru_cache(maxsize=4_096)
-def _signed(x: str, text: str, signature: str) -> bool:
+def _read(token: str) -> tuple[str, Datum] | None:
+    try:
+        head, body, _ = token.split(".")
+        kid, payload = json.loads(_bytes(head))["kid"], json.loads(_bytes(body))
+        return (kid, payload) if type(payload["issued"]) is int else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@lru_cache(maxsize=4_096)
+def _signed(x: str, token: str) -> bool:
+    text, _, signature = token.rpartition(".")
     try:
         Ed25519PublicKey.from_public_bytes(_bytes(x)).verify(_bytes(signature), text.encode())
     except (InvalidSignature, ValueError):
