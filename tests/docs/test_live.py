@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -22,6 +24,7 @@ from tests.waiting import eventually
 
 GUIDES = ROOT / "docs" / "guides"
 FIRST, CLASSES, OPERATING = (GUIDES / f"{name}.md" for name in ("first-agent", "effect-classes", "operating"))
+APPROVING, POLICIES, KEYS = (GUIDES / f"{name}.md" for name in ("approving", "policies", "keys-and-acls"))
 OUTSIDE = GUIDES / "outside-producers-and-consumers.md"
 SETTINGS_ARE_VALID = "\npython -c 'from refold.runtime.settings import load; load()'\n"
 
@@ -57,6 +60,18 @@ class Stack:
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def type_when_asked(self, text: str) -> str:
+        """Types a block once people are asked what it names: its reader would look again after a moment."""
+        for name in sorted(set(re.findall(r"refold approval \w+ (\w+-\d+/\d+)", text))):
+            eventually(partial(self.knows, name), within=60)
+        return self.type(text)
+
+    def knows(self, approval: str) -> bool:
+        """Whether anybody was asked this."""
+        asked = ["refold", "approval", "show", approval]
+        env = environment()
+        return subprocess.run(asked, cwd=self.folder, env=env, capture_output=True, check=False).returncode == 0
+
 
 def environment() -> dict[str, str]:
     """A shell with `.venv` activated and no settings."""
@@ -66,9 +81,11 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def developing(page: Path, folder: Path) -> Iterator[Stack]:
-    """Saves the page's app under the name that it says, and starts `refold dev` on it as it says."""
+    """Starts `refold dev` as the page says, on an example or on the page's app, saved under the name that it says."""
     (command,) = (block.text.strip() for block in blocks(page, "bash") if is_dev(block))
-    (folder / command.split()[-1]).write_text(blocks(page, "python")[0].text)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    if not (folder / command.split()[-1]).exists():
+        (folder / command.split()[-1]).write_text(blocks(page, "python")[0].text)
     # exec: the shell would not pass the signal on
     dev = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=environment(), stdout=subprocess.DEVNULL)
     try:
@@ -101,7 +118,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def test_no_shell_block_is_left_out() -> None:
-    here = {block for page in (ROOT / "README.md", FIRST, CLASSES, OPERATING) for block in blocks(page, "bash")}
+    shown = (ROOT / "README.md", FIRST, CLASSES, OPERATING, APPROVING, POLICIES, KEYS)
+    here = {block for page in shown for block in blocks(page, "bash")}
 
     assert set(everywhere("bash")) == here
     assert [block.text.split() for block in here if is_make(block)] == [["make", "demo", "make", "test"]]
@@ -150,6 +168,30 @@ def test_the_first_agent_runs_as_its_guide_says(tmp_path: Path) -> None:
     assert '"status": "completed"' in said[0]
     assert [path.read_text() for path in (tmp_path / "copies").iterdir()] == ["hello\n"]
     assert "completed" in said[1]
+
+
+def test_people_decide_as_the_guides_say(tmp_path: Path) -> None:
+    with developing(APPROVING, tmp_path) as stack:
+        approving = [stack.type_when_asked(block.text) for block in typed(APPROVING)]
+        decided = (stack.folder / ".refold" / "incident" / "settings.toml").read_text()
+        policies = [stack.type(block.text) for block in typed(POLICIES)]
+        keys = [stack.type(block.text) for block in typed(KEYS)]
+
+    assert "reject by ada" in approving[2]
+    assert "edit by bob" in approving[3]
+    assert "pool_size = 50" in decided
+    assert "everything agrees" in approving[-1]
+    assert "require -> require" in policies[0]
+    assert "\u2192" in policies[1]
+    assert "is in force" in policies[2]
+    assert "revoked" in keys[1]
+
+
+def test_the_incident_of_the_readme_is_that_of_its_guide() -> None:
+    def ids(page: Path) -> set[str]:
+        return set(re.findall(r"refold approval \w+ (inc-1/\d+)", page.read_text()))
+
+    assert ids(ROOT / "README.md") == ids(APPROVING) == {"inc-1/14", "inc-1/19"}
 
 
 def raw_log(kafka: str) -> list[tuple[bytes, bytes | None]]:
