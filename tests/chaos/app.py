@@ -1,4 +1,4 @@
-"""The app under faults: a tool of every class, each with every way of going wrong, and an agent that mixes them.
+"""The app under faults: a tool of every class, with and without people before it, and an agent that mixes them.
 
 A `plan` says what a tool does besides its effect; half of the time it does not, so that a retry may do better.
 """
@@ -20,6 +20,10 @@ from tests.chaos import recorder
 
 LEASE = timedelta(seconds=3)
 TIMEOUT = timedelta(seconds=3)
+RISKY = ("risky",)
+AMOUNT = 100
+"""What the agent asks for in every dangerous call; people may agree to something else."""
+
 RETRY = Retry(attempts=8, base=timedelta(milliseconds=50), cap=timedelta(milliseconds=800))
 
 app = App("chaos")
@@ -62,10 +66,11 @@ def _pause_after(plan: str) -> float:
     return random.uniform(0.002, 0.04)
 
 
-async def _act(effect: str, run: str, label: str, *, plan: str, key: str) -> int:
+async def _act(effect: str, run: str, label: str, *, plan: str, key: str, amount: int = 0) -> int:
     begun = time.monotonic_ns()
     _before(plan)
-    value: int = await _send(_ask("apply", begun, effect=effect, run=run, label=label, key=key))
+    ask = _ask("apply", begun, effect=effect, run=run, label=label, key=key, amount=amount)
+    value: int = await _send(ask)
     await asyncio.sleep(_pause_after(plan))
     return value
 
@@ -73,7 +78,7 @@ async def _act(effect: str, run: str, label: str, *, plan: str, key: str) -> int
 def _act_sync(effect: str, run: str, label: str, *, plan: str, key: str) -> int:
     begun = time.monotonic_ns()
     _before(plan)
-    ask = _ask("apply", begun, effect=effect, run=run, label=label, key=key)
+    ask = _ask("apply", begun, effect=effect, run=run, label=label, key=key, amount=0)
     value: int = recorder.call(int(os.environ["CHAOS_RECORDER"]), ask)
     time.sleep(_pause_after(plan))
     return value
@@ -120,10 +125,35 @@ def fire_sync(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
     return _act_sync("once", run, label, plan=plan, key=idempotency_key)
 
 
+@app.tool(effect="pure", approval="required", timeout=TIMEOUT, retry=RETRY, tags=RISKY)
+async def risky_look(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+    """Reads what not everybody may read."""
+    return await _act("pure", run, label, plan=plan, key=idempotency_key, amount=amount)
+
+
+@app.tool(effect="keyed", approval="required", timeout=TIMEOUT, retry=RETRY, tags=RISKY)
+async def risky_stamp(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+    """Like `stamp`, after people have agreed to the amount."""
+    return await _act("keyed", run, label, plan=plan, key=idempotency_key, amount=amount)
+
+
+@app.tool(effect="probed", approval="required", probe=_probe, lease=LEASE, timeout=TIMEOUT, retry=RETRY, tags=RISKY)
+async def risky_poke(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+    """Like `poke`, after people have agreed to the amount."""
+    return await _act("probed", run, label, plan=plan, key=idempotency_key, amount=amount)
+
+
+@app.tool(effect="once", approval="required", lease=LEASE, timeout=TIMEOUT, retry=RETRY, tags=RISKY)
+async def risky_fire(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+    """Like `fire`, after people have agreed to the amount."""
+    return await _act("once", run, label, plan=plan, key=idempotency_key, amount=amount)
+
+
 async def _one(ctx: Context, call: dict[str, str]) -> int:
     """A call whose failure the agent takes note of: -1."""
+    amount = (AMOUNT,) if call["tool"].startswith("risky") else ()
     try:
-        found: int = await ctx.call(call["tool"], ctx.run_id, call["label"], call["plan"])
+        found: int = await ctx.call(call["tool"], ctx.run_id, call["label"], call["plan"], *amount)
     except CallFailed:
         return -1
     return found

@@ -22,13 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from refold.runtime.settings import KafkaSettings
 from tests.chaos.faults import Fault, Saboteur
 from tests.chaos.judge import Verdict
 from tests.chaos.points import Swept, sweep
-from tests.chaos.stack import PATH, PREFIX, Stack
+from tests.chaos.stack import KINDS, PATH, PREFIX, Stack
 from tests.chaos.world import World
 
-KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "wrong")
+KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "unauthorised", "wrong")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ class Plan:
     """How much of everything.
 
     **Units**: `seconds` of random faults, `pause_s` between two (from, to), `in_flight` runs at once. `points` are the
-    exact boundaries of each service; `first` are faults that come before the random ones, in this order. `quiet_s` is
-    how long everything may take to come to its end when the faults are over: an unanswered call is asked for again
-    after its timeout (3 s) and 2 s, 4 s, 8 s ... more, so bad luck six times over is two minutes.
+    exact boundaries of planner and executor, `decisions` those of the approval service; `first` are faults that come
+    before the random ones, in this order. `quiet_s` is how long everything may take to come to its end when the faults
+    are over: an unanswered call is asked for again after its timeout (3 s) and 2 s, 4 s, 8 s ... more, so bad luck six
+    times over is two minutes.
     """
 
     seed: int
@@ -46,6 +48,7 @@ class Plan:
     pause_s: tuple[float, float] = (0.5, 4.0)
     in_flight: int = 30
     points: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
     first: tuple[tuple[str, str], ...] = ()
     poison: int = 12
     quiet_s: float = 240.0
@@ -95,10 +98,7 @@ class Report:
             "seconds": round(self.seconds),
             "faults": self.fault_counts,
             "faults_in_all": sum(self.fault_counts.values()),
-            **{
-                name: sum(len(getattr(v, name)) for v in every)
-                for name in ("lost", "twice", "stuck", "unlisted", "wrong")
-            },
+            **{name: sum(len(getattr(v, name)) for v in every) for name in KINDS_OF_WRONG},
             "counted": dict(sorted(total.items())),
             "seen_in_logs": dict(sorted(self.seen.items())),
             "process_back_s": _spans(self.faults, "back_s"),
@@ -132,17 +132,16 @@ def run(plan: Plan, folder: Path) -> Report:
 
 
 def _world(kafka: str, stack: Stack, seed: int) -> World:
-    world = World(kafka, PREFIX, port=stack.port, effects=stack.effects, seed=seed)
+    world = World(KafkaSettings(bootstrap=kafka, prefix=PREFIX), stack.outside, seed=seed)
     world.open()
     return world
 
 
 def _sweep(stack: Stack, plan: Plan, report: Report) -> None:
-    """Both services at once, in worlds of their own."""
-    with ThreadPoolExecutor(2) as pool:
-        futures = {
-            kind: pool.submit(sweep, stack, kind, plan.points, seed=plan.seed) for kind in ("planner", "executor")
-        }
+    """All services at once, in worlds of their own."""
+    points = {"planner": plan.points, "executor": plan.points, "approval": plan.decisions}
+    with ThreadPoolExecutor(len(points)) as pool:
+        futures = {kind: pool.submit(sweep, stack, kind, points[kind], seed=plan.seed) for kind in KINDS}
         report.swept = {kind: future.result() for kind, future in futures.items()}
 
 
@@ -244,7 +243,8 @@ def _spans(faults: list[Fault], name: str) -> dict[str, dict[str, float]]:
 def full(seed: int, seconds: float, points: int) -> Plan:
     """The campaign of `make chaos`: the seconds are for all of it, exact points included."""
     every = tuple(str(number) for number in range(1, points + 1)) + tuple(f"{number}:after" for number in (7, 19, 33))
-    return Plan(seed, seconds, points=every if points else (), poison=100)
+    decisions = tuple(f"{number}{when}" for number in range(1, 6) for when in ("", ":after"))
+    return Plan(seed, seconds, points=every if points else (), decisions=decisions if points else (), poison=100)
 
 
 def main() -> int:

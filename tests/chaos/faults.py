@@ -33,6 +33,8 @@ KINDS = (
     ("wipe", "valkey", 8),
     ("stop", "planner", 9),
     ("stop", "executor", 9),
+    ("kill", "approval", 14),
+    ("stop", "approval", 6),
 )
 
 

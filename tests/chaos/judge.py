@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos import raw
+from tests.chaos import consent, raw
+from tests.chaos.consent import Papers, Ruling
 from tests.chaos.raw import Chain, Event, Fields, History, Raw
 
 STALL_MS = 1_000
@@ -23,7 +24,7 @@ class Evidence:
 
     **Shape**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
     `poison` and `resolutions` are (topic, partition, offset) of what the user and the operator sent on purpose;
-    `effects` the recorder's lines.
+    `effects` the recorder's lines. `votes` are the ids of what people have sent, by their places.
     """
 
     acked: dict[str, Any]
@@ -38,6 +39,8 @@ class Evidence:
     claims: list[Raw] = field(default_factory=list)
     results: list[Raw] = field(default_factory=list)
     requests: list[Raw] = field(default_factory=list)
+    papers: Papers = field(default_factory=Papers)
+    votes: dict[tuple[str, int, int], str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -48,13 +51,14 @@ class Verdict:
     twice: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
+    unauthorised: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.lost or self.twice or self.stuck or self.unlisted or self.wrong)
+        return not self.problems()
 
     def problems(self) -> dict[str, list[str]]:
         """What is wrong, by kind."""
@@ -63,6 +67,7 @@ class Verdict:
             "twice": self.twice,
             "stuck": self.stuck,
             "unlisted": self.unlisted,
+            "unauthorised": self.unauthorised,
             "wrong": self.wrong,
         }
         return {kind: problems for kind, problems in found.items() if problems}
@@ -75,6 +80,8 @@ class Call:
     run: str
     label: str
     effect: str
+    dangerous: bool = False
+    rulings: list[Ruling] = field(default_factory=list)
     doubts: int = 0
     unknown: int = 0
     attempts: int = 0
@@ -96,6 +103,9 @@ def judge(evidence: Evidence) -> Verdict:
     _letters(verdict, evidence)
     _claims(verdict, evidence)
     _open_calls(verdict, evidence)
+    problems, counts = consent.check(evidence.papers, chain)
+    verdict.wrong += problems
+    verdict.counts.update(counts)
     return verdict
 
 
@@ -158,9 +168,19 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         verdict.counts["effects_avoided_by_key"] += sum(not line["applied"] for line in lines)
         verdict.counts["effects_begun_late"] += sum(line["waited_ms"] >= STALL_MS for line in lines)
         _once(verdict, call, lines)
-        end = chain.runs[call.run].end
+        history = chain.runs[call.run]
+        end = history.end
+        _allowed(verdict, call, lines, over_ms=history.times[-1] if end and end[0] == "RunCancelled" else None)
         if end and end[0] != "RunCancelled":
             _truth(verdict, call, [line for line in lines if line["applied"]])
+
+
+def _allowed(verdict: Verdict, call: Call, lines: list[Fields], *, over_ms: int | None) -> None:
+    """Of a dangerous call nothing was sent that people had not agreed to."""
+    for line in lines if call.dangerous else ():
+        verdict.counts["effects_agreed_to"] += line["applied"]
+        if problem := consent.objection(line, call.rulings, over_ms):
+            verdict.unauthorised.append(f"{call} {problem}: {line}")
 
 
 def _once(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
@@ -182,6 +202,8 @@ def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
         verdict.stuck.append(f"{call} has no end, and its run has")
     elif call.end[0] == "CallCompleted":
         values = {str(line["value"]) for line in applied}
+        if people := consent.answered(call.rulings):
+            values.add(people)
         if call.end[1]["result"] not in values:
             verdict.wrong.append(f"{call} has the result {call.end[1]['result']}, its effects {sorted(values)}")
     elif applied and call.effect != "pure":
@@ -192,14 +214,17 @@ def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
 def calls_of(history: History) -> list[Call]:
     """The calls of a run, in order of their proposals."""
     calls: dict[int, Call] = {}
+    rulings = consent.rulings_of(history)
     for name, fields in history.events:
         if name == "CallProposed":
             args = json.loads(fields["args"])
-            calls[fields["step"]] = Call(history.run, args["label"], fields["effect"])
+            step, dangerous = fields["step"], "amount" in args
+            call = Call(history.run, args["label"], fields["effect"], dangerous, rulings.get(step, []))
+            calls[step] = call
             continue
-        call = calls.get(fields.get("step", -1))
-        if call is None:
+        if fields.get("step", -1) not in calls:
             continue
+        call = calls[fields["step"]]
         if name == "CallDispatched":
             call.attempts = max(call.attempts, fields["attempt"])
         elif name == "AttemptFailed":
@@ -214,7 +239,7 @@ def calls_of(history: History) -> list[Call]:
 
 
 def _letters(verdict: Verdict, evidence: Evidence) -> None:
-    """A dead letter for every poison, and for nothing else but resolutions that came too late."""
+    """A dead letter for every poison, and for nothing else but resolutions and votes that came too late or are void."""
     found: dict[tuple[str, int, int], str] = {}
     for record in evidence.letters:
         letter = raw.decode(record.value or b"")
@@ -225,8 +250,16 @@ def _letters(verdict: Verdict, evidence: Evidence) -> None:
     for place, reason in found.items():
         if place in evidence.resolutions and reason.startswith("conflict"):
             verdict.counts["resolutions_too_late"] += 1
+        elif place in evidence.votes and _may_be_void(evidence, place, reason):
+            verdict.counts[f"votes_void.{reason.partition(':')[0]}"] += 1
         elif place not in evidence.poison:
             verdict.wrong.append(f"{place} is a dead letter: {reason}")
+
+
+def _may_be_void(evidence: Evidence, place: tuple[str, int, int], reason: str) -> bool:
+    """Whether a vote was meant to be void for this reason, or came when all was decided."""
+    void = evidence.papers.said[evidence.votes[place]].void
+    return reason.startswith("late: ") or bool(void and reason.startswith(f"{void}: "))
 
 
 def _claims(verdict: Verdict, evidence: Evidence) -> None:

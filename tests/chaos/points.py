@@ -12,9 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from refold.embedded import process
+from refold.runtime.settings import KafkaSettings
 from tests.chaos.faults import ended_by_kill
 from tests.chaos.judge import Verdict
-from tests.chaos.stack import Stack, command, environment
+from tests.chaos.stack import KINDS, Stack, command
 from tests.chaos.world import SIMPLE, World
 from tests.waiting import eventually
 
@@ -33,12 +34,12 @@ class Swept:
 
 
 def sweep(stack: Stack, kind: str, points: Iterable[str], *, seed: int) -> Swept:
-    """Kills a planner or an executor at each of the points, beside a partner that lives on; then judges it all."""
+    """Kills a service at each of the points, beside partners of the other kinds that live on; then judges it all."""
     prefix = f"points-{kind}."
-    world = World(stack.dev.kafka, prefix, port=stack.port, effects=stack.effects, seed=seed, tag=kind[0])
+    settings = KafkaSettings(bootstrap=stack.dev.kafka, prefix=prefix)
+    world = World(settings, stack.outside, seed=seed, tag=kind[0])
     world.open()
-    partner = "executor-1" if kind == "planner" else "planner-1"
-    steady = _spawn(stack, partner, prefix)
+    steady = [_spawn(stack, f"{other}-1", prefix) for other in KINDS if other != kind]
     died: list[str] = []
     missed: list[str] = []
     try:
@@ -54,7 +55,8 @@ def sweep(stack: Stack, kind: str, points: Iterable[str], *, seed: int) -> Swept
     except AssertionError:
         pass  # what is not over is told by the verdict
     finally:
-        process.end(steady, grace=timedelta(seconds=10))
+        for partner in steady:
+            process.end(partner, grace=timedelta(seconds=10))
         world.close()
     return Swept(died, missed, world.judge(), len(world.waiting()))
 
@@ -68,7 +70,7 @@ def _busy(world: World) -> bool:
 
 def _spawn(stack: Stack, name: str, prefix: str, **more: str) -> process.Process:
     addresses = {"REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_REDIS__URL": stack.dev.redis}
-    env = {**os.environ, **environment(prefix, stack.port), **addresses, "PYTHONUNBUFFERED": "1", **more}
+    env = {**os.environ, **stack.environment(prefix), **addresses, "PYTHONUNBUFFERED": "1", **more}
     return process.spawn(command(name), log=log_of(stack.folder, prefix, name), env=env)
 
 

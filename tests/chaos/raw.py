@@ -98,12 +98,16 @@ def decode(value: bytes) -> Fields:
 
 @dataclass(slots=True)
 class History:
-    """The accepted events of a run. `actors` are who wrote its entries, in order, a name once per stretch."""
+    """The accepted events of a run. `actors` are who wrote its entries, in order, a name once per stretch.
+
+    **Units**: `times` are those of the events, in milliseconds since 1970.
+    """
 
     run: str
     head: bytes = b""
     seq: int = 0
     events: list[Event] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
     actors: list[str] = field(default_factory=list)
     cause: Fields | None = None
 
@@ -136,6 +140,7 @@ class Chain:
         history.head = blake2b(record.value[5:], digest_size=16).digest() if record.value else b""
         history.seq += len(events)
         history.events += events
+        history.times += [entry["at_ms"]] * len(events)
         if history.actors[-1:] != [entry["actor"]]:
             history.actors.append(entry["actor"])
         return history, events

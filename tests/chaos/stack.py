@@ -12,18 +12,21 @@ from typing import Any, Self
 from refold.embedded.children import Exit
 from refold.embedded.ports import free_port
 from refold.embedded.stack import DevStack, Service
+from tests.chaos.rules import Keys
+from tests.chaos.world import Outside
 
 ROOT = Path(__file__).parents[2]
 PATH = f"{ROOT / 'services'}:{ROOT}"
 """Services run this very checkout, whichever one is installed."""
 
 PREFIX = "chaos."
+KINDS = ("planner", "executor", "approval")
 SESSION_MS = 6_000
 """The shortest that a broker allows by default: a process that is stopped for longer becomes a zombie."""
 
 
 class Stack:
-    """Pairs of planner and executor, each a member of its own, and what they need."""
+    """Pairs of planner, executor and approval service, each a member of its own, and what they need."""
 
     def __init__(
         self,
@@ -37,9 +40,10 @@ class Stack:
         self.effects = folder / "effects.jsonl"
         self.exits: list[Exit] = []
         record = (sys.executable, "-m", "tests.chaos.recorder", str(self.port), str(self.effects))
-        self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in ("planner", "executor")]
+        self.keys = Keys.new(folder / "keys")
+        self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in KINDS]
         services = [Service("recorder", record, {"PYTHONPATH": PATH})]
-        services += [Service(name, command(name), environment(PREFIX, self.port)) for name in self.names]
+        services += [Service(name, command(name), self.environment(PREFIX)) for name in self.names]
         self.dev = DevStack(
             folder,
             services=services,
@@ -48,10 +52,29 @@ class Stack:
             kafka_properties=kafka_properties,
         )
 
+    @property
+    def outside(self) -> Outside:
+        """What worlds on this stack share."""
+        return Outside(self.port, self.effects, self.keys)
+
     def pid(self, name: str) -> int | None:
         """The living process of a name."""
         found = self.dev.supervisor.pids().get(name, [])
         return found[0] if found else None
+
+    def environment(self, prefix: str) -> dict[str, str]:
+        """What a service is told besides the addresses. Short times, so that much happens in a minute."""
+        return {
+            "PYTHONPATH": PATH,
+            "CHAOS_RECORDER": str(self.port),
+            "REFOLD_APPROVAL__KEY": str(self.keys.file),
+            "REFOLD_KAFKA__PREFIX": prefix,
+            "REFOLD_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),
+            "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
+            "REFOLD_PLANNER__REDISPATCH_MS": "2000",
+            "REFOLD_PLANNER__PARK_MS": "20000",
+            "REFOLD_EXECUTOR__SLOTS": "60",
+        }
 
     def log_lines(self) -> Iterator[dict[str, Any]]:
         """What the services have logged, line by line; a line that a kill cut off is passed over."""
@@ -72,20 +95,6 @@ def command(name: str) -> tuple[str, ...]:
     """The command line of a service; a name is its kind and a number."""
     kind = name.partition("-")[0]
     return (sys.executable, "-m", "refold", "serve", kind, "--app", "tests.chaos.app:app", "--member", name)
-
-
-def environment(prefix: str, port: int) -> dict[str, str]:
-    """What a service of a campaign is told besides the addresses. Short times, so that much happens in a minute."""
-    return {
-        "PYTHONPATH": PATH,
-        "CHAOS_RECORDER": str(port),
-        "REFOLD_KAFKA__PREFIX": prefix,
-        "REFOLD_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),
-        "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
-        "REFOLD_PLANNER__REDISPATCH_MS": "2000",
-        "REFOLD_PLANNER__PARK_MS": "20000",
-        "REFOLD_EXECUTOR__SLOTS": "60",
-    }
 
 
 def log_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One set of topics with its user and its operator: what a campaign observes and, at the end, has judged."""
+"""One set of topics with user, operator and people: what a campaign observes and, at the end, has judged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,25 @@ from confluent_kafka import KafkaError, Message, Producer
 from refold.adapters.kafka.topics import Topics
 from refold.core.ids import home
 from refold.runtime.settings import KafkaSettings
-from tests.chaos import raw, recorder
+from tests.chaos import consent, raw, recorder, rules
+from tests.chaos.consent import Papers
 from tests.chaos.human import Human
 from tests.chaos.judge import Evidence, Verdict, judge
+from tests.chaos.people import People
+from tests.chaos.rules import KINDS, REQUESTER, Keys
 
 TOOLS = ("look", "stamp", "stamp_sync", "poke", "fire", "fire_sync")
+RISKY = ("risky_look", "risky_stamp", "risky_poke", "risky_fire")
 PLANS = ("not_done", "refused", "raises_before", "raises_after", "slow", "hangs")
+DANGEROUS = 0.25
+"""How many of the calls people are asked about."""
+
 Groups = list[list[dict[str, str]]]
-SIMPLE: Groups = [[{"tool": tool, "label": tool, "plan": "ok"}] for tool in ("look", "stamp", "poke", "fire")]
-"""One call of each class, and nothing goes wrong."""
+SIMPLE: Groups = [
+    *([{"tool": tool, "label": tool, "plan": "ok"}] for tool in ("look", "stamp", "poke", "fire")),
+    [{"tool": tool, "label": f"{tool}-any", "plan": "ok"} for tool in ("risky_stamp", "risky_fire")],
+]
+"""One call of each class, and two at once that people are asked about; nothing goes wrong."""
 
 POISON = (
     b"\xff\x00 not JSON",
@@ -32,12 +43,20 @@ POISON = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What worlds share: the recorder's port and its file, and the keys that people and services sign with."""
+
+    port: int
+    effects: Path
+    keys: Keys
+
+
 class World:
     """Topics under a prefix. `start_run` and `poison` may be called from one thread; all else happens by itself."""
 
-    def __init__(self, bootstrap: str, prefix: str, *, port: int, effects: Path, seed: int, tag: str = "r") -> None:
-        self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix)
-        self._effects, self._port, self._tag = effects, port, tag
+    def __init__(self, settings: KafkaSettings, outside: Outside, *, seed: int, tag: str = "r") -> None:
+        self.settings, self._outside, self._tag = settings, outside, tag
         self._random = random.Random(seed)
         self._count = 0
         self.acked: dict[str, Any] = {}
@@ -46,13 +65,16 @@ class World:
         self.cancelled: set[str] = set()
         self.poisoned: set[tuple[str, int, int]] = set()
         self._producer: Producer | None = None
-        self.human = Human(bootstrap, prefix, partitions=self.settings.partitions, ask=self.happened)
+        bootstrap, prefix = settings.bootstrap, settings.prefix
+        self.human = Human(bootstrap, prefix, partitions=settings.partitions, ask=self.happened)
+        self.people = People(settings, outside.keys.vote, seed=seed + 2)
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._follow_outcomes, name=f"outcomes-{prefix}", daemon=True)
 
     def open(self) -> None:
-        """Makes the topics; the user and the operator go to work."""
+        """Makes the topics and puts the policy in force; the user, the operator and the people go to work."""
         Topics(self.settings).apply()
+        rules.publish(self.settings, self._outside.keys)
         self._producer = Producer(
             {
                 "bootstrap.servers": self.settings.bootstrap,
@@ -63,16 +85,18 @@ class World:
         )
         self._watch.start()
         self.human.start()
+        self.people.start()
 
     def close(self) -> None:
-        """The user and the operator go home."""
+        """All of them go home."""
         self._stopped.set()
         self.human.stop()
+        self.people.stop()
         self._watch.join()
 
     def happened(self, run: str, label: str) -> int | None:
         """The truth about an effect, from outside."""
-        found: int | None = recorder.call(self._port, {"do": "ask", "run": run, "label": label})
+        found: int | None = recorder.call(self._outside.port, {"do": "ask", "run": run, "label": label})
         return found
 
     def start_run(self, groups: Groups | None = None) -> str:
@@ -80,7 +104,8 @@ class World:
         self._count += 1
         run = f"{self._tag}{self._count}"
         nap = 0 if groups else self._random.choice((0, 0, 5, 300))
-        value = {"run_id": run, "agent": "errand", "input": {"groups": groups or self._groups(), "nap_ms": nap}}
+        given = {"groups": groups or self._groups(), "nap_ms": nap}
+        value = {"run_id": run, "agent": "errand", "input": given, "requester": REQUESTER}
         self.sent[run] = time.monotonic()
         stray = self._random.randrange(self.settings.partitions) if self._random.random() < 0.1 else None
         self._send("run-requested", run, json.dumps(value).encode(), partition=stray)
@@ -119,6 +144,8 @@ class World:
         bootstrap, prefix = self.settings.bootstrap, self.settings.prefix
         topics = ("run-log", "run-completed", "dead-letter", "tool-claimed", "tool-completed", "tool-requested.default")
         log, outcomes, letters, claims, results, requests = (raw.scan(bootstrap, prefix + topic) for topic in topics)
+        asked, decided = (raw.scan(bootstrap, prefix + topic) for topic in ("approval-requested", "approval-decided"))
+        public = self._outside.keys.decision.public()
         mine = set(self.sent)
         return judge(
             Evidence(
@@ -127,13 +154,15 @@ class World:
                 cancelled=self.cancelled,
                 poison=self.poisoned,
                 resolutions=self.human.sent,
-                effects=[line for line in recorder.read(self._effects) if line["run"] in mine],
+                effects=[line for line in recorder.read(self._outside.effects) if line["run"] in mine],
                 run_log=log,
                 outcomes=outcomes,
                 letters=letters,
                 claims=claims,
                 results=results,
                 requests=requests,
+                papers=Papers(asked, decided, dict(self.people.votes), consent.key_of(public.x)),
+                votes=dict(self.people.sent),
             )
         )
 
@@ -145,7 +174,10 @@ class World:
             for _ in range(self._random.choice((1, 1, 1, 3))):
                 number += 1
                 plan = self._random.choice(PLANS) if self._random.random() < 0.2 else "ok"
-                group.append({"tool": self._random.choice(TOOLS), "label": f"c{number}", "plan": plan})
+                risky = self._random.random() < DANGEROUS
+                kind = f"-{self._random.choice(KINDS)}" if risky else ""
+                tool = self._random.choice(RISKY if risky else TOOLS)
+                group.append({"tool": tool, "label": f"c{number}{kind}", "plan": plan})
             groups.append(group)
         return groups
 

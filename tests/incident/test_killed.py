@@ -78,7 +78,6 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(scen
     scene.kill()
     made = scene.made()
     ended = watch.over()
-    scene.kill()
 
     told = events(ended)
     summary = {"service": "shop", "cause": "PoolTimeout", "changed": "settings.toml", "proposals": 2, "pool_size": 12}

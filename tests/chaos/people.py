@@ -1,0 +1,171 @@
+"""Those who decide on dangerous calls: each in their own way, some late, some twice, and some who may not."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from refold.core import canonical, capability, wire
+from refold.core.ballot import Vote
+from refold.core.capability import SigningKey
+from refold.core.ids import home
+from refold.core.messages import ApprovalVote
+from refold.runtime import keys
+from refold.runtime.settings import KafkaSettings
+from tests.chaos import raw
+from tests.chaos.raw import Fields
+from tests.chaos.rules import ONCALL, REQUESTER, STRANGER
+
+EDITED, ANSWERED = 7, -424_242
+"""The amount that people agree to when they edit, and the result that they give when they answer."""
+
+VOTED = "approval-voted"
+_MOODS = {"approve": 60, "edit": 16, "reject": 14, "answer": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A vote as it was meant. `void` is why it may never count, empty for one that may."""
+
+    approval: str
+    actor: str
+    action: str
+    void: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """Somebody's intention: what they will say, after so many seconds. `twice`: the same record a second time."""
+
+    after_s: float
+    actor: str
+    action: str
+    void: str = ""
+    twice: bool = False
+
+
+class People:
+    """A thread that votes on every request it sees. Nobody leaves a question open that does not expire.
+
+    `votes` are all that were meant, by id, `sent` where they lie in the topic, with their ids.
+    """
+
+    def __init__(self, settings: KafkaSettings, key: SigningKey, *, seed: int) -> None:
+        self._settings, self._key, self._random = settings, key, random.Random(seed)
+        self._forger = keys.new("vote", "forger")
+        self.votes: dict[str, Said] = {}
+        self.sent: dict[tuple[str, int, int], str] = {}
+        self.counts: Counter[str] = Counter()
+        self._seen: set[tuple[str, int]] = set()
+        self._due: list[tuple[float, int, Fields, _Word]] = []
+        self._number = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"people-{settings.prefix}", daemon=True)
+
+    def start(self) -> None:
+        """Go to work."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Go home."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        options = {"bootstrap.servers": self._settings.bootstrap, "enable.idempotence": True, "log_level": 0}
+        producer = Producer({**options, "reconnect.backoff.max.ms": 500})
+        for record in raw.tail(self._settings.bootstrap, f"{self._settings.prefix}approval-requested"):
+            if record is not None:
+                if record.value is not None:
+                    self._consider(raw.decode(record.value))
+                continue
+            if self._stopped.is_set():
+                producer.flush(10)
+                return
+            while self._due and self._due[0][0] <= time.monotonic():
+                _, _, ask, word = heapq.heappop(self._due)
+                self._say(producer, ask, word)
+            producer.poll(0)
+
+    def _consider(self, ask: Fields) -> None:
+        """Make up all minds about a request. It comes again after a planner's death, and with every escalation."""
+        name = ask["approval_id"], ask["level"]
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        for word in [*self._noise(), *self._words(ask)]:
+            self._number += 1
+            heapq.heappush(self._due, (time.monotonic() + word.after_s, self._number, ask, word))
+
+    def _noise(self) -> list[_Word]:
+        """What is said and must not count."""
+        chance = self._random.random
+        noise = [_Word(0, STRANGER, "approve", "unentitled")] if chance() < 0.1 else []
+        noise += [_Word(0, REQUESTER, "approve", "requester")] if chance() < 0.1 else []
+        noise += [_Word(0, "ada", "approve", "unauthorised")] if chance() < 0.1 else []
+        return noise + ([_Word(0, "ada", "comment")] if chance() < 0.1 else [])
+
+    def _words(self, ask: Fields) -> list[_Word]:
+        """What is said by those who may: enough of them for a decision, at last."""
+        rule, chance = ask["rule"], self._random.random
+        mood = self._random.choices(list(_MOODS), list(_MOODS.values()))[0]
+        if mood in ("edit", "answer") and ask["attempt"] > 1:
+            mood = "approve"
+        begin = 0.0
+        if rule == "short":
+            if chance() < 0.15:
+                return []
+            begin = 3.0 if chance() < 0.3 else 0.0
+        if rule == "later" and not ask["level"] and chance() < 0.7:
+            return []
+        people = ["cleo"] if rule == "later" and ask["level"] else ["ada"] if rule == "later" else list(ONCALL)
+        self._random.shuffle(people)
+        words = [self._word(begin, actor, mood) for actor in people[: ask["requirement"]["quorum"]]]
+        if rule == "two" and chance() < 0.3:
+            early = people[0], self._random.choice(("withdraw", "edit" if ask["attempt"] == 1 else "comment"))
+            words = [_Word(0, people[0], "approve"), _Word(0.2, *early), *self._agreed(people[1:], mood)]
+        return words
+
+    def _agreed(self, people: list[str], mood: str) -> list[_Word]:
+        return [self._word(0.4, actor, mood) for actor in people]
+
+    def _word(self, begin: float, actor: str, mood: str) -> _Word:
+        late = 4.0 if self._random.random() < 0.08 else 0.6
+        return _Word(begin + self._random.uniform(0, late), actor, mood, twice=self._random.random() < 0.2)
+
+    def _say(self, producer: Producer, ask: Fields, word: _Word) -> None:
+        self._number += 1
+        name = f"v{self._number}"
+        args = dict(canonical.parse(ask["args"]), amount=EDITED)
+        vote = Vote(
+            approval=ask["approval_id"],
+            vote=name,
+            question=ask["question"],
+            environment=ask["environment"],
+            actor=word.actor,
+            action=word.action,
+            issued=time.time_ns() // 1_000_000,
+            args=canonical.dumps(args) if word.action == "edit" else "",
+            result=str(ANSWERED) if word.action == "answer" else "",
+        )
+        self.votes[name] = Said(vote.approval, word.actor, word.action, word.void)
+        self.counts[f"votes.{word.void or word.action}"] += 1
+        token = capability.sign(vote.payload(), self._forger if word.void == "unauthorised" else self._key)
+        for _ in range(1 + word.twice):
+            self._send(producer, ApprovalVote(vote.approval, name, ask["run_id"], token))
+
+    def _send(self, producer: Producer, message: ApprovalVote) -> None:
+        def answered(error: KafkaError | None, record: Message) -> None:
+            if error is None:
+                self.sent[VOTED, record.partition() or 0, record.offset() or 0] = message.vote_id
+
+        topic, number = f"{self._settings.prefix}{VOTED}", home(message.run_id, self._settings.partitions)
+        key: Any = f"{message.approval_id}/{message.vote_id}"
+        producer.produce(topic, wire.encode(message), key, number, on_delivery=answered)
