@@ -32,11 +32,11 @@ ROLES = {"roles": {"lead": ["ada", "bob", "cyd"], "owner": ["dan"]}, "revoked": 
 POLICY = Policy.parse(
     {
         "rules": [
-            {"name": "one", "when": "tool.name == 'restart'", "require": {"approvers": ["role:lead"]}},
-            {"name": "two", "when": "tool.name == 'erase'", "require": {"approvers": ["role:lead"], "quorum": 2}},
+            {"name": "one", "when": "agent == 'one'", "require": {"approvers": ["role:lead"]}},
+            {"name": "two", "when": "agent == 'two'", "require": {"approvers": ["role:lead"], "quorum": 2}},
             {
                 "name": "rising",
-                "when": "true",
+                "when": "agent == 'rising'",
                 "require": {"approvers": ["dan"], "escalate": {"after": "1m", "to": ["role:lead"]}},
             },
         ]
@@ -55,7 +55,7 @@ def restart(service: str, times: int = 1) -> int:
 def rule(name: str) -> dict[str, Any]:
     """The fields of a request that a rule of the policy asks for."""
     found = next(each for each in POLICY.rules if each.name == name)
-    return {"needs": found.requirement, "policy": POLICY.digest, "rule": name}
+    return {"needs": found.requirement, "policy": POLICY.digest, "rule": name, "agent": name}
 
 
 def request(approval: str = f"{RUN}/5", *, by: str = "one", **more: Any) -> ApprovalRequest:

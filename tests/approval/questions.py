@@ -33,7 +33,7 @@ def request(
         "call_id": f"{run}/{int(seq) - 1}",
         "step": 1,
         "attempt": 1,
-        "covers": 3,
+        "covers": more.get("attempt", 1),
         "agent": "deploy",
         "requester": "eve",
         "session": "s1",

@@ -193,7 +193,7 @@ class TestListing:
             return [found.request.approval_id for found in desk.approvals.read().all() if wanted(found)]
 
         assert (listed(state="open"), listed(state="decided")) == (["run-2/5"], ["run-1/5"])
-        assert (listed(agent="deploy"), listed(tool="erase"), listed(run="run-2")) == (
+        assert (listed(agent="one"), listed(tool="erase"), listed(run="run-2")) == (
             ["run-1/5"],
             ["run-2/5"],
             ["run-2/5"],

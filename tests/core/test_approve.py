@@ -401,7 +401,8 @@ def test_a_policy_that_is_not_in_the_catalog_any_more_lets_nothing_out() -> None
 
 def test_where_a_run_has_no_policy_the_one_in_force_says_whom_a_tool_asks_for() -> None:
     rules = judged_by_nobody()
-    policy = approvals.put_in_force(rules.authority.catalog, {"fallback": {"approvers": ["role:lead"]}, "rules": []})
+    leads = {"rules": [{"name": "leads", "when": "true", "require": {"approvers": ["role:lead"]}}]}
+    policy = approvals.put_in_force(rules.authority.catalog, leads)
     rules.authority.catalog.current = ""
     log = Log(rules=rules)
     log.feed(start())
@@ -410,4 +411,4 @@ def test_where_a_run_has_no_policy_the_one_in_force_says_whom_a_tool_asks_for() 
 
     found = rules.authority.judge(log.live, call, "")
 
-    assert found.requirement == policy.fallback
+    assert (found.policy, found.rule) == (policy.digest, "leads")

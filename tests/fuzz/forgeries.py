@@ -28,7 +28,7 @@ VOTER = SigningKey("ann-1", "vote", b"v" * 32)
 STRANGER = SigningKey("stranger-1", "decision", b"s" * 32)
 KEYS = {key.kid: key.public() for key in (KEY, OTHER, VOTER)}
 KEYS |= {OLD.kid: OLD.public(retired_ms=NOW), GONE.kid: GONE.public(revoked=True)}
-TOOL = ToolFacts("pay", "v1", "schema-1", "once", approval=True)
+TOOL = ToolFacts("pay", "v1", "schema-1", "probed", approval=True)
 TOOLS = {
     "pay": TOOL,
     "pay2": replace(TOOL, name="pay2"),
@@ -93,7 +93,7 @@ def asked(**changes: Any) -> ApprovalRequest:
         tool="pay",
         version="v1",
         schema="schema-1",
-        effect="once",
+        effect="probed",
         args=ARGS,
         key=key_of(),
         policy="policy-1",
@@ -125,7 +125,7 @@ REQUEST = ToolRequest(
     tool="pay",
     args=ARGS,
     key=key_of(),
-    effect="once",
+    effect="probed",
     timeout_ms=30_000,
     policy="policy-1",
     decision=TOKEN,

@@ -30,6 +30,7 @@ from tests.fuzz.forgeries import (
     PARTITIONS,
     REQUEST,
     TOKEN,
+    TOOL,
     VALID_MS,
     VOTES,
     Attempt,
@@ -199,3 +200,17 @@ def test_every_field_of_the_question_makes_it_another() -> None:
         questions.add(asked(**{name: value + ("x" if isinstance(value, str) else 1)}).question)
 
     assert len(questions) == 15
+
+
+def test_a_decision_for_several_attempts_of_a_once_call_is_good_for_none() -> None:
+    tool = replace(TOOL, effect="once")
+    wide = replace(DECISION, effect="once")
+    narrow = replace(wide, covers=wide.attempt)
+    request = replace(REQUEST, effect="once")
+
+    refused = [
+        decision.refusal(found, request, tool, environment=found.environment, now_ms=found.issued)
+        for found in (wide, narrow)
+    ]
+
+    assert [found and found.code for found in refused] == ["unauthorised", None]

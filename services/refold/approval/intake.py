@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
+from refold.approval.poll import Tools
 from refold.core import canonical, decision, wire
 from refold.core.catalog import Catalog
 from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Requirement
 from refold.core.ids import home, idempotency_key, parse_call_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
-from refold.core.policy import FALLBACK
+from refold.core.policy import FALLBACK, Policy
 from refold.ports.log import Record
 
 T = TypeVar("T")
@@ -36,6 +39,8 @@ def request_of(record: Record, *, environment: str, partitions: int) -> Approval
         "arguments' text": canonical.dumps(canonical.parse(request.args)) != request.args,
         "idempotency key": request.key != key,
         "time that a decision is valid": not 0 < request.requirement.valid_ms <= VALID_MS,
+        # More than one would make of a single word the right to act again whenever an outcome is unknown.
+        "number of attempts": request.effect == "once" and request.covers != request.attempt,
         "question": request.question != decision.question(request),
     }
     for what, found in wrong.items():
@@ -64,16 +69,54 @@ def decision_of(record: Record) -> ApprovalDecision:
     return message
 
 
-def vouched(request: ApprovalRequest, catalog: Catalog) -> bool:
-    """Whether the policy that a request names asks for what it says: a planner may not make up approvers.
+def vouched(request: ApprovalRequest, catalog: Catalog, tools: Tools) -> bool:
+    """Whether people may be asked for just this: a planner may not make up approvers, nor choose the rule.
 
-    Where it names none that is known, it has to be what one of them falls back to.
+    Without a policy anybody may decide, but only as long as none is in force.
     """
     policy = catalog.policies.get(request.policy)
     if policy is None:
-        return request.requirement in ([each.fallback for each in catalog.policies.values()] or [FALLBACK])
-    asked = [rule.requirement for rule in policy.rules if rule.name == request.rule]
-    return request.requirement in [policy.fallback, *asked]
+        return not catalog.current and request.requirement == FALLBACK
+    return request.requirement in _wanted(policy, request, tools)
+
+
+def _wanted(policy: Policy, request: ApprovalRequest, tools: Tools) -> Iterator[Requirement]:
+    """What a policy may want for a call.
+
+    That is what its first rule wants that is about the call for certain, or one before it that may be, because it looks
+    at what only the planner knows of the run.
+    """
+    facts = _bound(request, tools)
+    if request.tool not in tools:
+        yield policy.fallback
+    for rule in policy.rules:
+        certain = rule.when.needs <= facts.keys()
+        value = rule.when.value(facts) if certain else None
+        if value is False:
+            continue
+        if rule.requirement is not None and (value is None or value is True):
+            yield rule.requirement
+        if rule.outcome == "allow" or value is not True:
+            yield policy.fallback
+        if certain:
+            return
+    yield policy.fallback
+
+
+def _bound(request: ApprovalRequest, tools: Tools) -> dict[str, Any]:
+    """What a rule may look at that a decision binds, or that is the tool's own: a lie about it gains nothing."""
+    found = {
+        "args": canonical.parse(request.args),
+        "environment": request.environment,
+        "run.depth": request.run_id.count("."),
+        "run.id": request.run_id,
+        "tool.effect": request.effect,
+        "tool.name": request.tool,
+        "tool.version": request.version,
+    }
+    if tool := tools.get(request.tool):
+        found["tool.tags"] = list(tool.facts.tags)
+    return found
 
 
 def _decoded(cls: type[T], record: Record) -> T:

@@ -254,7 +254,7 @@ class Lane:
             self._hold(poll, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
             return False
-        if not intake.vouched(request, self.catalog):
+        if not intake.vouched(request, self.catalog, self._seat.tools):
             self._hold(poll, "the policy of the request does not ask for what the request says")
             return False
         poll.told = False

@@ -15,7 +15,7 @@ from refold.core import capability
 from refold.core.catalog import Catalog
 from refold.core.decision import Decision, ToolFacts
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import CallProposed, Requirement
+from refold.core.events import CallProposed
 from refold.core.policy import FALLBACK, VARIABLES, Judgement
 from refold.core.state import RunState
 
@@ -43,28 +43,24 @@ class Authority:
 
         `ahead` calls were proposed before this one and are not folded into the state yet.
         """
-        tool = self.tools.get(call.tool)
-        known = self.catalog.policies.get(policy)
-        if not policy:
-            found = Judgement("allow", NO_RULE, policy)
-        elif known is None:
-            found = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", self._fallback)
-        elif tool is None:
-            found = Judgement("require", NO_RULE, policy, f"no tool {call.tool}", known.fallback)
-        else:
+        tool, known = self.tools.get(call.tool), self.catalog.policies.get(policy)
+        if known is None and (policy or (tool is not None and tool.approval)):
+            known = self.catalog.policy  # what has to be judged is judged by the policy in force, for want of its own
+        if known is not None and tool is not None:
             facts = variables(state, call, tool, environment=self.environment, needs=known.needs)
             if "run.calls" in facts:
                 facts["run.calls"] += ahead
             found = known.judge(facts)
+        elif known is not None:
+            found = Judgement("require", NO_RULE, known.digest, f"no tool {call.tool}", known.fallback)
+        elif policy:
+            found = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", FALLBACK)
+        else:
+            found = Judgement("allow", NO_RULE, policy)
         if found.outcome == "allow" and tool is not None and tool.approval:
-            needed = known.fallback if known else self._fallback
-            return Judgement("require", found.rule, policy, "the tool never runs without a decision", needed)
+            why = "the tool never runs without a decision"
+            return Judgement("require", found.rule, found.policy, why, known.fallback if known else FALLBACK)
         return found
-
-    @property
-    def _fallback(self) -> Requirement:
-        """What is needed without a policy of the run's own: what the one in force falls back to."""
-        return self.catalog.policy.fallback if self.catalog.policy else FALLBACK
 
     def open(self, token: str) -> Decision:
         """The decision in a token. **Raises** UnauthorisedError when its signature does not hold."""

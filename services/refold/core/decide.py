@@ -256,7 +256,9 @@ def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rul
     elif verdict == "give_up":
         events.append(CallFailed(step, attempt, Failure("given_up", "a human gave the call up, its outcome unknown")))
     else:
-        events += send(state, step, attempt + 1, now, rules)
+        cleared = state.copy()
+        cleared.open[step].maybe = False  # what they say of this attempt they say of those before it
+        events += send(cleared, step, attempt + 1, now, rules)
     return events
 
 

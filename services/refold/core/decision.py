@@ -144,7 +144,7 @@ def proposal_digest(call: CallProposed) -> str:
 
 
 def question(request: ApprovalRequest) -> str:
-    """The digest of everything that a person is asked to agree to; a vote names it."""
+    """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
     bound = {
         "args": args_digest(request.args),
         "attempt": request.attempt,
@@ -155,6 +155,8 @@ def question(request: ApprovalRequest) -> str:
         "key": request.key,
         "policy": request.policy,
         "proposal": request.proposal,
+        "requirement": dataclasses.asdict(request.requirement),
+        "rule": request.rule,
         "run": request.run_id,
         "schema": request.schema,
         "step": request.step,

@@ -1,0 +1,93 @@
+"""A planner may not make up who decides: the service asks the policy itself, as far as it can know the call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from refold.approval.intake import request_of, vouched
+from refold.core import decision, wire
+from refold.core.catalog import Catalog
+from refold.core.errors import MalformedError
+from refold.core.messages import ApprovalRequest
+from refold.core.policy import FALLBACK, Policy
+from refold.ports.log import Record
+from tests.approval import questions
+from tests.approval.driving import app
+from tests.core import approvals
+
+CONTENT: dict[str, Any] = {
+    "fallback": {"approvers": ["*"], "not_requester": False},
+    "rules": [
+        {"name": "others", "when": "tool.name == 'look'", "require": {"approvers": ["*"]}},
+        {"name": "leads", "when": "tool.name == 'restart'", "require": {"approvers": ["role:lead"], "quorum": 2}},
+        {"name": "rest", "when": "true", "require": {"approvers": ["*"], "quorum": 3}},
+    ],
+}
+POLICY = Policy.parse(CONTENT)
+
+
+def known(content: dict[str, Any] | None = CONTENT) -> Catalog:
+    return approvals.catalog(content)
+
+
+def asked(rule: str = "leads", **changes: Any) -> ApprovalRequest:
+    found = next((each.requirement for each in POLICY.rules if each.name == rule), POLICY.fallback)
+    return questions.request(**{"needs": found, "policy": POLICY.digest, "rule": rule, "effect": "keyed", **changes})
+
+
+def test_what_the_first_rule_about_the_call_asks_for_is_asked() -> None:
+    assert vouched(asked(), known(), app.tools)
+
+
+@pytest.mark.parametrize("rule", ["fallback", "others", "rest"])
+def test_a_rule_about_another_call_is_not_taken_for_it(rule: str) -> None:
+    assert not vouched(asked(rule), known(), app.tools)
+
+
+@pytest.mark.parametrize("policy", ["", "0" * 64])
+def test_a_request_without_a_known_policy_is_held_while_one_is_in_force(policy: str) -> None:
+    request = asked(policy=policy, rule="", needs=FALLBACK)
+
+    assert not vouched(request, known(), app.tools)
+    assert vouched(request, known(None), app.tools)
+
+
+def test_made_up_approvers_are_never_asked() -> None:
+    assert not vouched(asked(needs=replace(FALLBACK, approvers=["eve"])), known(), app.tools)
+
+
+def test_a_rule_that_looks_at_what_only_the_planner_knows_may_apply() -> None:
+    content = {
+        "rules": [{"name": "big", "when": "run.calls > 9", "require": {"approvers": ["dan"]}}, *CONTENT["rules"]]
+    }
+    policy = Policy.parse(content)
+    request = asked(policy=policy.digest, rule="big", needs=policy.rules[0].requirement)
+
+    assert vouched(request, known(content), app.tools)
+    assert vouched(asked(policy=policy.digest), known(content), app.tools)
+
+
+def test_a_rule_that_fails_leaves_the_fallback_and_nothing_behind_it() -> None:
+    content = {**CONTENT, "rules": [{"name": "fails", "when": "args.gone == 1", "allow": True}, *CONTENT["rules"]]}
+    policy = Policy.parse(content)
+
+    assert vouched(asked("fallback", policy=policy.digest), known(content), app.tools)
+    assert not vouched(asked(policy=policy.digest), known(content), app.tools)
+
+
+def test_the_question_binds_the_rule_and_what_it_asks_for() -> None:
+    request = asked()
+
+    assert decision.question(request) != decision.question(replace(request, rule="rest"))
+    assert decision.question(request) != decision.question(replace(request, requirement=FALLBACK))
+
+
+def test_a_once_call_is_asked_for_one_attempt_at_a_time() -> None:
+    request = asked(effect="once", covers=2)
+    record = Record("approval-requested", 0, 0, request.approval_id.encode(), wire.encode(request), lambda: None)
+
+    with pytest.raises(MalformedError, match="number of attempts"):
+        request_of(record, environment="test", partitions=1)
