@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from refold.cli import dev
+from refold.cli.provision import Provision
 from refold.embedded.properties import server_properties
-from refold.embedded.stack import default_services
 from refold.embedded.valkey import EmbeddedValkey
 from refold.resources import resource
 
@@ -61,10 +62,15 @@ def test_valkey_is_as_durable_as_the_embedded_one(services: dict[str, Any], tmp_
 
 
 def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[str, Any]) -> None:
-    for service in default_services("${APP:-examples/deploy.py}"):
-        block = services[service.name]
+    needs = Provision(("default",), Path("/app/.refold/keys"))
+    stack = dev.services("${APP:-examples/deploy.py}", needs)
 
-        assert block["command"] == list(service.argv[3:])
+    assert [service.name for service in stack] == ["planner", "approval", "executor"]
+    for service in stack:
+        block = services[service.name]
+        assert [*block["command"], *([] if service.name != "executor" else ["--pool", "default"])] == [
+            *service.argv[3:]
+        ]
         assert block["environment"].keys() == {"REFOLD_KAFKA__BOOTSTRAP", "REFOLD_REDIS__URL"}
         assert (ROOT / block["build"]["dockerfile"]).is_file()
 

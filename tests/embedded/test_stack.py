@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UsageError
-from refold.embedded.stack import DevStack, Service, default_services
+from refold.embedded.stack import DevStack, Service
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.waiting import eventually
 
@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from refold.embedded.stack import DevStack, Service
 sleeper = Service("planner", tuple(sys.argv[2:]))
-stack = DevStack(Path(sys.argv[1]), kafka="127.0.0.1:9", services=[sleeper])
+stack = DevStack(Path(sys.argv[1]), [sleeper], kafka="127.0.0.1:9")
 stack.start()
 stack.run_until_stopped(lambda: print("ready", flush=True))
 """
@@ -68,7 +68,7 @@ def answers(redis: str) -> bool:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
     """Give a whole stack with stand-in services, whose processes may be killed."""
-    with DevStack(tmp_path_factory.mktemp("dev"), services=SERVICES, prepare=create_topic) as running:
+    with DevStack(tmp_path_factory.mktemp("dev"), SERVICES, prepare=create_topic) as running:
         yield running
 
 
@@ -117,7 +117,7 @@ def test_a_wiped_valkey_is_empty_and_served_again(stack: DevStack) -> None:
 
 
 def test_a_second_stack_on_the_folder_is_refused(stack: DevStack) -> None:
-    second = DevStack(stack.data_dir, services=SERVICES)
+    second = DevStack(stack.data_dir, SERVICES)
 
     with pytest.raises(ConflictError, match=f"process {os.getpid()} already runs on"):
         second.start()
@@ -141,17 +141,17 @@ def test_a_second_start_finds_everything_again(stack: DevStack) -> None:
 
 def test_fresh_forgets_the_servers_data_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with DevStack(tmp_path, kafka=KAFKA, services=()) as first:
+    with DevStack(tmp_path, (), kafka=KAFKA) as first:
         Redis.from_url(first.redis).set("effect", "done")
 
-    with DevStack(tmp_path, kafka=KAFKA, services=(), fresh=True) as second:
+    with DevStack(tmp_path, (), kafka=KAFKA, fresh=True) as second:
         assert Redis.from_url(second.redis).dbsize() == 0
 
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_outside_addresses_replace_the_embedded_servers(tmp_path: Path) -> None:
-    with DevStack(tmp_path, kafka=KAFKA, redis=REDIS, services=(Service("planner", SLEEPER),)) as stack:
+    with DevStack(tmp_path, (Service("planner", SLEEPER),), kafka=KAFKA, redis=REDIS) as stack:
         content = dev(tmp_path)
 
         assert (content["kafka"], content["redis"]) == (KAFKA, REDIS)
@@ -165,10 +165,10 @@ def test_a_failed_prepare_leaves_nothing_running_and_the_folder_free(tmp_path: P
         raise RefoldError(f"cannot create topics on {bootstrap}")
 
     with pytest.raises(RefoldError, match="cannot create topics on 127.0.0.1:9"):
-        DevStack(tmp_path, kafka=KAFKA, services=SERVICES, prepare=refuse).start()
+        DevStack(tmp_path, SERVICES, kafka=KAFKA, prepare=refuse).start()
 
     assert dev(tmp_path) == {}
-    with DevStack(tmp_path, kafka=KAFKA, redis=REDIS, services=()):
+    with DevStack(tmp_path, (), kafka=KAFKA, redis=REDIS):
         assert dev(tmp_path) != {}
 
 
@@ -187,11 +187,3 @@ def test_nothing_outlives_the_stack_however_it_ends(tmp_path: Path, number: sign
 
     eventually(gone(*pids))
     assert parent.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 0)
-
-
-def test_the_services_are_planner_and_executor_of_the_app() -> None:
-    planner, executor = default_services("examples.deploy:app")
-
-    assert planner.argv == (sys.executable, "-m", "refold", "serve", "planner", "--app", "examples.deploy:app")
-    assert executor.argv[-3:] == ("executor", "--app", "examples.deploy:app")
-    assert default_services(None)[0].argv[-1] == "planner"

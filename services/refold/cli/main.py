@@ -7,7 +7,21 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli import approval, bench, deadletter, demo, dev, doctor, keys, policy, run, schemas, sim, topics
+from refold.cli import (
+    approval,
+    bench,
+    deadletter,
+    demo,
+    dev,
+    doctor,
+    keys,
+    policy,
+    provision,
+    run,
+    schemas,
+    sim,
+    topics,
+)
 from refold.cli.errors import expected, tell
 
 SERVE = "serve"
@@ -45,6 +59,7 @@ app = typer.Typer(
 app.add_typer(run.app, name="run")
 app.add_typer(approval.app, name="approval")
 app.command(name="dev")(dev.dev)
+app.command(name="setup")(provision.setup)
 app.command(name="demo")(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.add_typer(schemas.app, name="schemas")

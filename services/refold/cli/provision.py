@@ -1,12 +1,16 @@
-"""What a platform on one folder needs before its services start: topics, keys, a policy, all published."""
+"""What a platform needs before its services start: topics, keys, roles and a policy, all published. `refold setup`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from refold.cli import output
+from refold.cli.platform import DataOption, KafkaOption, connect, data_dir
 from refold.core.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -83,6 +87,31 @@ class Provision:
         found.append(CatalogEntry(f"policy/{policy.digest}", "policy", text, "refold dev"))
         found.append(CatalogEntry(CURRENT, "current", canonical.dumps(policy.digest), "refold dev"))
         return found
+
+
+def setup(
+    app: Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for its pools and policies.")],
+    *,
+    policies: Annotated[
+        str, typer.Option("--policies", metavar="FOLDER", help="Policy files.  [default: policies/, if it is there]")
+    ] = "",
+    kafka: KafkaOption = "",
+    data: DataOption = "",
+) -> None:
+    """Do for a platform elsewhere what `refold dev` does for its own: topics, keys, roles and a policy.
+
+    Keys go into the folder keys of --data; what is there already is left alone.
+    """
+    from refold.sdk.app import App
+
+    platform = connect(kafka=kafka, data=data)
+    platform.knock()
+    folder = Path(policies) if policies else folder_of(app)
+    needs = Provision(App.load(app).pools, data_dir(data).resolve() / "keys", folder)
+    needs.prepare()(platform.settings.kafka.bootstrap)
+    output.say(f"topics, keys and a policy are on {output.escape(platform.settings.kafka.bootstrap)}")
+    output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
+    output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
 
 
 def folder_of(app: str) -> Path | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,12 +37,6 @@ class Service:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def default_services(app: str | None) -> list[Service]:
-    """Return one planner and one executor that serve the app, or the built-in agents when there is none."""
-    which = ("--app", app) if app else ()
-    return [Service(name, (sys.executable, "-m", "refold", "serve", name, *which)) for name in ("planner", "executor")]
-
-
 def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
     return lambda: supervisor.active and supervisor.restarts(name) == 0
 
@@ -59,12 +52,11 @@ class DevStack:
     def __init__(
         self,
         data_dir: Path,
-        app: str | None = None,
+        services: Sequence[Service],
         *,
         kafka: str | None = None,
         redis: str | None = None,
         fresh: bool = False,
-        services: Sequence[Service] | None = None,
         prepare: Callable[[str], None] | None = None,
         progress: Progress | None = None,
         on_exit: Callable[[Exit], None] | None = None,
@@ -74,7 +66,7 @@ class DevStack:
         self.dev_json = self.data_dir / "dev.json"
         self._given = kafka, redis
         self._fresh = fresh
-        self._services = list(default_services(app) if services is None else services)
+        self._services = list(services)
         self._prepare = prepare
         self._progress = progress
         self._on_exit = on_exit
