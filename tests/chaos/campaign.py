@@ -46,7 +46,7 @@ class Plan:
     seed: int
     seconds: float
     pause_s: tuple[float, float] = (0.5, 4.0)
-    in_flight: int = 30
+    in_flight: int = 45
     points: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     first: tuple[tuple[str, str], ...] = ()
@@ -124,6 +124,8 @@ def run(plan: Plan, folder: Path) -> Report:
         report.faults, report.failures = saboteur.faults, saboteur.failures
         _time_outcomes(report.faults, world)
         report.verdict = _judge(world)
+        report.verdict.counts.update(world.people.counts)
+        report.verdict.counts["decisions_echoed"] = world.echo.count
         report.verified = _verify(stack)
         world.close()
     report.seconds = time.monotonic() - begun
@@ -163,7 +165,7 @@ def _storm(world: World, saboteur: Saboteur, plan: Plan) -> None:
 
 
 def _load(world: World, plan: Plan, over: threading.Event) -> None:
-    """Keeps so many runs in flight; one in thirty is cancelled, and now and then something is poison."""
+    """Keeps so many runs in flight; one in thirty is cancelled, new or old; now and then comes poison."""
     started = poisoned = 0
     while not over.wait(0.05):
         waiting = world.waiting()
@@ -171,7 +173,7 @@ def _load(world: World, plan: Plan, over: threading.Event) -> None:
             run = world.start_run()
             started += 1
             if started % 30 == 0:
-                world.cancel(run)
+                world.cancel(waiting[0] if started % 60 and waiting else run)
         if poisoned < plan.poison and started > 10 * (poisoned + 1):
             poisoned += 1
             world.poison()

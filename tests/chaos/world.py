@@ -17,6 +17,7 @@ from refold.core.ids import home
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import consent, raw, recorder, rules
 from tests.chaos.consent import Papers
+from tests.chaos.echo import Echo
 from tests.chaos.human import Human
 from tests.chaos.judge import Evidence, Verdict, judge
 from tests.chaos.people import People
@@ -68,6 +69,7 @@ class World:
         bootstrap, prefix = settings.bootstrap, settings.prefix
         self.human = Human(bootstrap, prefix, partitions=settings.partitions, ask=self.happened)
         self.people = People(settings, outside.keys.vote, seed=seed + 2)
+        self.echo = Echo(settings, seed=seed + 3)
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._follow_outcomes, name=f"outcomes-{prefix}", daemon=True)
 
@@ -86,12 +88,14 @@ class World:
         self._watch.start()
         self.human.start()
         self.people.start()
+        self.echo.start()
 
     def close(self) -> None:
         """All of them go home."""
         self._stopped.set()
         self.human.stop()
         self.people.stop()
+        self.echo.stop()
         self._watch.join()
 
     def happened(self, run: str, label: str) -> int | None:

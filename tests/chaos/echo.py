@@ -1,0 +1,63 @@
+"""Decisions that come again: some of them late, when their question has expired, or their run was cancelled."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+
+from confluent_kafka import Producer
+
+from refold.runtime.settings import KafkaSettings
+from tests.chaos import raw
+from tests.chaos.raw import Raw
+
+DECIDED = "approval-decided"
+SHARE = 0.2
+
+
+class Echo:
+    """A thread that publishes one decision in five once more, up to 6 s later and so in another order.
+
+    The same bytes under the same key: what a service does whose write was acknowledged to nobody.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, seed: int) -> None:
+        self._settings, self._random = settings, random.Random(seed)
+        self.count = 0
+        self._due: list[tuple[float, Raw]] = []
+        self._known: set[tuple[int, bytes]] = set()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"echo-{settings.prefix}", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends; what is left unsaid stays so."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        topic = f"{self._settings.prefix}{DECIDED}"
+        options = {"bootstrap.servers": self._settings.bootstrap, "enable.idempotence": True, "log_level": 0}
+        producer = Producer({**options, "reconnect.backoff.max.ms": 500})
+        for record in raw.tail(self._settings.bootstrap, topic):
+            if record is not None:
+                self._hear(record)
+            elif self._stopped.is_set():
+                producer.flush(10)
+                return
+            while self._due and self._due[0][0] <= time.monotonic():
+                _, again = heapq.heappop(self._due)
+                self.count += 1
+                producer.produce(topic, again.value, again.key, again.partition)
+            producer.poll(0)
+
+    def _hear(self, record: Raw) -> None:
+        name = record.partition, record.value or b""
+        if name not in self._known and self._random.random() < SHARE:
+            heapq.heappush(self._due, (time.monotonic() + self._random.uniform(0, 6), record))
+        self._known.add(name)
