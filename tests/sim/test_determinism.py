@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from refold.testing.sim.byzantine import run_siege
 from refold.testing.sim.case import run_schedule
 
 _PROGRAM = "from refold.testing.sim.case import run_schedule; print(run_schedule({seed}).trace)"
@@ -34,6 +35,13 @@ def test_another_process_with_another_hash_seed_has_the_same_trace() -> None:
     }
 
     assert traces == {run_schedule(77).trace + "\n"}
+
+
+def test_the_same_liar_tells_the_same_lies() -> None:
+    first, second = run_siege(5), run_siege(5)
+
+    assert first.trace == second.trace
+    assert first.trace != run_siege(7).trace
 
 
 def test_another_seed_has_another_trace() -> None:

@@ -7,14 +7,16 @@ from itertools import islice
 
 import pytest
 
+from refold.testing.sim.calls import CALLS
 from refold.testing.sim.campaign import NEEDED, Named, Summary, pairs, schedules, singles
 from refold.testing.sim.case import run_case
+from refold.testing.sim.questions import QUESTIONS
 from refold.testing.sim.scenarios import SCENARIOS
 
-SINGLES, PAIRS, SEEDS = 1_500, 500, 500
-"""Cases of each kind: about 12 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
+SINGLES, ASKED, PAIRS, SEEDS = 1_500, 1_500, 500, 600
+"""Cases of each kind: about 30 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
 
-_ALL_SINGLES, _ALL_PAIRS = 31_000, 43_000
+_ALL_SINGLES, _ALL_ASKED, _ALL_PAIRS = 31_000, 28_000, 43_000
 
 
 def run(cases: list[Named]) -> Summary:
@@ -43,9 +45,16 @@ def test_every_scenario_comes_to_rest_without_a_fault(name: str) -> None:
 
 
 def test_no_promise_breaks_at_any_boundary(seen: Counter[str]) -> None:
-    summary = run(list(islice(singles(), 0, None, _ALL_SINGLES // SINGLES)))
+    summary = run(list(islice(singles(CALLS), 0, None, _ALL_SINGLES // SINGLES)))
 
     assert summary.struck >= SINGLES * 0.9, "faults have to strike"
+    seen.update(summary.counts)
+
+
+def test_no_promise_breaks_at_any_boundary_while_people_are_asked(seen: Counter[str]) -> None:
+    summary = run(list(islice(singles(QUESTIONS), 0, None, _ALL_ASKED // ASKED)))
+
+    assert summary.struck >= ASKED * 0.9, "faults have to strike"
     seen.update(summary.counts)
 
 

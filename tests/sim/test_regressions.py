@@ -21,7 +21,8 @@ def read() -> list[Named]:
         if values:
             options = dict(values)
             faults = tuple(parse(value) for name, value in values if name == "--fault")
-            found.append(Named(options.get("--scenario", ""), faults, int(options.get("--seed", 0))))
+            lies = options.get("--mode") == "byzantine"
+            found.append(Named(options.get("--scenario", ""), faults, int(options.get("--seed", 0)), lies))
     return found
 
 

@@ -133,12 +133,13 @@ class Approvals:
         return any(actor in law.roles.get(role, [actor] if claimed else []) for law in self.laws.all(partition))
 
     def _vouched(self, request: Datum, partition: int) -> bool:
-        """Whether some policy asks for what the request says."""
-        content = next(
-            (law.policies[p] for law in self.laws.all(partition) if (p := request["policy"]) in law.policies), {}
-        )
-        asks = [rule.get("require", {}) for rule in content.get("rules", ()) if rule["name"] == request["rule"]]
-        candidates = [*(ask for ask in asks if ask), {"approvers": ["*"], "not_requester": False}]
+        """Whether its policy asks for what the request says; each of these has one rule at most that asks."""
+        name, laws = request["policy"], self.laws.all(partition)
+        content = next((law.policies[name] for law in laws if name in law.policies), None)
+        if content is None and any(law.current for law in laws):
+            return False
+        asks = [rule["require"] for rule in content["rules"] if "require" in rule] if content else []
+        candidates = asks or [{"approvers": ["*"], "not_requester": False}]
         said = request["requirement"]
         return any(
             (said["approvers"], said["quorum"], said["not_requester"], said["escalate_to"])

@@ -82,6 +82,16 @@ def _own_clock(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[
     return found, replace(request, at_ms=0), tool
 
 
+def _generous(original: Callable[..., Decision]) -> Callable[..., Decision]:
+    """Signs for more attempts than were asked for."""
+
+    def build(request: ApprovalRequest, *args: Any, **how: Any) -> Decision:
+        found = original(request, *args, **how)
+        return replace(found, covers=found.attempt + 3)
+
+    return build
+
+
 def _requester_too(original: Callable[..., Void | None]) -> Callable[..., Void | None]:
     def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
         return original(replace(request, requester=""), vote)
@@ -116,7 +126,9 @@ CREDULOUS: dict[str, Bug] = {
     "digest-without-version": Bug((), _refusal(_any_version), seeds=120),
     "boolean-approval": Bug((), ((Guard, "refusal", _flag(Guard.refusal)),), seeds=30),
     "decision-for-equal-calls": Bug((), _refusal(_any_equal_call), seeds=60),
-    "decision-for-any-attempt": Bug((), _refusal(_any_attempt), seeds=200),
+    "decision-for-any-attempt": Bug(
+        ("retried-once",), ((decision, "build", _generous(decision.build)), *_refusal(_any_attempt))
+    ),
     "order-says-its-class": Bug((), _refusal(_any_class), seeds=60),
     "not-at-home": Bug((), ((decision, "away", _never),), seeds=60),
     "requester-counted": Bug(("requester-votes",), ((ballot, "objection", _requester_too(ballot.objection)),)),

@@ -188,7 +188,7 @@ class Liar:
             call_id=found["call"],
             run_id=found["run"],
             step=found["step"],
-            attempt=found["attempt"],
+            attempt=self._rng.randint(found["attempt"], min(found["covers"], found["attempt"] + 2)),
             issued=0,
             tool=found["tool"],
             args=found["edited"] or asked["args"],
