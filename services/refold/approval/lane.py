@@ -249,8 +249,7 @@ class Lane:
         if request.expires_ms and now >= request.expires_ms:
             return False
         key = self.catalog.keys.get(self._seat.key.kid)
-        in_force = key is not None and key.use == "decision" and not key.revoked
-        if key is None or not in_force or now < key.not_before_ms or (key.retired_ms and now >= key.retired_ms):
+        if key is None or key.use != "decision" or not key.signs_at(now):
             self._hold(poll, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
             return False

@@ -47,6 +47,7 @@ def doctor(
         ("app", lambda: _app(app)),
         ("kafka", lambda: _kafka(settings, app)),
         ("redis", lambda: _redis(settings)),
+        ("approvals", lambda: _approvals(settings)),
     ]
     found = [finding for name, check in checks for finding in _checked(name, check)]
     if json_:
@@ -156,3 +157,34 @@ def _redis(settings: Settings) -> Iterator[Finding]:
     yield from (Finding("redis", "problem", problem) for problem in problems)
     if not problems:
         yield Finding("redis", "ok", f"{settings.redis.url} answers and keeps what it acknowledges")
+
+
+def _approvals(settings: Settings) -> Iterator[Finding]:
+    """Whether people can decide: a policy, keys that sign, and roles that somebody has."""
+    import time
+
+    from refold.adapters.kafka.reader import KafkaLogReader
+    from refold.cli.platform import Platform
+    from refold.client import catalog
+
+    Platform(settings).knock()
+    reader, now = KafkaLogReader(settings.kafka), time.time_ns() // 1_000_000
+    found, *others = (catalog.read(reader, number) for number in range(reader.partitions(catalog.TOPIC)))
+    if any((other.current, other.keys, other.roles) != (found.current, found.keys, found.roles) for other in others):
+        yield Finding("approvals", "problem", "the partitions of the catalog differ: publish again what came last")
+    policy = found.policy
+    if policy is None:
+        text = "no policy is in force: only tools with approval=\"required\" ask; `refold policy publish`"
+        yield Finding("approvals", "warning", text)
+    for use in ("decision", "vote"):
+        active = [key for key in found.keys.values() if key.use == use and key.signs_at(now)]
+        if not active:
+            text = f"no key for {use}s is in force, so nothing that asks people goes on; `refold keys new --use {use}`"
+            yield Finding("approvals", "warning", text)
+    asked = [rule.requirement for rule in policy.rules if rule.requirement] if policy else []
+    named = {name for needed in asked for name in (*needed.approvers, *needed.escalate_to)}
+    nobody = sorted(name for name in named if name.startswith("role:") and not found.roles.by_role.get(name[5:]))
+    if nobody:
+        yield Finding("approvals", "warning", f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
+    if policy and not nobody:
+        yield Finding("approvals", "ok", f"policy {policy.digest[:12]} with {len(policy.rules)} rules is in force")

@@ -75,6 +75,10 @@ class PublicKey:
             raise UsageError(problem, hint="`refold keys new` makes keys")
         return PublicKey(**{**content, "actors": tuple(actors)})
 
+    def signs_at(self, at_ms: int) -> bool:
+        """Whether what it signs at this time holds."""
+        return not self.revoked and self.not_before_ms <= at_ms and not (self.retired_ms and at_ms >= self.retired_ms)
+
     def content(self) -> dict[str, Any]:
         """The key as JSON data, every field."""
         return {**dataclasses.asdict(self), "actors": list(self.actors)}
@@ -131,7 +135,7 @@ def verify(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, 
         raise _refused("use", f"the key {kid} is for a {key.use}, not for a {use}")
     if key.revoked:
         raise _refused("revoked", f"the key {kid} was revoked")
-    if issued < key.not_before_ms or (key.retired_ms and issued >= key.retired_ms):
+    if not key.signs_at(issued):
         raise _refused("retired", f"the key {kid} may not sign at {issued}")
     try:
         jws.deserialize_compact(token, _public(key.x), registry=_registry())
