@@ -58,7 +58,11 @@ def permitted(state: RunState, step: int, attempt: int, authority: Authority, no
     opened = state.open[step]
     if authority.changed(opened.policy):
         return False
-    return opened.permit is None or (attempt <= opened.permit.covers and now < opened.permit.expires_ms)
+    permit = opened.permit
+    if permit is None:
+        return True
+    # A call in doubt may go on after people have said no, or nothing in time: then they are asked again.
+    return permit.verdict in ("approve", "edit") and attempt <= permit.covers and now < permit.expires_ms
 
 
 def judge_again(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> list[Event]:

@@ -78,8 +78,8 @@ class Open:
     `phase`: `proposed`, `approval` (people decide, see `asked`), `dispatched` (with the executors), `backoff` (next
     attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `first_ms` is when the first attempt
     went out, `dispatches` how often this attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have
-    had its effect. `policy` judged the call last, `permit` is the decision that allows it, `refused` counts attempts
-    that an executor sent back.
+    had its effect. `policy` judged the call last, `permit` is the decision that allows it, or how it was refused.
+    `refused` counts attempts that an executor sent back.
     """
 
     phase: Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
@@ -297,8 +297,7 @@ def _escalated(state: RunState, event: ApprovalEscalated, seq: int, at_ms: int) 
 def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.asked, opened.phase, opened.due_ms = None, "proposed", 0
-    if event.verdict in ("approve", "edit"):
-        opened.permit = event
+    opened.permit = event
     if event.verdict == "edit":
         state.edited[event.step] = event.args, event.key
     if event.use:

@@ -112,7 +112,7 @@ class People:
         if request["approval_id"] not in approvals.open or not left:
             return
         if request["approval_id"] not in approvals.decided:
-            for actor in (*LEADS, *HEADS) if request["level"] else LEADS:
+            for actor in (*LEADS, *HEADS) if request["level"] or self._script is None else LEADS:
                 self._say(Say(actor), request, [])
         self._world.at(INSIST_MS, lambda: self._insist(request, left - 1), waits=False)
 
@@ -125,8 +125,10 @@ def _anything(rng: Random) -> Say:
     action = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     after_ms = rng.choice((rng.randrange(400), rng.randrange(1_500)))
     given: dict[str, Any] = {"after_ms": after_ms, "level": int(rng.random() < 0.2)}
-    if action in ("delegate", "reassign"):
+    if action == "delegate":
         given["to"] = (rng.choice((*LEADS, *HEADS)),)
+    if action == "reassign":  # to enough people for every quorum
+        given["to"] = rng.choice((("role:lead", *HEADS), ("role:head", *LEADS)))
     if action == "approve" and rng.random() < 0.2:
         given["remember"] = (rng.choice(("run", "session")), 5_000, rng.choice((1, 2)))
     if rng.random() < 0.25:

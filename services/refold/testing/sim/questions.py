@@ -78,6 +78,15 @@ QUESTIONS: dict[str, Scenario] = {
         _asked("twins-asked", "wipe_pay", YES, Say("bob", "reject", 300, nth=2), agent="both"),
         _asked("brief-retried", "wipe_push", YES, policy="brief", scripts=("raises-after", "hangs-before")),
         _asked("brief-once", "wipe_pay", YES, policy="brief", scripts=("not-done", "ok")),
+        _asked(
+            "doubt-rejected",
+            "wipe_push",
+            Say("ada", nth=1),
+            Say("ada", "reject", nth=2),
+            Say("ada", nth=3),
+            policy="brief",
+            scripts=("hangs-before",),
+        ),
         _asked("retried-once", "wipe_pay", YES, scripts=("raises-before",)),
         _asked("retried-probed", "wipe_book", YES, scripts=("raises-before", "raises-after")),
         _asked(

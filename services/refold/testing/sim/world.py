@@ -26,7 +26,7 @@ from refold.testing.sim.law import FIRST
 from refold.testing.sim.process import UNREACHABLE, Act, Process
 from refold.testing.sim.receiver import Receiver
 from refold.testing.sim.settings import WINDOWS, SimSettings
-from refold.testing.sim.tools import Tools
+from refold.testing.sim.tools import GUARDED, Tools
 from refold.testing.sim.witness import TOOL_REQUESTED, Witness
 
 
@@ -373,7 +373,9 @@ class World:
         self._begins(process, order, place)
         if any("wipe" in fault or "rollback" in fault for fault in self.struck):
             return
-        known = (place, ask.call_id) in self.ledger.entries()
+        # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
+        passed = ask.effect in GUARDED and any("freeze" in fault for fault in self.struck)
+        known = passed or (place, ask.call_id) in self.ledger.entries()
         mine = [c for c in process.cursors if (c.topic, c.partition) == (TOOL_REQUESTED, place)]
         read = [record for cursor in mine for record in cursor.log.records if record.offset < cursor.position]
         self.witness.starts_by_ledger(ask, known=known, read=read)
