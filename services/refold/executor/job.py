@@ -266,7 +266,10 @@ class Job:
     def _refuse(self, desk: Desk, refused: Refusal) -> None:
         """Nothing is sent. For a guarded call this is said by the head of its chain: nobody else has acted either."""
         failure = Failure(refused.code, refused.message)
-        self._finish(desk, self._result("unauthorised", failure=failure, retryable=refused.stale))
+        # Of a keyed call somebody before this one may have, while the decision held.
+        unknown = self.takeover and refused.stale and self.request.effect == "keyed"
+        status = "unknown" if unknown else "unauthorised"
+        self._finish(desk, self._result(status, failure=failure, retryable=refused.stale))
 
     def ended(self, desk: Desk, ended: ToolEnded, now: int) -> None:
         """The tool's or the probe's run is over."""

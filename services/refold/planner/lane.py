@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from refold.core import catalog as catalogs
 from refold.core import chain, wire
+from refold.core.approve import opened_by
 from refold.core.catalog import Catalog
-from refold.core.commands import Command, close, commands
+from refold.core.commands import APPROVALS, Command, close, commands
 from refold.core.decide import Ignore, Park, Refuse, Rules, Start, Verdict, decide
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
@@ -215,12 +216,17 @@ class Lane:
                     self._emitted.acknowledge(what.offset)
 
     def _still_wanted(self, order: Outgoing) -> bool:
-        """Whether a command has to go out again: a request may not, once the tombstone of its call has followed it."""
-        if order.value is None or not order.topic.startswith("tool-requested."):
+        """Whether a command has to go out again: a request may not, once its tombstone has followed it."""
+        asks = order.topic == APPROVALS
+        if order.value is None or not (asks or order.topic.startswith("tool-requested.")):
             return True
         run, seq = parse_call_id(order.key.decode())
         state = self.accepted.get(run)
-        return state is not None and not state.over and any(opened.seq == seq for opened in state.open.values())
+        if state is None or state.over:
+            return False
+        if asks:
+            return opened_by(state, seq) is not None
+        return any(opened.seq == seq for opened in state.open.values())
 
     def reached_end(self, end: int) -> None:
         """The high watermark that was asked for with `wants_end`."""

@@ -139,7 +139,7 @@ class Approvals:
         if content is None and any(law.current for law in laws):
             return False
         asks = [rule["require"] for rule in content["rules"] if "require" in rule] if content else []
-        candidates = asks or [{"approvers": ["*"], "not_requester": False}]
+        candidates = asks or [{"approvers": ["*"]}]
         said = request["requirement"]
         return any(
             (said["approvers"], said["quorum"], said["not_requester"], said["escalate_to"])
