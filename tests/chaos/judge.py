@@ -245,6 +245,9 @@ def _letters(verdict: Verdict, evidence: Evidence) -> None:
         letter = raw.decode(record.value or b"")
         found[letter["topic"], letter["partition"], letter["offset"]] = f"{letter['code']}: {letter['reason']}"
     verdict.counts["dead_letters"] = len(found)
+    void = {place for place, vote in evidence.votes.items() if evidence.papers.said[vote].void}
+    # What falls into the death of an approval service is not put away by its successor, which cannot know.
+    verdict.counts["votes_void_without_a_letter"] = len(void - found.keys())
     for place in evidence.poison - found.keys():
         verdict.lost.append(f"the poison at {place} has no dead letter")
     for place, reason in found.items():
