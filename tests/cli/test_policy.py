@@ -47,7 +47,7 @@ rules:
   - {name: rest, when: 'true', allow: true}
 """
 DRAFT = POLICY.replace("role:lead", "ada").replace("deny: Ask the DBAs.", "allow: true")
-LEAD, ONCALL = Requirement(["role:lead"]), Requirement(["role:oncall"], not_requester=False, expires_ms=86_400_000)
+LEAD, ONCALL = Requirement(["role:lead"]), Requirement(["role:oncall"], expires_ms=86_400_000)
 APP = Path(__file__).with_name("app.py")
 
 
@@ -289,3 +289,21 @@ def test_a_time_that_is_none_is_a_usage_error(files: Path, since: str) -> None:
     result = refold("policy", "test", str(files / "draft.yaml"), "--since", since, "--kafka", "127.0.0.1:9")
 
     assert result.exit_code == 2
+
+
+def test_an_old_policy_is_dropped_and_the_one_in_force_is_not(cluster: Cluster, files: Path) -> None:
+    old = cluster("publish", files / "policy.yaml")["digest"]
+    new = cluster("publish", files / "draft.yaml")["digest"]
+
+    assert cluster.words("show").count(f"older: {old}") == 1
+    assert "is in force" in refused(cluster, "drop", new, code=4)
+    cluster("drop", old)
+
+    assert cluster("show")["policies"] == [new]
+    assert "has no policy" in refused(cluster, "drop", old, code=3)
+
+
+def refused(cluster: Cluster, *words: str, code: int) -> str:
+    result = refold("policy", *words, "--kafka", cluster.settings.bootstrap)
+    assert result.exit_code == code, result.output
+    return str(result.output)

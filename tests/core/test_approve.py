@@ -241,7 +241,7 @@ def test_a_decision_that_has_expired_on_its_way_is_asked_for_again() -> None:
     assert events(log)[0].verdict == "expire"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("code", ["decision_expired", "decision_revoked"])
+@pytest.mark.parametrize("code", ["decision_expired", "decision_revoked", "tool_changed"])
 def test_what_an_executor_sends_back_goes_back_to_people(code: str) -> None:
     log = asking("once", attempts=1)
     decide_on(log)

@@ -120,7 +120,7 @@ def test_a_call_that_no_rule_is_about_needs_anybody_within_a_day() -> None:
 def test_a_policy_has_a_fallback_of_its_own() -> None:
     judged = policy(fallback=TEAM).judge(CALL)
 
-    assert judged.requirement == Requirement(["role:oncall"], not_requester=False, expires_ms=7_200_000)
+    assert judged.requirement == Requirement(["role:oncall"], expires_ms=7_200_000)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from refold.core import canonical, decision
 from refold.core.capability import PublicKey, SigningKey, sign, verify
-from refold.core.catalog import Roles
-from refold.core.decision import SKEW_MS, Cast, Decision, Grant, ToolFacts
-from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.catalog import Catalog, Roles
+from refold.core.decision import SKEW_MS, Cast, Grant, ToolFacts
+from refold.core.errors import UnauthorisedError
 from refold.core.events import Requirement
 from refold.core.ids import home, idempotency_key
 from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.executor.guard import Guard
 
 NOW, VALID_MS, PARTITIONS = 1_700_000_000_000, 3_600_000, 8
 ARGS = '{"amount":100,"to":"ann"}'
@@ -59,22 +60,18 @@ class World:
 
 
 def gate(request: ToolRequest, world: World) -> str:
-    """Why an order may not be carried out; nothing if it may."""
-    tool = world.tools.get(request.tool)
-    if tool is None:
-        return "no such tool"
+    """Why an executor does not carry an order out, in words; nothing if it does."""
+    catalog = Catalog()
+    catalog.keys, catalog.roles = world.keys, world.roles
+    guard = Guard(world.tools, world.environment, PARTITIONS, required=("*",))
+    refused = guard.refusal(request, catalog, partition=world.partition, now_ms=world.now_ms)
+    if refused is None:
+        return ""
     try:
-        found = Decision.parse(verify(request.decision, world.keys, use="decision"))
+        verify(request.decision, world.keys, use="decision")
     except UnauthorisedError as error:
         return f"token: {error.fields['reason']}"
-    except MalformedError as error:
-        return error.message
-    refused = (
-        decision.away(request, world.partition, PARTITIONS)
-        or decision.refusal(found, request, tool, environment=world.environment, now_ms=world.now_ms)
-        or decision.disowned(found, world.roles)
-    )
-    return refused.message if refused else ""
+    return refused.message
 
 
 def asked(**changes: Any) -> ApprovalRequest:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 EDIT = ("before", "after")
+WHOLE = 200
+"""Lines of a text that are shown with all that stays: what is not shown could be anything."""
+
 COLUMNS = ("approval", "state", "tool", "votes", "who decides", "until")
 
 
@@ -116,8 +119,12 @@ def _print_args(args: str) -> None:
         return
     _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in EDIT})))
     before, after = (value[name].split("\n") for name in EDIT)
-    for line in difflib.unified_diff(before, after, *EDIT, lineterm=""):
+    found = list(difflib.unified_diff(before, after, *EDIT, lineterm="", n=WHOLE if len(before) <= WHOLE else 3))
+    for line in found:
         _print_change(line)
+    hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in found)
+    if hidden > 0:
+        say(f"  [yellow]{hidden} lines stay as they are and are not shown; --json has all[/]")
 
 
 def diff(before: str, after: str) -> list[str]:

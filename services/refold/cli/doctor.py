@@ -174,7 +174,7 @@ def _approvals(settings: Settings) -> Iterator[Finding]:
         yield Finding("approvals", "problem", "the partitions of the catalog differ: publish again what came last")
     policy = found.policy
     if policy is None:
-        text = "no policy is in force: only tools with approval=\"required\" ask; `refold policy publish`"
+        text = 'no policy is in force: only tools with approval="required" ask; `refold policy publish`'
         yield Finding("approvals", "warning", text)
     for use in ("decision", "vote"):
         active = [key for key in found.keys.values() if key.use == use and key.signs_at(now)]

@@ -12,7 +12,7 @@ import typer
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, login
-from refold.core.errors import NotFoundError, UsageError
+from refold.core.errors import ConflictError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from refold.client.hindsight import Hindsight, Recorded
@@ -89,6 +89,36 @@ def publish(
         output.say("the roles are in force")
     if policy:
         output.say(f"policy [bold]{policy.digest}[/] is in force for new runs: {len(policy.rules)} rules")
+
+
+@app.command()
+def drop(
+    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="As `refold policy show` prints it.")],
+    *,
+    kafka: KafkaOption = "",
+    data: DataOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """Take an old policy out of the catalog: nobody can be asked by its rules any more.
+
+    Runs that were begun under it are judged by the policy in force from now on, and approvals that wait under it are
+    held until they expire.
+    """
+    from refold.client import catalog
+
+    platform = connect(kafka=kafka, data=data)
+    reader = platform.runs.reader
+    count = reader.partitions(catalog.TOPIC)
+    known = [catalog.read(reader, number) for number in range(count)]
+    if any(each.current == digest for each in known):
+        raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
+    if not any(digest in each.policies for each in known):
+        raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
+    catalog.remove(platform.publisher, count, f"policy/{digest}")
+    if json_:
+        output.emit({"digest": digest, "partitions": count})
+    else:
+        output.say(f"policy [bold]{digest}[/] is out of the catalog")
 
 
 @app.command()

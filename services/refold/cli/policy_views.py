@@ -55,6 +55,9 @@ def print_in_force(found: Data) -> None:
         rows = [_rule_row(rule) for rule in found["policy"]["rules"]]
         rows.append(("[dim]no rule holds, or one fails[/]", "", _outcome("require", found["policy"].get("fallback"))))
         table(("rule", "when", "then"), rows)
+    for old in found["policies"]:
+        if old != found["current"]:
+            say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy drop[/]")
     for role, people in found["roles"].items():
         say(f"role {escape(role)}: {escape(', '.join(people))}")
     if found["revoked"]:

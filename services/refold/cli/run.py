@@ -37,7 +37,9 @@ def start(
         float | None, typer.Option("--timeout", help="Seconds to wait at most; implies --wait.", min=0.1)
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="May be repeated.")] = None,
-    requester: Annotated[str, typer.Option("--requester", help="Who asks for it.")] = "",
+    requester: Annotated[
+        str, typer.Option("--requester", help="Who asks for it.  [default: your login]", show_default=False)
+    ] = "",
     kafka: KafkaOption = "",
     data: DataOption = "",
     json_: JsonOption = False,
@@ -47,7 +49,8 @@ def start(
     from refold.core.messages import RunRequest
 
     run = str(ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}"))
-    request = RunRequest(run, agent, canonical.dumps(canonical.parse(source(input_))), requester, 0, _labels(label))
+    given = canonical.dumps(canonical.parse(source(input_)))
+    request = RunRequest(run, agent, given, requester or login(), 0, _labels(label))
     platform = connect(kafka=kafka, data=data)
     inputs = _inputs(platform)
     position = inputs.start(request)

@@ -39,6 +39,12 @@ def publish(publisher: RawSender, partitions: int, entry: CatalogEntry) -> None:
         publisher.send_raw(TOPIC, number, key=key, value=value, headers=headers)
 
 
+def remove(publisher: RawSender, partitions: int, name: str) -> None:
+    """Takes an entry out of every partition of the catalog. **Raises** as `publish`."""
+    for number in range(partitions):
+        publisher.send_raw(TOPIC, number, key=name.encode(), value=None, headers=())
+
+
 def read(reader: LogReader, partition: int = 0) -> Catalog:
     """The catalog as a partition has it. All have the same, unless a publication broke off."""
     catalog = Catalog()

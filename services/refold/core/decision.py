@@ -246,8 +246,6 @@ def refusal(
         "step": (decision.step, request.step),
         "tool": (decision.tool, tool.name),
         "tool's name": (request.tool, tool.name),
-        "tool version": (decision.version, tool.version),
-        "schema": (decision.schema, tool.schema),
         "effect class": (decision.effect, tool.effect),
         "class": (request.effect, tool.effect),
         "arguments' text": (args, request.args),
@@ -270,6 +268,9 @@ def refusal(
     now = max(now_ms, request.at_ms)
     if decision.issued > now + SKEW_MS:
         return _final("the decision was issued in the future")
+    for what, found, wanted in (("version", decision.version, tool.version), ("schema", decision.schema, tool.schema)):
+        if found != wanted:  # it was deployed anew in between: people look at the call again
+            return Refusal("tool_changed", f"the decision is for another {what} of the tool", stale=True)
     if now >= decision.expires:
         return Refusal("decision_expired", "the decision has expired", stale=True)
     return None

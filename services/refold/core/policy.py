@@ -27,8 +27,8 @@ MAX_RULES = 1_000
 UNRULED = "fallback"
 """The rule of a judgement that no rule has made."""
 
-FALLBACK = Requirement(["*"], not_requester=False, expires_ms=86_400_000, on_expiry="reject")
-"""What a call needs that no rule judges, in a policy that does not say: anybody at all, but somebody, within a day."""
+FALLBACK = Requirement(["*"], expires_ms=86_400_000, on_expiry="reject")
+"""What a call needs that no rule judges, in a policy that does not say: anybody but the requester, within a day."""
 
 
 @dataclass(frozen=True, slots=True)

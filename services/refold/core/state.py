@@ -49,7 +49,7 @@ Outcome = CallCompleted | CallFailed | SleepEnded
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
-REFUSED = frozenset({"decision_expired", "decision_revoked", "policy_changed"})
+REFUSED = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
 
 
