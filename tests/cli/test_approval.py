@@ -119,6 +119,13 @@ class TestVoting:
         with pytest.raises(error, match=says):
             desk.vote(asked, actor, action, **more)
 
+    def test_a_vote_that_no_service_was_there_to_refuse_is_called_void_all_the_same(self, world: World) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(UsageError, match="unentitled.*no approval service was there"):
+            Desk(world, None).vote(asked, "zoe", "approve")
+
     def test_the_requester_is_told_before_anything_is_sent(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)

@@ -246,11 +246,7 @@ class Approvals:
             if answer and (final or (settled is not None and now - settled >= self._settle_s)):
                 return answer
             if now - begun > timeout_s:
-                waiting = "counted, and nothing has come of it" if answer is None else "not settled"
-                raise TimedOutError(
-                    f"the vote on {vote.approval} is {waiting} after {timeout_s:g} s",
-                    hint="is an approval service running? The vote stays in the log, nothing is lost",
-                )
+                raise _unanswered(register, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
         raise AssertionError("a tail goes on for ever")
 
     def watch(self) -> Iterator[Register]:
@@ -320,9 +316,24 @@ def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | N
     return Answer("counted", vote.approval, position, leading=found.count.leading, quorum=needed), False
 
 
+def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
+    """What there is to say when no service has said anything: a vote that came between two of them gets no letter."""
+    found = register.find(vote.approval)
+    voids = found.count.void if found else {}
+    void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
+    if void is not None:
+        return _void(vote, void, hint="it is void by the records alone; no approval service was there to say so")
+    waiting = "not settled" if counts else "recorded, and nothing has come of it"
+    hint = "is an approval service running? The vote stays in the log, nothing is lost"
+    return TimedOutError(f"the vote on {vote.approval} is {waiting} after {waited}", hint=hint)
+
+
 def _refusal(vote: Vote, letter: DeadLetter, position: Cause) -> RefoldError:
-    void = Void(letter.code, letter.reason)
     hint = f"`refold deadletter list` has it, from {position.topic}/{position.partition}/{position.offset}"
+    return _void(vote, Void(letter.code, letter.reason), hint=hint)
+
+
+def _void(vote: Vote, void: Void, *, hint: str) -> RefoldError:
     message = f"the vote on {vote.approval} is void ({void.code}): {void.reason}"
     if void.code == "unauthorised":
         return UnauthorisedError(message, hint="`refold keys list` shows the keys in the catalog", reason="vote")
