@@ -243,6 +243,20 @@ class TestRevocation:
         assert world.grants() == [set()] * PARTITIONS
         assert ask(world, again, step=2) == []
 
+    def test_a_successor_ends_it_before_it_judges_what_was_asked_earlier(self, world: World, process: Process) -> None:
+        waiting = request("run-1/3", step=2, requester="ada")
+        world.ask(waiting)
+        given = give(world, process)
+        world.vote(given, "bob", "revoke-grant", at=5)
+        process.run()
+        world.ask(replace(waiting, level=1, requester="rita"))
+        process.run()
+        assert world.verdicts(waiting) == []
+
+        Process(world).run()
+
+        assert world.verdicts(waiting) == []
+
     def test_only_who_might_have_given_it_revokes_it(self, world: World, process: Process) -> None:
         given = give(world, process)
         world.vote(given, "zoe", "revoke-grant", at=5)

@@ -78,9 +78,10 @@ class Lane:
             self._again_ms = 0
             self._due.update(dict.fromkeys(self.polls))
         due, self._due = self._due, {}
-        for name in due:
-            if poll := self.polls.get(name):
-                self._judge(poll)
+        polls = [poll for name in due if (poll := self.polls.get(name))]
+        # What is decided comes first: what was said of it since may end a grant that would decide the others.
+        for poll in sorted(polls, key=lambda poll: not poll.decided):
+            self._judge(poll)
         for parked in self._parking.overdue(self.now):
             self._put_away(parked.record, Void("unknown", "there is no such approval"))
 
