@@ -1,4 +1,7 @@
-"""Dangerous tools, one of each class, whose only effect is a line in a file: what the outside world counts."""
+"""Dangerous tools, one of each class, whose only effect is a line in a file: what the outside world counts.
+
+`how`: `hold` does not end after its effect, `slow` takes a moment, all else is for policies to look at.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,21 @@ TIMEOUT = timedelta(seconds=30)
 
 @app.tool(effect="once", approval="required", version=VERSION, timeout=TIMEOUT)
 def wipe(label: str, how: str = "plain") -> str:
-    """Cannot be asked, and must not happen twice. `how`: `hold` never ends, `slow` takes a moment after its effect."""
+    """Cannot be asked, and must not happen twice."""
     leave("wipe", label)
-    if how in ("hold", "slow"):
-        threading.Event().wait(20.0 if how == "hold" else 0.3)
-    return label
+    return linger(label, how)
 
 
 @app.tool(effect="keyed", approval="required", version=VERSION, timeout=TIMEOUT)
 def refund(label: str, how: str = "plain", *, idempotency_key: str) -> str:
-    """The receiver applies a key once."""
+    """The receiver applies a key once, and keeps a line of everything that reaches it."""
+    leave("refund", label, file="received")
     try:
         (folder() / idempotency_key).touch(exist_ok=False)
     except FileExistsError:
         return label
     leave("refund", label)
-    return label
+    return linger(label, how)
 
 
 def deployed(label: str, *, idempotency_key: str) -> object:
@@ -44,7 +46,7 @@ def deployed(label: str, *, idempotency_key: str) -> object:
 def deploy(label: str, how: str = "plain", *, idempotency_key: str) -> str:
     """Can be asked whether it happened."""
     leave("deploy", label, idempotency_key)
-    return label
+    return linger(label, how)
 
 
 @app.tool(effect="pure", approval="required", version=VERSION, timeout=TIMEOUT)
@@ -74,7 +76,14 @@ def effects() -> Path:
     return folder() / "effects"
 
 
-def leave(*words: str) -> None:
+def leave(*words: str, file: str = "effects") -> None:
     """Appends a line, whole."""
-    with effects().open("a") as file:
-        file.write(" ".join(words) + "\n")
+    with (folder() / file).open("a") as lines:
+        lines.write(" ".join(words) + "\n")
+
+
+def linger(label: str, how: str) -> str:
+    """What comes after an effect; nobody sets the event."""
+    if how in ("hold", "slow"):
+        threading.Event().wait(20.0 if how == "hold" else 0.3)
+    return label

@@ -19,8 +19,10 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core import canonical, decision, wire
 from refold.core.decision import ToolFacts
 from refold.core.errors import UsageError
+from refold.core.events import Requirement
 from refold.core.ids import home, idempotency_key
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ToolRequest, ToolResult
+from refold.core.policy import Policy
 from refold.ports.log import Record
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import app
@@ -64,11 +66,18 @@ class Call:
         return idempotency_key(environment=environment, run=self.run, step=self.step, tool=self.tool, args=self.args)
 
 
-def ask_for(call: Call, *, rule: str = "one", **changes: Any) -> ApprovalRequest:
+def asks(rule: str, policy: Policy = POLICY) -> Requirement:
+    """What a rule asks."""
+    needed = next(each.requirement for each in policy.rules if each.name == rule)
+    assert needed is not None, "the rule asks for people"
+    return needed
+
+
+def ask_for(
+    call: Call, *, rule: str = "one", requirement: Requirement | None = None, **changes: Any
+) -> ApprovalRequest:
     """What an honest planner would ask of people about a call, with the attacker's changes."""
     facts = call.facts
-    needed = next(each.requirement for each in POLICY.rules if each.name == rule)
-    assert needed is not None, "the rule asks for people"
     request = ApprovalRequest(
         approval_id=f"{call.run}/{call.seq + 1}",
         run_id=call.run,
@@ -88,7 +97,7 @@ def ask_for(call: Call, *, rule: str = "one", **changes: Any) -> ApprovalRequest
         key=call.key(),
         policy=POLICY.digest,
         rule=rule,
-        requirement=needed,
+        requirement=requirement or asks(rule),
         question="",
         proposal="proposal",
         asked_ms=time.time_ns() // 1_000_000,
@@ -158,14 +167,20 @@ class Hijack:
     def undecided(self, request: ApprovalRequest) -> bool:
         """Whether nothing was decided of a request, though the service has read it and what was said of it.
 
-        It has when it has decided what was asked later in the same partition.
+        It has when it has decided what was asked later in the same partition; no grant is for that.
         """
-        later = dataclasses.replace(self.call(run=request.run_id), seq=101)
+        later = self.call(how="later", run=request.run_id, seq=1_000 + next(self._numbers))
         self.decision(ask_for(later))
         return not self._tokens[request.approval_id]
 
     def order(self, call: Call, token: str = "", *, pool: str = "default", at: int = -1, **changes: Any) -> ToolResult:
         """Orders a call, in its home or in partition `at`; returns what came of it."""
+        known = len(self.results(call.id))
+        self.send(self.ordering(call, token, **changes), pool=pool, at=at)
+        return self.result(call.id, known)
+
+    def ordering(self, call: Call, token: str = "", **changes: Any) -> ToolRequest:
+        """The order of a call, with the attacker's changes."""
         request = ToolRequest(
             call_id=call.id,
             run_id=call.run,
@@ -181,20 +196,38 @@ class Hijack:
             decision=token,
             at_ms=time.time_ns() // 1_000_000,
         )
-        request = dataclasses.replace(request, **changes)
-        known = len(self._results[request.call_id])
-        self.send(request, pool=pool, at=at)
-        return self.result(request.call_id, known)
+        return dataclasses.replace(request, **changes)
 
     def send(self, request: ToolRequest, *, pool: str = "default", at: int = -1) -> None:
         """Sends an order and does not wait."""
         partition = home(request.run_id, PARTITIONS) if at < 0 else at
         self.write(f"tool-requested.{pool}", partition, key=request.call_id, value=wire.encode(request))
 
+    def results(self, call: str) -> list[ToolResult]:
+        """What has come of a call so far."""
+        self._read()
+        return self._results[call]
+
     def result(self, call: str, known: int = 0) -> ToolResult:
         """What came of a call, after so many results that were known already."""
         found = self._wait(lambda: self._results[call][known:], f"a result of {call}")
         return found[0]
+
+    def insist(self, request: ToolRequest, known: int, *, pool: str = "default") -> ToolResult:
+        """What comes of an order that was sent after so many results, and is sent again every second.
+
+        While an earlier result is on its way, an order gets none of its own.
+        """
+        again = time.monotonic() + 1.0
+
+        def look() -> list[ToolResult]:
+            nonlocal again
+            if time.monotonic() > again:
+                again += 1.0
+                self.send(request, pool=pool)
+            return self._results[request.call_id][known:]
+
+        return self._wait(look, f"a result of {request.call_id}")[0]
 
     def refused(self, call: Call, token: str = "", **more: Any) -> Outcome:
         """Orders a call that the executor should refuse."""
@@ -204,10 +237,24 @@ class Hijack:
         shown = found.status if code in ("", found.status) else f"{found.status}, {code}"
         return Outcome(found.status == "unauthorised", f"executor: {shown}: {why}")
 
+    def use(self, call: Call, request: ApprovalRequest, *, by: str = "") -> Outcome:
+        """Where a request was stopped that was voted on; a decision that comes of it is used.
+
+        `by` is the code under which the approval service has to have put something of it away; none: nothing may be.
+        """
+        if not self.undecided(request):
+            return self.refused(call, self.token(request.approval_id), policy=request.policy)
+        name = request.approval_id
+        if not by:
+            found = self.stage.put_away(name)
+            return Outcome(not found, f"approval: waits for more, {found or 'nothing put away'}")
+        why = self._wait(lambda: self.stage.put_away(name).get(by), f"{by} of {name}")
+        return Outcome(True, f"approval: {by}: {why}")
+
     # What a planner reads
 
-    def _wait(self, condition: Callable[[], T], what: str) -> T:
-        def look() -> T:
+    def _wait(self, condition: Callable[[], T | None], what: str) -> T:
+        def look() -> T | None:
             self._read()
             return condition()
 

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 
 def plays() -> Iterator[Play]:
-    """The attacks; those that change what is in force come last, and the last one for good."""
+    """The attacks; the last one changes for a while what is in force."""
     yield Play("a decision for another call with equal arguments", lambda h: elsewhere(h, seq=5))
     yield Play("for another step", lambda h: elsewhere(h, step=2))
     yield Play("for another run", another_run)
@@ -45,8 +45,6 @@ def plays() -> Iterator[Play]:
     yield Play("after its expiry, the order dated back", lambda h: expired(h, at_ms=0))
     yield Play("in time, the order dated forward", lambda h: changed(h, at_ms=now_ms() + 86_400_000))
     yield Play("after the approver was revoked", revoked_approver)
-    yield Play("while a policy is in force that rechecks", rechecked)
-    yield Play("after the key was revoked", revoked_key)
 
 
 def now_ms() -> int:
@@ -152,18 +150,3 @@ def revoked_approver(hijack: Hijack) -> Outcome:
         return hijack.refused(call, token)
     finally:
         hijack.stage.publish("roles", "roles", ROLES)
-
-
-def rechecked(hijack: Hijack) -> Outcome:
-    call = hijack.call()
-    token = approved(hijack, call)
-    hijack.stage.put_in_force(STRICT)
-    return hijack.refused(call, token)
-
-
-def revoked_key(hijack: Hijack) -> Outcome:
-    call = hijack.call()
-    asked = ask_for(call, policy=STRICT.digest)
-    token = hijack.decision(asked)
-    hijack.stage.revoke(hijack.stage.service)
-    return hijack.refused(call, token, policy=STRICT.digest)

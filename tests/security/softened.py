@@ -5,75 +5,74 @@ Eve has a login and no role. She is in league with the attacker, and votes throu
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from refold.core.events import Requirement
 from refold.core.ids import home
-from refold.core.messages import ApprovalRequest
 from refold.core.policy import FALLBACK
 from tests.kafka.secured import PARTITIONS
-from tests.security.hijack import Call, Hijack, Outcome, ask_for
+from tests.security.hijack import Hijack, Outcome, ask_for, asks
 from tests.security.plays import Play
-from tests.security.stage import OPEN, POLICY
 
 ANYBODY = Requirement(["*"], quorum=1, not_requester=False)
 
 
 def plays() -> Iterator[Play]:
     """The attacks, and what the design does not stop."""
-    yield Play("eve approves, who has no role", eve)
+    yield Play("eve approves, who has no role", lambda h: said_by(h, "eve", by="unentitled"))
     yield Play("ask for anybody's word instead of a lead's", lambda h: eve(h, requirement=ANYBODY))
-    yield Play("the same, as what the policy falls back to", lambda h: eve(h, rule_="fallback", requirement=FALLBACK))
-    yield Play("by a rule that is about another tool", lambda h: eve(h, rule_="open", requirement=softest()))
-    yield Play("by a policy that nobody knows", lambda h: eve(h, policy="0" * 64, rule_="", requirement=FALLBACK))
-    yield Play("by no policy at all", lambda h: eve(h, policy="", rule_="", requirement=FALLBACK))
+    yield Play("the same, as what the policy falls back to", lambda h: eve(h, rule="fallback", requirement=FALLBACK))
+    yield Play("by a rule that is about another tool", lambda h: eve(h, rule="open"))
+    yield Play("by that tool's rule under the right one's name", lambda h: eve(h, requirement=asks("open")))
+    yield Play("by a policy that nobody knows", lambda h: eve(h, policy="0" * 64, rule="", requirement=FALLBACK))
+    yield Play("by no policy at all", lambda h: eve(h, policy="", rule="", requirement=FALLBACK))
     yield Play("one vote where two are needed", half)
-    yield Play("the same vote twice where two are needed", twice)
+    yield Play("the same person twice where two are needed", twice)
     yield Play("a softer question once one vote is there", relaxed)
-    yield Play("the requester approves", lambda h: own_word(h, requester="ada"))
-    yield Play("one decision for five attempts of a once call", many)
+    yield Play("another question than the request is about", misnamed)
+    yield Play("the requester approves", lambda h: said_by(h, "ada", by="requester", requester="ada"))
+    yield Play("ask for five attempts of a once call", lambda h: said_by(h, "ada", by="malformed", covers=5))
+    yield Play("the same, said to be keyed", many)
+    yield Play("ask for a decision that is valid for a century", century)
+    yield Play("ask in another environment", lambda h: said_by(h, "ada", by="malformed", environment="staging"))
     yield Play("ask again what a tombstone has closed", closed)
     yield Play("another call in the name of an open approval", overwritten)
+    yield Play("cleo approves, to whom it may be escalated later", lambda h: cleo(h, by="unentitled"))
     yield Play(
-        "LIMIT ada asks, and the planner says that rita did", partial(own_word, requester="rita"), "limit", allowed=1
+        "escalated at once by a rule that escalates to nobody", lambda h: said_by(h, "eve", "unentitled", level=1)
+    )
+    yield Play("LIMIT escalated at once, and cleo approves", lambda h: cleo(h, level=1), "limit", allowed=1)
+    yield Play(
+        "LIMIT ada asks, and the planner says that rita did",
+        lambda h: said_by(h, "ada", requester="rita"),
+        "limit",
+        allowed=1,
     )
     yield Play("LIMIT a tool that does not declare that it needs approval", undeclared, "limit", allowed=1)
 
 
-def softest() -> Requirement:
-    """What the open rule asks."""
-    found = next(rule.requirement for rule in POLICY.rules if rule.name == "open")
-    assert found is not None, "the rule asks for people"
-    assert found.approvers == OPEN["approvers"]
-    return found
-
-
-def use(hijack: Hijack, call: Call, request: ApprovalRequest, *, what: str) -> Outcome:
-    """Where a request was stopped that was voted on; a decision that comes of it is used."""
-    if hijack.undecided(request):
-        return Outcome(True, f"approval: {what}")
-    return hijack.refused(call, hijack.token(request.approval_id), policy=request.policy)
-
-
-def eve(hijack: Hijack, *, rule_: str = "one", **changes: Any) -> Outcome:
+def said_by(hijack: Hijack, actor: str, by: str = "", **changes: Any) -> Outcome:
+    """What comes of it when somebody approves of a call that is asked for with changes."""
     call = hijack.call()
-    asked = ask_for(call, **changes)
-    request = dataclasses.replace(asked, rule=rule_)
+    request = ask_for(call, **changes)
     hijack.ask(request)
-    hijack.stage.vote(request, "eve")
-    return use(hijack, call, request, what=reason(hijack, request))
+    hijack.stage.vote(request, actor)
+    return hijack.use(call, request, by=by)
 
 
-def reason(hijack: Hijack, request: ApprovalRequest) -> str:
-    """What the service said of it, once it is known that it has read it."""
-    hijack.undecided(request)
-    for line in reversed(hijack.stage.said("approval")):
-        if request.approval_id in (line.get("approval_id"), line.get("approval")):
-            return f"{line['event']}: {line.get('reason', '')}"
-    return "no decision"
+def eve(hijack: Hijack, **changes: Any) -> Outcome:
+    """The question would let anybody decide, and is a lie."""
+    return said_by(hijack, "eve", "held", **changes)
+
+
+def cleo(hijack: Hijack, *, by: str = "", level: int = 0) -> Outcome:
+    call = hijack.call(how="late")
+    request = ask_for(call, rule="late", level=level)
+    hijack.ask(request)
+    hijack.stage.vote(request, "cleo")
+    return hijack.use(call, request, by=by)
 
 
 def half(hijack: Hijack) -> Outcome:
@@ -81,7 +80,7 @@ def half(hijack: Hijack) -> Outcome:
     request = ask_for(call, rule="two")
     hijack.ask(request)
     hijack.stage.vote(request, "ada")
-    return use(hijack, call, request, what="no decision: 1 of 2")
+    return hijack.use(call, request)
 
 
 def twice(hijack: Hijack) -> Outcome:
@@ -90,7 +89,7 @@ def twice(hijack: Hijack) -> Outcome:
     hijack.ask(request)
     hijack.stage.vote(request, "ada")
     hijack.stage.vote(request, "ada")
-    return use(hijack, call, request, what="no decision: one vote a person")
+    return hijack.use(call, request)
 
 
 def relaxed(hijack: Hijack) -> Outcome:
@@ -99,30 +98,30 @@ def relaxed(hijack: Hijack) -> Outcome:
     request = ask_for(call, rule="two")
     hijack.ask(request)
     hijack.stage.vote(request, "ada")
-    hijack.ask(ask_for(call, rule="open", level=1))
-    return use(hijack, call, request, what="no decision")
+    hijack.ask(ask_for(call, rule="one", level=1))
+    return hijack.use(call, request, by="malformed")
 
 
-def own_word(hijack: Hijack, *, requester: str) -> Outcome:
-    """Ada votes on what she has asked for herself."""
+def misnamed(hijack: Hijack) -> Outcome:
+    """Bob is shown a note; the digest that his vote names is that of a wipe."""
     call = hijack.call()
-    request = ask_for(call, requester=requester)
-    hijack.ask(request)
-    hijack.stage.vote(request, "ada")
-    return use(hijack, call, request, what="no decision: the requester may not decide")
+    shown = ask_for(hijack.call("note", run=call.run), rule="open", question=ask_for(call).question)
+    hijack.ask(shown)
+    hijack.stage.vote(shown, "bob")
+    return hijack.use(call, shown, by="malformed")
 
 
 def many(hijack: Hijack) -> Outcome:
     """Ada is shown an approval that is good for five attempts; the attacker makes the first one's outcome unknown."""
     call = hijack.call(how="slow")
-    request = ask_for(call, covers=5)
-    hijack.ask(request)
-    hijack.stage.vote(request, "ada")
-    if hijack.undecided(request):
-        return Outcome(True, f"approval: {reason(hijack, request)}")
-    token = hijack.token(request.approval_id)
-    hijack.order(call, token, timeout_ms=1)
-    return hijack.refused(call, token, timeout_ms=1, attempt=2)
+    token = hijack.decision(ask_for(call, effect="keyed", covers=5))
+    refused = [hijack.refused(call, token, timeout_ms=1, attempt=number) for number in (1, 2)]
+    return Outcome(all(each.stopped for each in refused), refused[-1].where)
+
+
+def century(hijack: Hijack) -> Outcome:
+    needed = replace(asks("one"), valid_ms=100 * 365 * 86_400_000)
+    return said_by(hijack, "ada", "malformed", requirement=needed)
 
 
 def closed(hijack: Hijack) -> Outcome:
@@ -132,8 +131,9 @@ def closed(hijack: Hijack) -> Outcome:
     hijack.undecided(request)
     hijack.write("approval-requested", home(call.run, PARTITIONS), key=request.approval_id, value=None)
     hijack.ask(request)
+    hijack.undecided(request)
     hijack.stage.vote(request, "ada")
-    return use(hijack, call, request, what="no decision: the approval is closed")
+    return hijack.use(call, request, by="late")
 
 
 def overwritten(hijack: Hijack) -> Outcome:
@@ -141,10 +141,12 @@ def overwritten(hijack: Hijack) -> Outcome:
     innocent = hijack.call("note")
     asked = ask_for(innocent, rule="open")
     hijack.ask(asked)
-    dangerous = dataclasses.replace(innocent, tool="wipe")
+    dangerous = replace(innocent, tool="wipe")
     hijack.ask(ask_for(dangerous))
     hijack.stage.vote(asked, "ada")
-    return hijack.refused(dangerous, hijack.token(asked.approval_id))
+    outcome = hijack.refused(dangerous, hijack.token(asked.approval_id))
+    letter = hijack.stage.put_away(asked.approval_id)
+    return outcome if "malformed" in letter else Outcome(False, f"the other call was not put away: {letter}")
 
 
 def undeclared(hijack: Hijack) -> Outcome:

@@ -16,13 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from confluent_kafka import TopicPartition
+
+from refold.adapters.kafka import clients
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.topics import Topics
 from refold.client import catalog
-from refold.core import canonical, capability
+from refold.core import canonical, capability, letters, wire
 from refold.core.ballot import Vote
 from refold.core.capability import SigningKey
-from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry
+from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
 from refold.core.policy import Policy
 from refold.embedded.children import Child, Exit
 from refold.embedded.secured import ADMIN
@@ -40,9 +43,11 @@ LEASE_MS = 3_000
 BRIEF_MS = 1_500
 OPEN = {"approvers": ["*"], "not_requester": False}
 LEAD = {"approvers": ["role:lead"]}
+LATE = {**LEAD, "escalate": {"after": "1h", "to": ["role:chief"]}}
 RULES = [
     {"name": "brief", "when": "args.how == 'brief'", "require": {**LEAD, "valid": f"{BRIEF_MS}ms"}},
     {"name": "two", "when": "args.how == 'two'", "require": {**LEAD, "quorum": 2}},
+    {"name": "late", "when": "args.how == 'late'", "require": LATE},
     {"name": "open", "when": "tool.name == 'note'", "require": OPEN},
     {"name": "one", "when": "true", "require": LEAD},
 ]
@@ -50,7 +55,10 @@ POLICY = Policy.parse({"rules": RULES})
 STRICT = Policy.parse({"recheck": True, "rules": RULES})
 """The same rules, and they want to see every call again."""
 
-ROLES = {"roles": {"lead": ["ada", "bob"]}, "revoked": []}
+OLD = Policy.parse({"rules": [{"name": "one", "when": "true", "require": OPEN}]})
+"""What was in force before: anybody may say yes. It is still in the catalog."""
+
+ROLES = {"roles": {"lead": ["ada", "bob"], "chief": ["cleo"]}, "revoked": []}
 """Eve can log in, and has no role."""
 
 EXECUTORS = {
@@ -68,6 +76,7 @@ class Stage:
     def __init__(self, cluster: SecuredCluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         self.falls: list[Exit] = []
+        self._known: list[DeadLetter] = []
         self.service = keys.new("decision", "approval")
         self.gateway = keys.new("vote", "gateway")
         self._stack = ExitStack()
@@ -89,9 +98,13 @@ class Stage:
         self.cluster.furnish(PREFIX)
         Topics(self.settings(ADMIN), (*POOLS, *EXECUTORS)).apply()
         self._operator = KafkaPublisher(self.settings("operator"), partitions=PARTITIONS)
+        self._dead = clients.consumer(self.settings("operator"), "refold-reader")
+        self._stack.callback(self._dead.close)
+        self._dead.assign([TopicPartition(f"{PREFIX}{letters.TOPIC}", number, 0) for number in range(PARTITIONS)])
         self._approver = KafkaPublisher(self.settings("approver"), partitions=PARTITIONS)
         keys.save(self.service, self.folder / "decision.json")
         self.publish("roles", "roles", ROLES)
+        self.put_in_force(OLD)
         self.put_in_force(POLICY)
         for key in (self.service, self.gateway):
             self.publish(f"key/{key.kid}", "key", key.public().content())
@@ -132,35 +145,93 @@ class Stage:
         self.publish(f"policy/{policy.digest}", "policy", policy.content)
         self.publish("current", "current", policy.digest)
 
+    def retire(self, policy: Policy) -> None:
+        """Takes a policy out of the catalog."""
+        catalog.remove(self._operator, PARTITIONS, f"policy/{policy.digest}")
+
     def revoke(self, key: SigningKey) -> None:
         """Publishes that nothing holds any more that a key has signed."""
         self.publish(f"key/{key.kid}", "key", key.public(revoked=True).content())
 
     # People
 
-    def vote(self, request: ApprovalRequest, actor: str, action: str = "approve", **more: Any) -> None:
-        """Somebody says something of a request, through a gateway with the approver's credentials."""
+    def vote(self, request: ApprovalRequest, actor: str, action: str = "approve", **more: Any) -> str:
+        """Somebody says something of a request, through a gateway with its credentials; returns the token."""
+        vote = secrets.token_hex(8)
+        token = self.ballot(request, actor, action, vote=vote, **more)
+        self.cast(request, token, vote=vote)
+        return token
+
+    def ballot(
+        self,
+        request: ApprovalRequest,
+        actor: str,
+        action: str = "approve",
+        *,
+        key: SigningKey | None = None,
+        **more: Any,
+    ) -> str:
+        """The signed vote of somebody; the gateway signs it."""
         said = Vote(
             approval=request.approval_id,
-            vote=secrets.token_hex(8),
             question=request.question,
             environment=request.environment,
             actor=actor,
             action=action,
             issued=time.time_ns() // 1_000_000,
-            **more,
+            **{"vote": secrets.token_hex(8), **more},
         )
-        token = capability.sign(said.payload(), self.gateway)
-        self._approver.send(ApprovalVote(said.approval, said.vote, request.run_id, token))
+        return capability.sign(said.payload(), key or self.gateway)
+
+    def cast(self, request: ApprovalRequest, token: str, *, vote: str) -> None:
+        """A gateway hands on what is said to be a vote on a request."""
+        self._approver.send(ApprovalVote(request.approval_id, vote, request.run_id, token))
+
+    # What fails
+
+    def crash(self, service: str) -> None:
+        """Kills a service; it is started again."""
+        with self.supervisor.down(service):
+            pass
 
     # The outside world
 
     def effects(self) -> Counter[str]:
         """How many lines there are, by label."""
-        file = self.folder / "world" / "effects"
-        return Counter(line.split()[1] for line in file.read_text().splitlines()) if file.exists() else Counter()
+        return Counter(line.split()[1] for line in self._lines("effects"))
+
+    def effects_of(self, label: str, *, file: str = "effects") -> Counter[str]:
+        """How many lines of a label there are, by tool; in `received` are all that reached a receiver."""
+        return Counter(line.split()[0] for line in self._lines(file) if line.split()[1] == label)
+
+    def _lines(self, name: str) -> list[str]:
+        file = self.folder / "world" / name
+        return file.read_text().splitlines() if file.exists() else []
 
     def said(self, service: str) -> list[dict[str, Any]]:
         """The log lines of a service."""
         lines = (self.folder / f"{service}.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def ended_grants(self) -> set[str]:
+        """The grants that the approval service has ended."""
+        return {line["grant"] for line in self.said("approval") if line["event"] == "grant.revoked"}
+
+    def put_away(self, approval: str) -> dict[str, str]:
+        """Why the approval service could not use what came for an approval, by code; `held` is what it waits for."""
+        found = {}
+        for line in self.said("approval"):
+            if line["event"] == "approval.held" and line["approval_id"] == approval:
+                found["held"] = line["reason"]
+        for letter in self._letters():
+            key = letter.key.decode()
+            if letter.service == "approval" and (key == approval or key.startswith(f"{approval}/")):
+                found[letter.code] = letter.reason
+        return found
+
+    def _letters(self) -> list[DeadLetter]:
+        """The dead letters, as an operator reads them."""
+        for message in self._dead.consume(500, 0):
+            if message.error() is None:
+                self._known.append(wire.decode(DeadLetter, message.value() or b""))
+        return self._known

@@ -44,6 +44,7 @@ def plays() -> Iterator[Play]:
     for tool in DANGEROUS:
         effect = Call(tool, "run", "{}").facts.effect
         yield Play(f"order a {effect} tool without a decision", partial(bare, tool=tool))
+    yield Play("order it in another pool", lambda h: h.refused(h.call(), pool="model"))
     yield Play("call a once tool pure, without a decision", lambda h: h.refused(h.call(), effect="pure"))
     for what, token in (
         ("a word", "approved"),
