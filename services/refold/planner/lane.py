@@ -17,7 +17,7 @@ from refold.core import chain, wire
 from refold.core.approve import opened_by
 from refold.core.catalog import Catalog
 from refold.core.commands import APPROVALS, Command, close, commands
-from refold.core.decide import Ignore, Park, Refuse, Rules, Start, Verdict, decide
+from refold.core.decide import Decided, Ignore, Park, Refuse, Rules, Start, Verdict, decide
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
     ApprovalDecided,
@@ -35,7 +35,7 @@ from refold.core.events import (
     RunRequested,
 )
 from refold.core.headers import cloud_event
-from refold.core.ids import EntryId, home, log_key, parse_call_id
+from refold.core.ids import EntryId, call_id, home, log_key, parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.state import RunState, advance, apply, evolve
 from refold.planner import inputs, outgoing
@@ -441,15 +441,20 @@ class Lane:
         else:
             item.done = True
             self._counts["input.ignored"] += 1
-            if isinstance(item.what, ToolResult) and state is not None:
+            if isinstance(item.what, ToolResult | Decided) and state is not None:
                 self._close_again(state, item.what)
 
-    def _close_again(self, state: RunState, result: ToolResult) -> None:
+    def _close_again(self, state: RunState, what: ToolResult | Decided) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
-        step = state.step_of(int(result.call_id.rpartition("/")[2]))
-        orders = [Command(f"tool-requested.{pool}", result.call_id, None) for pool in state.pools]
-        if step and step not in state.open:
-            orders.append(close(state, step))
+        orders: list[Command] = []
+        if isinstance(what, Decided):
+            if opened_by(state, what.seq) is None:
+                orders.append(Command(APPROVALS, call_id(state.run_id, what.seq), None))
+        else:
+            step = state.step_of(int(what.call_id.rpartition("/")[2]))
+            orders += [Command(f"tool-requested.{pool}", what.call_id, None) for pool in state.pools]
+            if step and step not in state.open:
+                orders.append(close(state, step))
         for order in orders:
             record = outgoing.command(state, order, 0, partition=self.partition, actor=self._actor, at_ms=self.now)
             self._publish(record, None)
