@@ -296,14 +296,15 @@ def test_an_old_policy_is_dropped_and_the_one_in_force_is_not(cluster: Cluster, 
     new = cluster("publish", files / "draft.yaml")["digest"]
 
     assert cluster.words("show").count(f"older: {old}") == 1
-    assert "is in force" in refused(cluster, "drop", new, code=4)
+    assert "is in force" in declined(cluster, "drop", new, code=4)
     cluster("drop", old)
 
     assert cluster("show")["policies"] == [new]
-    assert "has no policy" in refused(cluster, "drop", old, code=3)
+    assert "has no policy" in declined(cluster, "drop", old, code=3)
 
 
-def refused(cluster: Cluster, *words: str, code: int) -> str:
+def declined(cluster: Cluster, *words: str, code: int) -> str:
+    """What a command says that does not do it."""
     result = refold("policy", *words, "--kafka", cluster.settings.bootstrap)
     assert result.exit_code == code, result.output
     return str(result.output)
