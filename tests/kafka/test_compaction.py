@@ -16,6 +16,7 @@ from refold.client.judged import LogFold
 from refold.core import wire
 from refold.core.events import Entry
 from refold.core.ids import home, log_key
+from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.faults import Saboteur
 from tests.chaos.stack import PREFIX, Stack
@@ -52,7 +53,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
     worlds: list[World] = []
 
     def prepare(kafka: str) -> None:
-        world = World(kafka, PREFIX, port=stack.port, effects=stack.effects, seed=7)
+        world = World(KafkaSettings(bootstrap=kafka, prefix=PREFIX), stack.outside, seed=7)
         world.open()
         _make_eager(kafka)
         worlds.append(world)
