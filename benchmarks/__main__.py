@@ -81,9 +81,9 @@ def _measure(
         report[f"flush_{flush}"] = {"floor": bare, "engine": found}
         if sync:
             report["fold"] = rate_from_broker(engine.settings)
-            console.print("a policy of ten rules, on and off")
-            report["policy"] = policy_rates(engine, options.load, options.repeat)
             report["crashes"] = [] if options.no_crash else _crashes(options, engine, kafka, console)
+            console.print("a policy of ten rules, on and off")
+            report["policy"] = policy_rates(engine, options.load // 2)
         engine.close()
     console.print(f"{options.waiting:,} runs that wait for people")
     report["waiting"] = waiting(kafka.bootstrap, valkey, folder, options.waiting)

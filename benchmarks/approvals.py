@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks.engine import Engine
 from benchmarks.measure import STEPS, memory_mib
-from benchmarks.policy import WHENS
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
@@ -21,30 +20,47 @@ from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime.settings import KafkaSettings
 
 IDLE_S = 5.0
+PAIRS = 8
 DEADLINE_S = 300.0
+
+DENIED = (
+    'tool.name == "drop_table" && environment == "prod"',
+    '"dangerous" in tool.tags',
+    'environment == "staging" && tool.effect == "once"',
+    'agent == "janitor" && run.calls > 100',
+    'actor == "mallory"',
+    "run.calls > 1000",
+    'has(args.path) && !args.path.startsWith("sandbox/")',
+    '"team" in run.labels && run.labels.team == "payments"',
+    "has(args.i) && args.i > 1000000",
+)
+"""Rules of which none is about the workload: four look at the tool, the agent and the place, five at the call."""
 
 ALLOWING = Policy.parse(
     {
         "rules": [
-            *({"name": f"never {n}", "when": f"({when}) && false", "deny": "no"} for n, when in enumerate(WHENS[:-1])),
+            *({"name": f"never {number}", "when": when, "deny": "no"} for number, when in enumerate(DENIED)),
             {"name": "all", "when": "true", "allow": True},
         ]
     }
 )
-"""Ten rules of which the last lets everything out: every call pays for all of them."""
+"""Ten rules of which the last lets everything out: every call has to pass all of them."""
 
 
-def policy_rates(engine: Engine, load: int, repeat: int) -> dict[str, Any]:
-    """Steps/s at 100 in flight without a policy and with ten rules, in turns, because the machine drifts."""
+def policy_rates(engine: Engine, load: int) -> dict[str, Any]:
+    """Steps/s at 100 in flight without a policy and with ten rules; the share is the median of pairs.
+
+    The machine drifts by more than a policy costs, so the pairs are short and many, and every second one is turned.
+    """
     rates: dict[str, list[int]] = {"without": [], "with": []}
     put_in_force(engine.settings, ALLOWING, current=False)
-    for _ in range(max(3, repeat)):
-        for name, found in rates.items():
+    for number in range(PAIRS):
+        for name in list(rates)[:: -1 if number % 2 else 1]:
             put_in_force(engine.settings, ALLOWING, current=name == "with")
             engine.client.drive("ten", 100, in_flight=100)
             begun = time.perf_counter()
             engine.client.drive("ten", load, in_flight=100)
-            found.append(round(load * STEPS / (time.perf_counter() - begun)))
+            rates[name].append(round(load * STEPS / (time.perf_counter() - begun)))
     put_in_force(engine.settings, ALLOWING, current=False)
     share = [on / off for off, on in zip(rates["without"], rates["with"], strict=True)]
     return {**rates, "share": round(statistics.median(share), 3)}

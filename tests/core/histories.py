@@ -115,8 +115,7 @@ class Log:
         asked, held = call(step, effect, attempts=attempts, window_ms=window_ms), None
         if self.rules.authority:
             new = Proposal(asked, self.live.head.seq + 1, 0)
-            rule, held = approve.propose(self.live, new, self.rules.authority, self.now)
-            asked = replace(asked, rule=rule)
+            asked, held = approve.propose(self.live, new, self.rules.authority, self.now)
         self.append([asked, held or dispatch(asked, 1, 0, self.now, RULES)])
         return step
 

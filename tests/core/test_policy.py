@@ -460,3 +460,45 @@ def test_whatever_a_file_holds_it_is_a_policy_or_refused(content: Any) -> None:
     for given_content in (content, {"rules": content}, {"rules": [content]}, {"rules": [], "fallback": content}):
         with suppress(UsageError):
             assert Policy.parse(given_content).judge(CALL).outcome == "require"
+
+
+WHENS = [
+    'tool.name == "push"',
+    'tool.name == "push" && args.n > 1',
+    'args.n > 1 && tool.effect == "once"',
+    'has(args.n) || agent == "other"',
+    'run.labels.team == "a" ? tool.name == "push" : environment == "prod"',
+    'environment == "prod" ? true : run.calls > 3',
+    '["a", "b"].exists(t, t in tool.tags && args.n == 1)',
+    "tool.tags.all(t, t == args.n)",
+    '!(tool.name == "push") || run.depth > 0',
+    "size(tool.tags) > run.calls",
+    'agent == "other" || args.gone',
+]
+
+
+@examples
+@given(
+    st.lists(st.sampled_from(WHENS), min_size=1, max_size=6, unique=True),
+    st.sampled_from(["push", "pull"]),
+    st.sampled_from(["prod", "dev"]),
+    st.sampled_from([{}, {"n": 1}, {"n": 2}, {"n": "a"}]),
+    st.lists(st.sampled_from(["a", "b"]), max_size=2),
+    st.integers(0, 4),
+)
+def test_what_is_known_of_a_kind_of_calls_never_changes_a_verdict(
+    whens: list[str], tool: str, environment: str, args: dict[str, Any], tags: list[str], calls: int
+) -> None:
+    rules = [{"name": when, "when": when, "deny": "no"} for when in whens]
+    fixed = {"tool.name": tool, "tool.effect": "once", "tool.tags": tags, "agent": "one", "environment": environment}
+    labels = {"team": "a"} if calls % 2 else {}
+    given = {**fixed, "args": args, "run.labels": labels, "run.calls": calls, "run.depth": 0}
+    found = Policy.parse({"rules": rules})
+
+    first, second = found.judge(given), found.judge(given)
+
+    fired = next((each for each in found.explain(given) if each.fired), None)
+    assert first == second
+    assert (first.rule, first.outcome) == (
+        (fired.rule, "deny" if fired.value is True else "require") if fired else ("fallback", "require")
+    )

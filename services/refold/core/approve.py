@@ -41,16 +41,19 @@ class Proposal:
     ahead: int
 
 
-def propose(state: RunState, new: Proposal, authority: Authority, now: int) -> tuple[str, Event | None]:
-    """The rule of the run's policy that judges a new call, and the event that keeps it in; None: it may go out."""
+def propose(
+    state: RunState, new: Proposal, authority: Authority, now: int
+) -> tuple[CallProposed, CallFailed | ApprovalRequested | None]:
+    """A new call with the rule that has judged it, and the event that keeps it in; None: it may go out."""
     call, request = new.call, state.request
     found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
+    if found.rule:
+        call = dataclasses.replace(call, rule=found.rule)
     if found.outcome == "deny":
-        return found.rule, CallFailed(call.step, 0, _denied(found))
+        return call, CallFailed(call.step, 0, _denied(found))
     if found.outcome == "require":
-        judged = dataclasses.replace(call, rule=found.rule)
-        return found.rule, _ask(state, judged, found, authority, seq=new.seq, attempt=1, now=now)
-    return found.rule, None
+        return call, _ask(state, call, found, authority, seq=new.seq, attempt=1, now=now)
+    return call, None
 
 
 def permitted(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:

@@ -96,6 +96,8 @@ class Chain:
 
     def first(self, variables: Mapping[str, Any]) -> tuple[int, str]:
         """Which condition holds first, or fails before one holds, and the error's text; NONE if all say no."""
+        if not self._links:
+            return NONE, ""
         activation = _activation(self.needs, variables)
         for start, count, compiled in self._links:
             number = _number(compiled, activation)

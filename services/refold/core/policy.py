@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from refold.core import canonical, requirement
 from refold.core.condition import NONE, VARIABLES, Chain, Condition
@@ -24,6 +24,12 @@ Outcome = Literal["allow", "deny", "require"]
 OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "require")
 FIELDS = ("recheck", "fallback", "rules")
 MAX_RULES = 1_000
+MAX_KINDS = 1_000
+"""Kinds of calls whose rules are kept: tools by agents, of which an app has tens."""
+
+FIXED = ("agent", "environment", "tool.effect", "tool.name", "tool.tags", "tool.version")
+"""Variables that are the same for all calls of a tool by an agent. Most rules look at nothing else."""
+
 UNRULED = "fallback"
 """The rule of a judgement that no rule has made."""
 
@@ -79,6 +85,14 @@ class Explanation:
     values: Mapping[str, Any]
 
 
+class Part(NamedTuple):
+    """The rules that have to be asked for calls of a kind, by number, and what holds when none of them says yes."""
+
+    rules: tuple[int, ...]
+    chain: Chain
+    else_: Judgement
+
+
 class Policy:
     """A policy, compiled.
 
@@ -92,8 +106,8 @@ class Policy:
         self.recheck: bool = content.get("recheck", False)
         self.rules = rules
         self.fallback = fallback
-        self._chain = Chain([rule.when for rule in rules])
-        self.needs = self._chain.needs
+        self.needs = frozenset[str]().union(*(rule.when.needs for rule in rules))
+        self._parts: dict[tuple[str, ...], Part] = {}
         self._judgements = [
             Judgement(rule.outcome, rule.name, self.digest, rule.message, rule.requirement) for rule in rules
         ]
@@ -115,12 +129,36 @@ class Policy:
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
         """What is to be done with a call. Never raises: what goes wrong in a rule is a reason to ask people."""
-        number, error = self._chain.first(variables)
+        part = self._about(variables)
+        number, error = part.chain.first(variables)
         if number == NONE:
-            return self._unruled
+            return part.else_
+        rule = part.rules[number]
         if error:
-            return Judgement("require", self.rules[number].name, self.digest, error, self.fallback)
-        return self._judgements[number]
+            return Judgement("require", self.rules[rule].name, self.digest, error, self.fallback)
+        return self._judgements[rule]
+
+    def _about(self, variables: Mapping[str, Any]) -> Part:
+        """The rules that are left to be asked for calls of a kind, found once."""
+        kind = _kind(variables)
+        part = self._parts.get(kind)
+        if part is None:
+            if len(self._parts) >= MAX_KINDS:
+                self._parts.clear()
+            part = self._parts[kind] = self._part(variables)
+        return part
+
+    def _part(self, variables: Mapping[str, Any]) -> Part:
+        # What has a value without the rest has it whatever the rest is: && and || pass over what is missing.
+        fixed = {name: variables[name] for name in FIXED if name in variables}
+        left: list[int] = []
+        for number, rule in enumerate(self.rules):
+            value = rule.when.value(fixed)
+            if value is True:
+                return Part(tuple(left), Chain([self.rules[each].when for each in left]), self._judgements[number])
+            if value is not False:
+                left.append(number)
+        return Part(tuple(left), Chain([self.rules[each].when for each in left]), self._unruled)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
         """What became of each rule, in order. One at most has fired: it held, or failed, before all others."""
@@ -133,6 +171,11 @@ class Policy:
             values = {name: variables[name] for name in sorted(rule.when.needs) if name in variables}
             found.append(Explanation(rule.name, rule.when.source, value, fired, values))
         return found
+
+
+def _kind(variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is the same for all calls of a tool by an agent, as something to look up by."""
+    return tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
 
 
 def digest(content: Any) -> str:

@@ -5,8 +5,6 @@ A coroutine here is a cache of its run's history. Forgetting one is always safe;
 
 from __future__ import annotations
 
-import dataclasses
-
 from refold.core import approve
 from refold.core.approve import Proposal
 from refold.core.decide import Rules, dispatch
@@ -111,12 +109,11 @@ class Agents:
             retry=intent.retry,
             key_window_ms=intent.key_window_ms,
         )
-        authority, held = self._rules.authority, None
-        if authority is not None:
-            ahead = sum(isinstance(event, CallProposed) for event in before)
-            new = Proposal(call, state.head.seq + len(before) + 1, ahead)
-            rule, held = approve.propose(state, new, authority, now)
-            call = dataclasses.replace(call, rule=rule) if rule else call
+        authority = self._rules.authority
+        if authority is None:
+            return [call, dispatch(call, 1, 0, now, self._rules)]
+        ahead = sum(isinstance(event, CallProposed) for event in before)
+        call, held = approve.propose(state, Proposal(call, state.head.seq + len(before) + 1, ahead), authority, now)
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
     def _ending(self, agent: AgentDef, execution: Execution) -> Event:
