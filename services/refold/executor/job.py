@@ -86,6 +86,8 @@ class Desk(Protocol):
 
     def refusal(self, job: Job) -> Refusal | None: ...
 
+    def refused(self, job: Job, refused: Refusal) -> None: ...
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -265,6 +267,7 @@ class Job:
 
     def _refuse(self, desk: Desk, refused: Refusal) -> None:
         """Nothing is sent. For a guarded call this is said by the head of its chain: nobody else has acted either."""
+        desk.refused(self, refused)
         failure = Failure(refused.code, refused.message)
         # Of a keyed call somebody before this one may have, while the decision held.
         unknown = self.takeover and refused.stale and self.request.effect == "keyed"

@@ -440,15 +440,16 @@ class Executor:
     def refusal(self, job: Job) -> Refusal | None:
         """See `Desk`."""
         wall = self._now.wall_ms
-        refused = self._settings.guard.refusal(job.request, job.catalog, partition=job.home, now_ms=wall)
-        if refused:
-            if job.claim:  # nothing is sent under it, so the next attempt does not wait for it
-                self._remember(self._ended_here, job.claim.claim_id)
-            place = {"call_id": job.request.call_id, "tool": job.request.tool, "partition": job.home}
-            alarm = "call.refused" if refused.stale else "call.unauthorised"
-            self.counts[alarm] += 1
-            self.news.append((alarm, {**place, "code": refused.code, "reason": refused.message}))
-        return refused
+        return self._settings.guard.refusal(job.request, job.catalog, partition=job.home, now_ms=wall)
+
+    def refused(self, job: Job, refused: Refusal) -> None:
+        """See `Desk`."""
+        if job.claim:  # nothing is sent under it, so the next attempt does not wait for it
+            self._remember(self._ended_here, job.claim.claim_id)
+        place = {"call_id": job.request.call_id, "tool": job.request.tool, "partition": job.home}
+        alarm = "call.refused" if refused.stale else "call.unauthorised"
+        self.counts[alarm] += 1
+        self.news.append((alarm, {**place, "code": refused.code, "reason": refused.message}))
 
     # What goes out
 
