@@ -36,7 +36,8 @@ GOALS = {
     "effects twice": ("<=", 0, 0),
     "events/s folded from the broker": (">=", 150_000, 60_000),
     "memory of a service, MiB": ("<=", 70, 100),
-    "steps/s with ten rules, of without": (">=", 0.95, 0.9),
+    "steps/s with a policy that allows all": (">=", 0.95, 0.9),
+    "steps/s with ten rules": (">=", 0.9, 0.8),
     "10,000 waiting runs, MiB in the planner": ("<=", 60, 100),
     "10,000 waiting runs, share of a core": ("<=", 0.01, 0.03),
 }
@@ -82,7 +83,7 @@ def _measure(
         if sync:
             report["fold"] = rate_from_broker(engine.settings)
             report["crashes"] = [] if options.no_crash else _crashes(options, engine, kafka, console)
-            console.print("a policy of ten rules, on and off")
+            console.print("no policy, one that allows all, and ten rules, in turns")
             report["policy"] = policy_rates(engine, options.load // 2)
         engine.close()
     console.print(f"{options.waiting:,} runs that wait for people")
@@ -118,7 +119,8 @@ def _figures(report: dict[str, Any]) -> dict[str, float]:
         "events/s folded from the broker": report["fold"]["events_per_s"],
         "memory of a service, MiB": max(found["memory_mib"].values()),
     }
-    figures["steps/s with ten rules, of without"] = report["policy"]["share"]
+    figures["steps/s with a policy that allows all"] = report["policy"]["shares"]["allows all"]
+    figures["steps/s with ten rules"] = report["policy"]["shares"]["ten rules"]
     if report["waiting"]["runs"] == 10_000:
         figures["10,000 waiting runs, MiB in the planner"] = report["waiting"]["mib"]
         figures["10,000 waiting runs, share of a core"] = report["waiting"]["cpu_share"]

@@ -20,7 +20,7 @@ from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime.settings import KafkaSettings
 
 IDLE_S = 5.0
-PAIRS = 8
+ROUNDS = 8
 DEADLINE_S = 300.0
 
 DENIED = (
@@ -36,44 +36,44 @@ DENIED = (
 )
 """Rules of which none is about the workload: four look at the tool, the agent and the place, five at the call."""
 
-ALLOWING = Policy.parse(
-    {
-        "rules": [
-            *({"name": f"never {number}", "when": when, "deny": "no"} for number, when in enumerate(DENIED)),
-            {"name": "all", "when": "true", "allow": True},
-        ]
-    }
-)
-"""Ten rules of which the last lets everything out: every call has to pass all of them."""
+ALLOW: dict[str, Any] = {"name": "all", "when": "true", "allow": True}
+DENY = [{"name": f"never {number}", "when": when, "deny": "no"} for number, when in enumerate(DENIED)]
+POLICIES = {
+    "none": None,
+    "allows all": Policy.parse({"rules": [ALLOW]}),
+    "ten rules": Policy.parse({"rules": [*DENY, ALLOW]}),
+}
+"""No policy, one that allows all, and ten rules of which the last does: every call has to pass the other nine."""
 
 
 def policy_rates(engine: Engine, load: int) -> dict[str, Any]:
-    """Steps/s at 100 in flight without a policy and with ten rules; the share is the median of pairs.
+    """Steps/s at 100 in flight under each policy, and the shares of the rate without one: medians over rounds.
 
-    The machine drifts by more than a policy costs, so the pairs are short and many, and every second one is turned.
+    The machine drifts by more than a policy costs, so rounds are short and many, and every second one is turned.
     """
-    rates: dict[str, list[int]] = {"without": [], "with": []}
-    put_in_force(engine.settings, ALLOWING, current=False)
-    for number in range(PAIRS):
-        for name in list(rates)[:: -1 if number % 2 else 1]:
-            put_in_force(engine.settings, ALLOWING, current=name == "with")
-            engine.client.drive("ten", 100, in_flight=100)
+    rates: dict[str, list[int]] = {name: [] for name in POLICIES}
+    for number in range(ROUNDS):
+        for name in list(POLICIES)[:: -1 if number % 2 else 1]:
+            put_in_force(engine.settings, POLICIES[name])
+            engine.client.drive("ten", 50, in_flight=100)
             begun = time.perf_counter()
             engine.client.drive("ten", load, in_flight=100)
             rates[name].append(round(load * STEPS / (time.perf_counter() - begun)))
-    put_in_force(engine.settings, ALLOWING, current=False)
-    share = [on / off for off, on in zip(rates["without"], rates["with"], strict=True)]
-    return {**rates, "share": round(statistics.median(share), 3)}
+    put_in_force(engine.settings, None)
+    shares = {
+        name: round(statistics.median(on / off for off, on in zip(rates["none"], found, strict=True)), 3)
+        for name, found in rates.items()
+    }
+    return {"steps_per_s": rates, "shares": shares}
 
 
-def put_in_force(settings: KafkaSettings, policy: Policy, *, current: bool) -> None:
-    """Publishes a policy, and whether new runs get it."""
+def put_in_force(settings: KafkaSettings, policy: Policy | None) -> None:
+    """Publishes a policy that new runs get, or that they get none."""
     publisher = KafkaPublisher(settings, partitions=settings.partitions, source="bench")
-    text, digest = canonical.dumps(policy.content), policy.digest if current else ""
-    for entry in (
-        CatalogEntry(f"policy/{policy.digest}", "policy", text),
-        CatalogEntry("current", "current", canonical.dumps(digest)),
-    ):
+    entries = [CatalogEntry("current", "current", canonical.dumps(policy.digest if policy else ""))]
+    if policy:
+        entries.insert(0, CatalogEntry(f"policy/{policy.digest}", "policy", canonical.dumps(policy.content)))
+    for entry in entries:
         catalog.publish(publisher, settings.partitions, entry)
 
 
