@@ -15,6 +15,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
 from refold.ports.log import EventLog, LogReader, Membership, Outgoing, Record, Taken
 from refold.runtime.settings import KafkaSettings
+from tests.waiting import eventually
 
 INPUTS, MORE, CHAIN = "inputs", "more", "chain"
 TOPICS = (INPUTS, MORE, CHAIN)
@@ -96,12 +97,16 @@ class KafkaBench:
         return KafkaLogReader(self.settings)
 
     def leave_a_hole(self, topic: str, partition: int) -> None:
+        log = self._logs[-1]
+        before = log.end(topic, partition)
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(10)
         producer.begin_transaction()
         producer.produce(self.settings.prefix + topic, value=b"taken back", key=b"t", partition=partition)
         producer.flush(10)
         producer.abort_transaction(10)
+        # The abort is answered before its marker is in the partition: until then the hole has no end.
+        eventually(lambda: log.end(topic, partition) == before + 2, what="the end of the hole")
 
     def expire(self, member: str) -> None:
         """Time does it: the member is not polled, but heartbeats go on, so it has to be closed."""
