@@ -17,6 +17,7 @@ from redis.crc import key_slot
 from refold.adapters.redis import scripts
 from refold.adapters.redis.ledger import RedisLedger
 from refold.core.errors import UnreachableError, UsageError
+from refold.embedded.ports import free_port
 from refold.embedded.valkey import EmbeddedValkey
 from refold.ports.ledger import (
     Claim,
@@ -177,7 +178,9 @@ def test_every_operation_keeps_to_one_slot_of_a_cluster(tmp_path: Path) -> None:
         Outbox(7, "default", 9),
         Sent(7, "default", ("r-1/2#1",)),
     ]
-    with EmbeddedValkey(tmp_path, overrides={"cluster-enabled": "yes"}) as server:
+    # The bus of a cluster listens 10,000 above the port by default, where outgoing connections have theirs.
+    cluster = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
+    with EmbeddedValkey(tmp_path, overrides=cluster) as server:
         with redis.Redis.from_url(server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             eventually(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
