@@ -126,12 +126,9 @@ def revoke(
 
 def _known(platform: Platform) -> dict[str, PublicKey]:
     """The keys of the catalog, from its first partition: every one has them all."""
-    from refold.core.catalog import TOPIC, Catalog
+    from refold.client import catalog
 
-    catalog = Catalog()
-    for record in platform.runs.reader.scan(TOPIC, 0):
-        catalog.follow(record.offset, record.key, record.value)
-    return catalog.keys
+    return catalog.read(platform.runs.reader).keys
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

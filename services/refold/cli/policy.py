@@ -78,7 +78,7 @@ def publish(
         # The policy before the word that it is in force, and roles that it may name before both.
         entries += _entries(policy, actor or login())
     platform = connect(kafka=kafka, data=data)
-    partitions = platform.runs.reader.partitions(catalog.TOPIC)
+    partitions = platform.runs.partitions
     for entry in entries:
         catalog.publish(platform.publisher, partitions, entry)
     if json_:
@@ -108,15 +108,14 @@ def drop(
 
     platform = connect(kafka=kafka, data=data)
     reader = platform.runs.reader
-    count = reader.partitions(catalog.TOPIC)
-    known = [catalog.read(reader, number) for number in range(count)]
+    known = catalog.read_all(reader)
     if any(each.current == digest for each in known):
         raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
     if not any(digest in each.policies for each in known):
         raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
-    catalog.remove(platform.publisher, count, f"policy/{digest}")
+    catalog.remove(platform.publisher, len(known), f"policy/{digest}")
     if json_:
-        output.emit({"digest": digest, "partitions": count})
+        output.emit({"digest": digest, "partitions": len(known)})
     else:
         output.say(f"policy [bold]{digest}[/] is out of the catalog")
 
@@ -128,9 +127,8 @@ def show(kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = Fal
     from refold.client import catalog
 
     reader = connect(kafka=kafka, data=data).runs.reader
-    count = reader.partitions(catalog.TOPIC)
-    found = [policy_views.in_force(catalog.read(reader, number)) for number in range(count)]
-    behind = [number for number in range(count) if found[number] != found[0]]
+    found = [policy_views.in_force(each) for each in catalog.read_all(reader)]
+    behind = [number for number, each in enumerate(found) if each != found[0]]
     if json_:
         output.emit({**found[0], "differing_partitions": behind})
         return

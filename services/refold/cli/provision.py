@@ -122,8 +122,8 @@ def folder_of(app: str) -> Path | None:
 
 
 def _entries_of(reader: LogReader, partition: int) -> dict[str, str]:
-    from refold.client.catalog import TOPIC
     from refold.core import wire
+    from refold.core.catalog import TOPIC
     from refold.core.messages import CatalogEntry
 
     found: dict[str, str] = {}

@@ -6,12 +6,10 @@ import time
 from typing import Protocol
 
 from refold.core import wire
-from refold.core.catalog import Catalog
+from refold.core.catalog import TOPIC, Catalog
 from refold.core.headers import cloud_event
 from refold.core.messages import CatalogEntry
 from refold.ports.log import Headers, LogReader
-
-TOPIC = wire.SUBJECTS[CatalogEntry]
 
 
 class RawSender(Protocol):
@@ -51,3 +49,8 @@ def read(reader: LogReader, partition: int = 0) -> Catalog:
     for record in reader.scan(TOPIC, partition):
         catalog.follow(record.offset, record.key, record.value)
     return catalog
+
+
+def read_all(reader: LogReader) -> list[Catalog]:
+    """The catalog as each partition has it, in their order."""
+    return [read(reader, number) for number in range(reader.partitions(TOPIC))]

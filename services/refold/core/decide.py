@@ -133,12 +133,17 @@ def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules:
 
 def send(state: RunState, step: int, attempt: int, now: int, rules: Rules) -> list[Event]:
     """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
-    found: list[Event] = []
     if rules.authority and not approve.permitted(state, step, attempt, rules.authority, now):
-        found = approve.judge_again(state, step, attempt, rules.authority, now)
-        if not isinstance(found[-1], CallJudged):
-            return found
-    return [*found, dispatch(state.call(step), attempt, 0, now, rules)]
+        return _go_on(state, approve.judge_again(state, step, attempt, rules.authority, now), attempt, now, rules)
+    return [dispatch(state.call(step), attempt, 0, now, rules)]
+
+
+def _go_on(state: RunState, judged: list[Event], attempt: int, now: int, rules: Rules) -> list[Event]:
+    """The events of a call that was judged again, with the dispatch if it may go out."""
+    last = judged[-1]
+    if isinstance(last, CallJudged):
+        return [*judged, dispatch(state.call(last.step), attempt, 0, now, rules)]
+    return judged
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdict:
@@ -203,7 +208,7 @@ def _decided(state: RunState, what: Decided, now: int, rules: Rules) -> Verdict:
         if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
             return Park(error.message)
         if reason == "revoked":  # the approval service is done with the question: ask another
-            return _sent(state, step, approve.reopened(state, step, rules.authority, now), now, rules)
+            return _reopened(state, step, now, rules)
         return Refuse("unauthorised", error.message)
     if reason := approve.contradiction(state, step, found):
         return Refuse("unauthorised", reason)
@@ -212,19 +217,18 @@ def _decided(state: RunState, what: Decided, now: int, rules: Rules) -> Verdict:
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")
     if not approve.holds(state, asked, found, rules.authority, now=now):
-        return _sent(state, step, approve.reopened(state, step, rules.authority, now), now, rules)
+        return _reopened(state, step, now, rules)
     events = approve.accepted(state, step, found, token=what.token)
     if found.verdict not in ("approve", "edit"):
         return events
     return [*events, dispatch(state.call(step), asked.event.attempt, 0, now, rules)]
 
 
-def _sent(state: RunState, step: int, events: list[Event], now: int, rules: Rules) -> list[Event]:
-    """The events of an approval that ends undecided, and the dispatch where no other question follows."""
+def _reopened(state: RunState, step: int, now: int, rules: Rules) -> list[Event]:
     asked = state.open[step].asked
-    if isinstance(events[-1], CallJudged) and asked is not None:
-        return [*events, dispatch(state.call(step), asked.event.attempt, 0, now, rules)]
-    return events
+    assert asked is not None, "only an open approval is asked anew"
+    assert rules.authority is not None, "who judges decisions can judge the call again"
+    return _go_on(state, approve.reopened(state, step, rules.authority, now), asked.event.attempt, now, rules)
 
 
 def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
@@ -333,10 +337,8 @@ def _unauthorised(state: RunState, step: int, result: ToolResult, now: int, rule
     again = AttemptFailed(step, result.attempt, failure, keyed, now + rules.refused_ms if behind else now)
     if behind:
         return [again]
-    events = approve.judge_again(state, step, result.attempt + 1, rules.authority, now)
-    if isinstance(events[-1], CallJudged):
-        events.append(dispatch(state.call(step), result.attempt + 1, 0, now, rules))
-    return [again, *events]
+    judged = approve.judge_again(state, step, result.attempt + 1, rules.authority, now)
+    return [again, *_go_on(state, judged, result.attempt + 1, now, rules)]
 
 
 def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, now: int) -> Verdict:

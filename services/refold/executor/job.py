@@ -157,14 +157,13 @@ class Job:
             return
         if isinstance(reply, Claimed):
             self.takeover = reply.takeover
-            refused = desk.refusal(self)
-            if refused and not refused.stale:
+            if not self.guarded:
+                self._run(desk, now)
+            elif (refused := desk.refusal(self)) and not refused.stale:
                 self._refuse(desk, refused)  # before the chain hears of it, and before a probe tells anybody
-            elif self.guarded:
+            else:
                 self.phase = "waiting"
                 self.look(desk, now)
-            else:
-                self._run(desk, now)
         else:
             self.phase = "over"
             if isinstance(reply, Stored):

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from refold.core import canonical
 from refold.core.errors import MalformedError, UsageError
 from refold.core.replay import Call, Gather, Intent, Moment, Note, Sleep, describe
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
-from refold.sdk.shape import plain_json
 
 if TYPE_CHECKING:
     from refold.sdk.app import App
@@ -123,9 +123,9 @@ class Context:
         """
         try:
             try:
-                text = plain_json(data)
+                text = canonical.dumps(data)
             except MalformedError:
-                text = plain_json(to_jsonable_python(_ordered(data), by_alias=True, inf_nan_mode="constants"))
+                text = canonical.dumps(to_jsonable_python(_ordered(data), by_alias=True, inf_nan_mode="constants"))
         except (MalformedError, PydanticSerializationError) as error:
             raise UsageError(f"the data of note {kind!r} is not JSON", hint=str(error)) from None
         return _Note(kind=kind, data=text, made=self._made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NotRequired, get_type_hints
@@ -18,8 +17,6 @@ from refold.core.errors import MalformedError, UsageError
 
 _CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
 """Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""
-
-_LONG_NUMBER: Final = re.compile(r"[0-9]{16}")
 
 
 class Shape:
@@ -45,7 +42,7 @@ class Shape:
     def dump(self, value: Any) -> str:
         """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or has no JSON form."""
         try:
-            return plain_json(self._plain(self._check(value), mode="json", by_alias=True, warnings=False))
+            return canonical.dumps(self._plain(self._check(value), mode="json", by_alias=True, warnings=False))
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
         except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
@@ -119,18 +116,6 @@ def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ())
         raise UsageError(
             f"{what}: {error}", hint="define or import the type at module level, above the function"
         ) from error
-
-
-def plain_json(value: Any) -> str:
-    """The canonical JSON of plain data.
-
-    **Raises** MalformedError, also for what no reader takes: deep nesting, and floats from 2^53 up, which RFC 8785
-    writes as integers.
-    """
-    text = canonical.dumps(value)
-    if text.count("[") + text.count("{") > canonical.MAX_DEPTH or _LONG_NUMBER.search(text):
-        canonical.parse(text)
-    return text
 
 
 def reasons(error: ValidationError) -> str:

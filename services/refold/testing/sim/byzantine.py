@@ -7,9 +7,7 @@ exactly that call, however often ledgers are wiped and executors die; and no hon
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 from refold.core import chain
@@ -24,7 +22,7 @@ from refold.testing.sim.people import People, Say
 from refold.testing.sim.receiver import Effect
 from refold.testing.sim.tools import ANY
 from refold.testing.sim.witness import APPROVAL_TOPICS, Witness
-from refold.testing.sim.world import Chance, World, fingerprint
+from refold.testing.sim.world import Chance, World
 
 LIES_MS, REST_MS = 1_600, 1_000
 """Virtual time in which lies are told; then what was ordered gets some more to happen."""
@@ -108,35 +106,12 @@ class Siege(Case):
         super()._convene()
         self.world.witness.on_question = Trusting(self.world, None, silent=True).asked
 
-    def run(self, *, traced: bool = True) -> Outcome:
-        """See `Case`."""
-        world = self.world
-        self._convene()
-        for given in self.scenario.inputs:
-            world.at(given.at_ms, lambda given=given: self._publish(given))  # type: ignore[misc]
-        wrong = self._besiege()
-        for process in world.processes:
-            world.collect(process)
-        world.counts["allowed"] += len({effect.decision for effect in _dangerous(world)})
-        return Outcome(
-            wrong=wrong,
-            boundaries=world.boundaries,
-            kinds=tuple(world.kinds),
-            struck=tuple(world.struck),
-            counts=Counter(world.counts),
-            fingerprint=fingerprint(world),
-            trace=world.trace.digest() if traced else "",
-            report=self._report(wrong) if wrong else "",
-        )
+    def _count(self) -> None:
+        self.world.counts["allowed"] += len({effect.decision for effect in _dangerous(self.world)})
 
-    def _besiege(self) -> tuple[str, ...]:
-        try:
-            self.world.start()
-            self._liar.begin()
-            self._drive()
-        except Exception as error:  # noqa: BLE001 - whatever an honest service raises, its host would die of it
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            return (f"crash: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})",)
+    def _judge(self) -> tuple[str, ...]:
+        self._liar.begin()
+        self._drive()
         danger = [text for text in self.world.witness.approvals.wrong if text.startswith("danger")]
         return (*danger, *decisions(self.world), *_doubled(self.world))
 

@@ -71,9 +71,7 @@ class Case:
         wrong = self._survive()
         for process in world.processes:
             world.collect(process)
-        world.counts["void_records"] += world.witness.history.void
-        world.counts["claims_refused"] += world.witness.claims.void
-        world.counts["dead_letters"] += len(world.witness.written.get("dead-letter", ()))
+        self._count()
         return Outcome(
             wrong=wrong,
             boundaries=world.boundaries,
@@ -96,12 +94,21 @@ class Case:
         """What is wrong at the end. An error that a service raises is wrong too: in production it costs the process."""
         try:
             self.world.start()
-            rested = self._drive()
-            stuck = [] if rested else list(self._stuck())
-            return (*check(self.world, self.scenario, at_rest=rested), *stuck)
+            return self._judge()
         except Exception as error:  # noqa: BLE001
             place = traceback.extract_tb(error.__traceback__)[-1]
             return (f"crash: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})",)
+
+    def _judge(self) -> tuple[str, ...]:
+        rested = self._drive()
+        stuck = [] if rested else list(self._stuck())
+        return (*check(self.world, self.scenario, at_rest=rested), *stuck)
+
+    def _count(self) -> None:
+        world = self.world
+        world.counts["void_records"] += world.witness.history.void
+        world.counts["claims_refused"] += world.witness.claims.void
+        world.counts["dead_letters"] += len(world.witness.written.get("dead-letter", ()))
 
     def _drive(self) -> bool:
         world, chance = self.world, self.world.chance
