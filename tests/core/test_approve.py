@@ -323,6 +323,23 @@ def test_a_policy_that_rechecks_sees_calls_that_another_has_judged() -> None:
     assert log.live.open[1].policy == policy.digest
 
 
+@pytest.mark.parametrize(("effect", "ends"), [("keyed", CallDoubted), ("pure", CallFailed)])
+def test_a_call_of_two_orders_is_in_doubt_when_a_newer_policy_denies_it(effect: str, ends: type[Event]) -> None:
+    rules = judged_by(asks())
+    log = asking(effect, rules=rules)
+    decide_on(log)
+    log.now = log.due().due_ms
+    log.feed(log.due())  # nobody has answered the first order
+    assert kinds(log) == [CallDispatched]
+    assert rules.authority
+    denying = {"recheck": True, "rules": [{"name": "never", "when": "true", "deny": "not any more"}]}
+    approvals.put_in_force(rules.authority.catalog, denying)
+
+    log.feed(log.result(status="unauthorised", failure=Failure("policy_changed", "")))
+
+    assert kinds(log) == [AttemptFailed, ends]
+
+
 def test_an_executor_that_knows_a_newer_policy_makes_the_planner_wait_for_it() -> None:
     log = asking("pure")
 

@@ -337,8 +337,10 @@ def _unauthorised(state: RunState, step: int, result: ToolResult, now: int, rule
     again = AttemptFailed(step, result.attempt, failure, keyed, now + rules.refused_ms if behind else now)
     if behind:
         return [again]
-    judged = approve.judge_again(state, step, result.attempt + 1, rules.authority, now)
-    return [again, *_go_on(state, judged, result.attempt + 1, now, rules)]
+    after = state.copy()
+    after.open[step].maybe |= keyed
+    judged = approve.judge_again(after, step, result.attempt + 1, rules.authority, now)
+    return [again, *_go_on(after, judged, result.attempt + 1, now, rules)]
 
 
 def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, now: int) -> Verdict:
