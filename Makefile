@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Two workers fill the smallest machine we support; a file stays on one worker, so its servers start once.
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist loadfile --hypothesis-profile=whole
 
 .PHONY: help setup test demo sim chaos soak bench lint lock clean
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
+
+# While one works on a rule, a few examples of each property say enough; `make test` asks for more of them.
+settings.register_profile("quick", max_examples=10, deadline=None)
+settings.register_profile("whole", max_examples=60, deadline=None)
+settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")

@@ -38,8 +38,8 @@ EFFECTS = ("pure", "keyed", "probed", "once")
 
 Raw = tuple[bytes, bytes]
 
-examples = settings(max_examples=40, deadline=None)
-"""For properties: enough to find what is broken, few enough that the core is tested in seconds."""
+examples = settings()
+"""As many of each property as the profile says (tests/conftest.py)."""
 
 
 def start(**changes: object) -> Start:
