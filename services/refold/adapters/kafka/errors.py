@@ -61,7 +61,7 @@ def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
     if code in _LOGIN:
         return UsageError(message, hint="check the credentials and certificates in REFOLD_KAFKA__OPTIONS", **facts)
     if code in _FENCED or "fenced" in error.str().lower():
-        hint = "another process runs under this member name; give each its own, or let this one be restarted"
+        hint = "start it again after an outage of the broker; if there was none, give each process its own --member"
         return ConflictError(message, hint=hint, **facts)
     if code in _SETUP:
         return UsageError(message, hint="all members of a group need the same settings, check REFOLD_KAFKA__*", **facts)
