@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import capability
-from refold.core.ballot import Outcome, Remember, Vote, count, opened, tally
+from refold.core import capability, decision
+from refold.core.ballot import MAX_HANDS, Outcome, Remember, Vote, count, opened, tally
 from refold.core.capability import SigningKey
 from refold.core.catalog import Roles
-from refold.core.decision import Cast
-from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.decision import Cast, names_behind
+from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request, vote
@@ -147,6 +148,22 @@ class TestVerdicts:
         assert verdict(asked, said) == decided
         assert why(asked, said) == ({} if decided == "approve" else {"ada": "late"})
 
+    def test_what_came_too_late_counts_once_the_question_is_prolonged_unless_it_is_withdrawn(self) -> None:
+        asked = request(needs=Requirement(["role:lead"]), expires_ms=NOW + 100)
+        longer = replace(asked, level=1, expires_ms=NOW + 900)
+        late, back = vote(asked, "ada", at=150), vote(asked, "ada", "withdraw", at=160)
+
+        assert (verdict(asked, late, back), why(asked, late, back)) == ("open", {"ada": "late"})
+        assert why(asked, back) == {}
+        assert (verdict(longer, late), verdict(longer, late, back)) == ("approve", "open")
+
+    def test_a_vote_of_somebody_who_gets_the_role_later_counts_unless_it_is_withdrawn(self) -> None:
+        early, back = vote(ONE, "zoe"), vote(ONE, "zoe", "withdraw", at=2)
+        roles = replace(ROLES, by_role={"lead": frozenset({"zoe"})})
+
+        assert why(ONE, early) == {"zoe": "unentitled"}
+        assert (verdict(ONE, early, roles=roles), verdict(ONE, early, back, roles=roles)) == ("approve", "open")
+
     @pytest.mark.parametrize("other", [{"question": "another"}, {"approval": "run-1/7"}, {"environment": "prod"}])
     def test_a_vote_on_another_question_is_void(self, other: dict[str, Any]) -> None:
         said = vote(ONE, "ada", **other)
@@ -161,7 +178,7 @@ class TestHandingOver:
         found = tally(ONE, votes, ROLES)
 
         assert found is not None
-        assert [(by.actor, by.via) for by in found.votes] == [("zoe", "delegate:ada")]
+        assert [(by.actor, by.via) for by in found.votes] == [("zoe", 'handed:["zoe","ada","role:lead"]')]
 
     def test_whoever_hands_over_does_not_count_beside_the_deputy(self) -> None:
         votes = [vote(TWO, "ada"), vote(TWO, "ada", "delegate", at=2, to=("zoe",)), vote(TWO, "zoe")]
@@ -199,16 +216,174 @@ class TestHandingOver:
         assert verdict(ONE, handed, vote(ONE, "bob")) == "open"
         assert verdict(ONE, handed, vote(ONE, "dan")) == "approve"
 
-    def test_only_an_approver_of_the_moment_replaces_the_approvers(self) -> None:
-        votes = [vote(ONE, "ada", "reassign", at=1, to=("dan",)), vote(ONE, "bob", "reassign", at=2, to=("bob",))]
+    def test_whoever_is_neither_an_approver_of_the_moment_nor_of_the_policy_replaces_nobody(self) -> None:
+        votes = [
+            vote(ONE, "ada", "reassign", at=1, to=("dan",)),
+            vote(ONE, "zoe", "reassign", at=2, to=("zoe",)),
+            vote(ONE, "dan", "reassign", at=3, to=("yan",)),
+            vote(ONE, "dan", "reassign", at=4, to=("dan",)),
+        ]
 
-        assert verdict(ONE, *votes, vote(ONE, "bob", at=3)) == "open"
-        assert why(ONE, *votes) == {"bob": "unentitled"}
+        assert verdict(ONE, *votes, vote(ONE, "yan", at=5)) == "approve"
+        assert why(ONE, *votes, vote(ONE, "dan", at=6)) == {"zoe": "unentitled", "dan": "unentitled"}
+
+    @pytest.mark.parametrize("to", [("lead",), ("role:laed",), ("eve",), ("role:lead:x", "ghost")])
+    def test_an_approver_of_the_policy_takes_back_what_was_reassigned_to_nobody(self, to: tuple[str, ...]) -> None:
+        away = vote(ONE, "ada", "reassign", to=to)
+        back = vote(ONE, "bob", "reassign", at=2, to=("role:lead",))
+
+        assert verdict(ONE, away, vote(ONE, "bob", at=3)) == "open"
+        assert verdict(ONE, away, back, vote(ONE, "bob", at=3)) == "approve"
+
+    def test_what_was_reassigned_to_fewer_than_the_quorum_goes_on_with_another_list(self) -> None:
+        votes = [
+            vote(TWO, "ada", "reassign", to=("zoe",)),
+            vote(TWO, "zoe", at=2),
+            vote(TWO, "bob", "reassign", at=3, to=("zoe", "yan")),
+            vote(TWO, "yan", at=4),
+        ]
+
+        assert [verdict(TWO, *votes[:number]) for number in range(5)] == ["open"] * 4 + ["approve"]
+
+    def test_people_to_whom_it_escalated_may_replace_the_approvers(self) -> None:
+        asked = request(needs=Requirement(["role:lead"], escalate_to=["role:owner"]))
+        votes = [vote(asked, "dan", "reassign", to=("zoe",)), vote(asked, "zoe", at=2)]
+
+        assert verdict(asked, *votes) == "open"
+        assert verdict(replace(asked, level=1), *votes) == "approve"
+
+    def test_the_requester_does_not_replace_the_approvers(self) -> None:
+        asked = request(requester="ada")
+        votes = [vote(asked, "ada", "reassign", to=("zoe",)), vote(asked, "zoe", at=2)]
+
+        assert (verdict(asked, *votes), why(asked, *votes)) == ("open", {"ada": "requester", "zoe": "unentitled"})
+
+    def test_nothing_is_handed_on_for_ever(self) -> None:
+        people = ["ada", *(f"p{number}" for number in range(MAX_HANDS + 1))]
+
+        for action in ("delegate", "reassign"):
+            hands = [vote(ONE, who, action, at=at, to=(to,)) for at, (who, to) in enumerate(pairwise(people))]
+            assert verdict(ONE, *hands[:-1], vote(ONE, people[-2], at=99)) == "approve"
+            assert verdict(ONE, *hands, vote(ONE, people[-1], at=99)) == "open"
 
     def test_people_to_whom_it_escalates_are_asked_whatever_was_reassigned(self) -> None:
         asked = request(needs=Requirement(["role:lead"], escalate_to=["role:owner"]), level=1)
 
         assert verdict(asked, vote(asked, "ada", "reassign", to=("bob",)), vote(asked, "dan")) == "approve"
+
+
+def handed(*words: tuple[str, str, str], by: str, asked: ApprovalRequest = ONE) -> decision.Decision:
+    """The decision that somebody made after these words on who decides."""
+    votes = [vote(asked, who, action, at=at, to=(to,)) for at, (who, action, to) in enumerate(words)]
+    found = tally(asked, [*votes, vote(asked, by, at=50)], ROLES)
+    assert found is not None
+    return decision.build(asked, found.verdict, votes=found.votes, issued_ms=NOW, nonce="")
+
+
+def leads(*people: str, revoked: tuple[str, ...] = ()) -> Roles:
+    return Roles({"lead": frozenset(people), "owner": frozenset({"dan"})}, frozenset(revoked))
+
+
+DELEGATED = (("ada", "delegate", "zoe"),)
+TWICE = (("ada", "delegate", "yan"), ("yan", "delegate", "zoe"))
+REASSIGNED = (("ada", "reassign", "zoe"),)
+REASSIGNED_TWICE = (("ada", "reassign", "yan"), ("yan", "reassign", "zoe"))
+MIXED = (("ada", "reassign", "role:owner"), ("dan", "delegate", "zoe"))
+
+
+class TestAuthorityThatWasHandedOn:
+    @pytest.mark.parametrize("words", [DELEGATED, TWICE, REASSIGNED, REASSIGNED_TWICE, MIXED])
+    def test_it_is_gone_once_anybody_in_the_chain_has_lost_theirs(
+        self, words: tuple[tuple[str, str, str], ...]
+    ) -> None:
+        found = handed(*words, by="zoe")
+        chain = {"zoe", *(who for who, _, _ in words)}
+
+        lost = {who: decision.disowned(found, leads("ada", revoked=(who,))) for who in chain}
+        without_role = decision.disowned(found, leads("bob"))
+
+        assert decision.disowned(found, leads("ada")) is None
+        assert {who: refused and refused.message for who, refused in lost.items()} == {
+            who: f"{who} may not decide any more" for who in chain
+        }
+        assert without_role == ("decision_revoked", "ada may not decide any more", True)
+
+    def test_a_deputy_of_somebody_who_was_reassigned_a_role_needs_that_role_to_be_kept_by_them(self) -> None:
+        found = handed(*MIXED, by="zoe")
+
+        refused = decision.disowned(found, Roles({"lead": frozenset({"ada"}), "owner": frozenset({"bob"})}))
+
+        assert refused == ("decision_revoked", "dan may not decide any more", True)
+
+    def test_people_whom_the_policy_names_decide_by_themselves_whoever_put_them_on_the_list(self) -> None:
+        found = handed(("ada", "reassign", "bob"), by="bob")
+
+        assert found.votes[0].via == "role:lead"
+        assert decision.disowned(found, leads("bob", revoked=("ada",))) is None
+
+    def test_a_role_that_only_logins_have_is_not_asked_again_but_names_are(self) -> None:
+        asked = request(needs=Requirement(["role:oncall"]))
+        votes = [vote(asked, "ada", "delegate", roles=("oncall",), to=("zoe",)), vote(asked, "zoe", at=2)]
+
+        found = tally(asked, votes, ROLES)
+
+        assert found is not None
+        made = decision.build(asked, "approve", votes=found.votes, issued_ms=NOW, nonce="")
+        assert decision.disowned(made, leads()) is None
+        assert decision.disowned(made, leads(revoked=("ada",))) is not None
+
+    def test_everybody_behind_a_vote_is_told(self) -> None:
+        (direct,) = handed(by="ada").votes
+        (chained,) = handed(*MIXED, by="zoe").votes
+
+        assert set(names_behind(direct)) == {"ada", "role:lead"}
+        assert set(names_behind(chained)) == {"zoe", "dan", "role:owner", "ada", "role:lead"}
+
+    def test_names_with_any_letters_come_out_of_a_chain_as_they_went_in(self) -> None:
+        odd = ('y","b', "handed", "a,b]", "é:x")
+        words = [(who, "delegate", to) for who, to in pairwise(("ada", *odd))]
+
+        (found,) = handed(*words, by=odd[-1]).votes
+
+        assert set(names_behind(found)) == {"ada", "role:lead", *odd}
+
+    @pytest.mark.parametrize(
+        "via", ["handed:", "handed:[]", "handed:[1]", 'handed:["a","b"]', "handed:{}", "ada", "delegate:ada", "role:"]
+    )
+    def test_a_vote_does_not_hold_when_nobody_can_tell_what_entitled_it(self, via: str) -> None:
+        made = handed(by="ada")
+        other = replace(made, votes=(made.votes[0]._replace(actor="zoe", via=via),))
+
+        assert decision.disowned(other, leads("ada", "zoe")) == (
+            "decision_revoked",
+            "zoe may not decide any more",
+            True,
+        )
+
+
+class TestNamesThatAreNoPersons:
+    @pytest.mark.parametrize("name", ["role:lead", "role:", "handed:zoe", "*"])
+    def test_nobody_is_called_like_a_role_or_a_chain(self, name: str) -> None:
+        roles = Roles({"lead": frozenset({"ada", name})})
+
+        token = capability.sign({**vote(ONE, "ada").payload(), "actor": name}, KEY)
+
+        with pytest.raises(MalformedError, match="is not the name of a person"):
+            opened(token, {KEY.kid: KEY.public()})
+        assert not roles.entitled([name, "role:lead", "*"], name, ("lead",))
+        assert not roles.still(name, name)
+
+    @pytest.mark.parametrize("name", ["role:lead", "handed:zoe", "*"])
+    def test_nobody_decides_in_place_of_another_under_such_a_name(self, name: str) -> None:
+        token = capability.sign(vote(ONE, "ada", "delegate", to=(name,)).payload(), KEY)
+
+        with pytest.raises(MalformedError):
+            opened(token, {KEY.kid: KEY.public()})
+
+    @pytest.mark.parametrize("content", [{"roles": {"lead": ["ada", "role:owner"]}}, {"revoked": ["role:owner"]}])
+    def test_roles_name_persons(self, content: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match="role:owner is not the name of a person"):
+            Roles.parse(content)
 
 
 class TestRemembering:
@@ -256,6 +431,8 @@ SAID: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.sampled_from(
         ("delegate", {"to": ("zoe",)}),
         ("delegate", {"to": ("ada",)}),
         ("reassign", {"to": ("zoe", "bob")}),
+        ("reassign", {"to": ("zoe",)}),
+        ("reassign", {"to": ("eve", "role:owner")}),
         ("comment", {}),
     ]
 )
@@ -308,6 +485,35 @@ def test_no_approval_rests_on_fewer_people_than_the_quorum_or_on_the_requester(
         people = {by.actor for by in found.votes}
         assert len(people) == len(found.votes) >= asked.requirement.quorum
         assert "eve" not in people
+
+
+@given(ballots())
+def test_nobody_decides_on_the_word_of_somebody_who_has_lost_theirs(
+    drawn: tuple[ApprovalRequest, list[Vote]],
+) -> None:
+    asked, votes = drawn
+
+    for _, by in count(asked, votes, ROLES).cast:
+        made = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="")
+        chain = [name for name in names_behind(by) if name in PEOPLE]
+        assert decision.disowned(made, ROLES) is None
+        assert all(decision.disowned(made, replace(ROLES, revoked=frozenset({name}))) for name in chain)
+        without = {role: people - set(chain) for role, people in ROLES.by_role.items()}
+        assert bool(decision.disowned(made, Roles(without))) == any(n.startswith("role:") for n in names_behind(by))
+
+
+@given(ballots(), st.integers(1, 3))
+def test_whoever_the_policy_names_can_always_bring_a_question_to_an_end(
+    drawn: tuple[ApprovalRequest, list[Vote]], quorum: int
+) -> None:
+    asked, votes = drawn
+    needed = replace(asked.requirement, quorum=quorum)
+    asked = request(needs=needed, level=asked.level)
+    votes = [replace(said, question=asked.question, approval=asked.approval_id) for said in votes]
+    last = [vote(asked, "bob", "reassign", at=98, to=("role:lead",))]
+    last += [vote(asked, who, at=99) for who in ("ada", "bob", "cyd")]
+
+    assert verdict(asked, *votes, *last) != "open"
 
 
 class TestTokens:

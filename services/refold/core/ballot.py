@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from refold.core import canonical, capability
+from refold.core import canonical, capability, decision
 from refold.core.capability import PublicKey
-from refold.core.catalog import Roles
+from refold.core.catalog import HANDED, Roles, is_person
 from refold.core.decision import Cast, Grant, Verdict
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ApprovalRequest
@@ -29,8 +29,9 @@ SCOPES = ("run", "session")
 MAX_MS = 2**52
 """The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
 
-DELEGATE = "delegate:"
-"""Stands before the delegator in the `via` of whoever decides in their place."""
+DELEGATE = HANDED
+MAX_HANDS = 8
+"""How often a decision is handed on: everybody on the way stands in it, and it is to stay small."""
 
 
 class Remember(NamedTuple):
@@ -155,24 +156,25 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
             void[vote] = problem
         else:
             good.append(vote)
-    approvers = _reassigned(request, good, roles, void)
+    table = _reassigned(request, good, roles, void)
     said = {vote.actor: vote for vote in good if vote.action in SAYING}
-    via = _entitled(approvers, said, roles)
+    chains = _entitled(table, said, roles)
     for vote in good:
-        if vote.action in SAYING and vote.action != "withdraw" and vote.actor not in via:
-            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(approvers)}")
-    deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in via]
-    cast = tuple((vote, _cast(vote, via[vote.actor])) for vote in sorted(deciding, key=_order))
+        if vote.action in SAYING and vote.action != "withdraw" and vote.actor not in chains:
+            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(table.approvers)}")
+    deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in chains]
+    cast = tuple((vote, _cast(vote, chains[vote.actor])) for vote in sorted(deciding, key=_order))
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
-    return Count(_outcome(request, cast, groups), cast, leading, approvers, void)
+    return Count(_outcome(request, cast, groups), cast, leading, table.approvers, void)
 
 
 def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
     """Why a vote on a request is void whatever else is said; None if nothing speaks against it by itself."""
     if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
         return Void("wrong_question", "the vote answers another question")
-    if request.expires_ms and vote.issued >= request.expires_ms:
+    # Who was too late may still take it back: the question may be prolonged, and what was late then is not.
+    if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
         return Void("late", "the vote was issued after the approval had expired")
     if vote.action in ("comment", "remind"):
         return None
@@ -183,33 +185,62 @@ def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
     return None
 
 
-def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void: dict[Vote, Void]) -> tuple[str, ...]:
+class _Table(NamedTuple):
+    """Who decides: `listed` at the moment, `named` by the policy.
+
+    `word` is of who put the listed there, and what entitled them: the rest of a `decision.chain`.
+    """
+
+    listed: tuple[str, ...]
+    named: tuple[str, ...]
+    more: tuple[str, ...]
+    word: tuple[str, ...] = ()
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.listed, *self.more]))
+
+    def chain(self, vote: Vote, roles: Roles) -> tuple[str, ...]:
+        """What entitles the actor of a vote to say who decides: the policy before anybody's word; or nothing."""
+        if own := roles.entitled(self.named, vote.actor, vote.roles):
+            return (own,)
+        name = roles.entitled(self.listed, vote.actor, vote.roles)
+        return (name, *self.word) if name else ()
+
+
+def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void: dict[Vote, Void]) -> _Table:
+    """Whoever the policy names may reassign again whatever the list is: else one slip would leave nobody to decide."""
     needed = request.requirement
-    listed, more = needed.approvers, needed.escalate_to if request.level else []
+    more = tuple(needed.escalate_to) if request.level else ()
+    table = _Table(tuple(needed.approvers), (*needed.approvers, *more), more)
     for vote in votes:
         if vote.action != "reassign":
             continue
-        if roles.entitled([*listed, *more], vote.actor, vote.roles):
-            listed = list(vote.to)
+        chain = table.chain(vote, roles)
+        if not chain:
+            names = dict.fromkeys((*table.approvers, *table.named))
+            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(names)}")
+        elif len(chain) > 2 * MAX_HANDS:
+            void[vote] = Void("unentitled", f"the decision was handed on {MAX_HANDS} times")
         else:
-            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join([*listed, *more])}")
-    return tuple(dict.fromkeys([*listed, *more]))
+            table = table._replace(listed=vote.to, word=(vote.actor, *chain))
+    return table
 
 
-def _entitled(approvers: Iterable[str], said: Mapping[str, Vote], roles: Roles) -> dict[str, str]:
+def _entitled(table: _Table, said: Mapping[str, Vote], roles: Roles) -> dict[str, tuple[str, ...]]:
     """What entitles whom: the approvers themselves, then those in whose favour they stand back."""
-    listed = list(approvers)
-    via = {actor: name for actor, vote in said.items() if (name := roles.entitled(listed, actor, vote.roles))}
-    stand_back = sorted(via)
+    seated = (vote for vote in said.values() if roles.entitled(table.approvers, vote.actor, vote.roles))
+    chains = {vote.actor: table.chain(vote, roles) for vote in seated}
+    stand_back = sorted(chains)
     for actor in stand_back:
-        vote = said.get(actor)
-        if vote is None or vote.action != "delegate":
+        vote, chain = said.get(actor), chains[actor]
+        if vote is None or vote.action != "delegate" or len(chain) > 2 * MAX_HANDS:
             continue
         deputy = vote.to[0]
-        if deputy not in via and roles.entitled([deputy], deputy):
-            via[deputy] = f"{DELEGATE}{actor}"
+        if deputy not in chains and roles.entitled([deputy], deputy):
+            chains[deputy] = (deputy, actor, *chain)
             stand_back.append(deputy)
-    return via
+    return chains
 
 
 def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
@@ -259,8 +290,8 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
     )
 
 
-def _cast(vote: Vote, via: str) -> Cast:
-    return Cast(vote.actor, via, vote.strength, vote.vote, vote.issued)
+def _cast(vote: Vote, chain: tuple[str, ...]) -> Cast:
+    return Cast(vote.actor, decision.via(chain), vote.strength, vote.vote, vote.issued)
 
 
 def _order(vote: Vote) -> tuple[int, str, str]:
@@ -286,6 +317,9 @@ def _check(vote: Vote) -> None:
     """What goes with the action, and nothing else. **Raises** MalformedError."""
     if vote.action not in ACTIONS or not vote.actor or not vote.vote or "/" in vote.vote:
         raise MalformedError("the vote has no actor, no id or no known action")
+    for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
+        if not is_person(name):  # it would be read as a role, or as anybody
+            raise MalformedError(f"{name} is not the name of a person")
     if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
         raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
     if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in ("delegate", "reassign")):

@@ -21,6 +21,15 @@ TOPIC = "catalog"
 CURRENT, ROLES = "current", "roles"
 
 
+ROLE, HANDED = "role:", "handed:"
+"""What a role begins with where approvers are named, and a chain of people where a decision says what entitled whom."""
+
+
+def is_person(name: str) -> bool:
+    """Whether somebody may be called so: a name that is read as something else gives nobody anything."""
+    return name not in ("", "*") and not name.startswith((ROLE, HANDED))
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
     """Who has which role. `revoked` people have none, whatever else is said of them."""
@@ -34,25 +43,26 @@ class Roles:
         `claimed` are roles that a trusted receiver of votes has read from the actor's login. They count only for roles
         that are not kept here.
         """
-        if actor in self.revoked or not actor:
+        if actor in self.revoked or not is_person(actor):
             return ""
         asked = list(approvers)
         if actor in asked:
             return actor
         claims = set(claimed)
         for name in asked:
-            role = name.removeprefix("role:")
+            role = name.removeprefix(ROLE)
             if role != name and (actor in self.by_role[role] if role in self.by_role else role in claims):
                 return name
         return "*" if "*" in asked else ""
 
-    def still(self, actor: str, via: str) -> bool:
-        """Whether what entitled an actor once does so today."""
-        if {actor, via.removeprefix("delegate:")} & self.revoked:
+    def still(self, actor: str, name: str) -> bool:
+        """Whether an actor is today which of the approvers they were once; a role that is not kept here is believed."""
+        if actor in self.revoked or not is_person(actor):
             return False
-        role = via.removeprefix("role:")
-        kept = role != via and role in self.by_role
-        return not kept or actor in self.by_role[role]
+        role = name.removeprefix(ROLE)
+        if role == name:
+            return name in (actor, "*")
+        return bool(role) and (role not in self.by_role or actor in self.by_role[role])
 
     @staticmethod
     def parse(content: Any) -> Roles:
@@ -62,6 +72,9 @@ class Roles:
         roles, revoked = content.get("roles", {}), content.get("revoked", [])
         if not isinstance(roles, dict) or not all(_names(people) for people in roles.values()) or not _names(revoked):
             raise UsageError("a role is a list of names", hint="roles: {lead: [ada, bob]}")
+        for name in (name for people in (*roles.values(), revoked) for name in people):
+            if not is_person(name):
+                raise UsageError(f"{name} is not the name of a person", hint="name each person, not a role")
         return Roles({str(role): frozenset(people) for role, people in roles.items()}, frozenset(revoked))
 
 

@@ -7,13 +7,13 @@ makes a call itself is bound: another run, tool, version, argument, key or envir
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 from refold.core import canonical
-from refold.core.catalog import Roles
+from refold.core.catalog import HANDED, Roles
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import home, idempotency_key, parse_call_id
@@ -42,7 +42,11 @@ class ToolFacts:
 
 
 class Cast(NamedTuple):
-    """A vote that a decision rests on. `via` is what entitled the actor, `strength` how they proved who they are."""
+    """A vote that a decision rests on. `via` is what entitled the actor, `strength` how they proved who they are.
+
+    `via` is an approver of the policy (`ada`, `role:lead`, `*`), or spells the `chain` of those who handed it on:
+    `handed:["zoe","ada","role:lead"]`.
+    """
 
     actor: str
     via: str
@@ -276,11 +280,42 @@ def refusal(
     return None
 
 
+def via(links: Sequence[str]) -> str:
+    """A `chain` as one string."""
+    return links[0] if len(links) == 1 else HANDED + canonical.dumps(list(links))
+
+
+def chain(cast: Cast) -> tuple[str, ...]:
+    """Which approver the actor was, then by turns on whose word, and which approver those were; the policy's is last.
+
+    **Shape**: of odd length; empty if it cannot be read.
+    """
+    spelt = cast.via.removeprefix(HANDED)
+    if spelt == cast.via:
+        return (spelt,)
+    try:
+        links = canonical.parse(spelt)
+    except MalformedError:
+        return ()
+    good = isinstance(links, list) and len(links) % 2 and all(isinstance(name, str) for name in links)
+    return tuple(links) if good else ()
+
+
+def names_behind(cast: Cast) -> tuple[str, ...]:
+    """Everybody whose word a vote is: the actor, those who handed it on to them, and the approvers that these are."""
+    return tuple(dict.fromkeys((cast.actor, *chain(cast))))
+
+
 def disowned(decision: Decision, roles: Roles) -> Refusal | None:
-    """Why the people behind a decision do not carry it any more; None if they do."""
+    """Why the people behind a decision do not carry it any more; None if they do.
+
+    Nobody has more than who handed it on to them: a vote holds as long as everybody in its chain would be entitled.
+    """
     for vote in decision.votes:
-        if not roles.still(vote.actor, vote.via):
-            return Refusal("decision_revoked", f"{vote.actor} may not decide any more", stale=True)
+        links = chain(vote) or ("",)
+        for actor, name in zip((vote.actor, *links[1::2]), links[::2], strict=True):
+            if not roles.still(actor, name):
+                return Refusal("decision_revoked", f"{actor} may not decide any more", stale=True)
     return None
 
 

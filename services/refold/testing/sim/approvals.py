@@ -112,7 +112,6 @@ class Approvals:
             return "anybody but the requester"
         said = [p for p in self._payloads(self.votes[found["approval"]], partition, "vote") if _about(p, found)]
         allowed = {*needed["approvers"], *(needed["escalate_to"] if any(r["level"] for r in requests) else ())}
-        allowed |= {name for vote in said if vote["action"] == "reassign" for name in vote["to"]}
         for vote in votes:
             if not any(_says(each, vote, found) for each in said):
                 return f"the vote of {vote['actor']}"
@@ -121,16 +120,20 @@ class Approvals:
         return ""
 
     def _entitled(self, actor: str, via: str, allowed: set[str], said: list[Datum], partition: int) -> bool:
-        if via.startswith("delegate:"):
-            by = via.partition(":")[2]
-            return any(v["actor"] == by and v["action"] == "delegate" and v["to"] == [actor] for v in said)
-        if via not in allowed:
-            return False
-        role = via.removeprefix("role:")
-        if role == via:
-            return via in ("*", actor)
-        claimed = any(role in vote["roles"] for vote in said if vote["actor"] == actor)
-        return any(actor in law.roles.get(role, [actor] if claimed else []) for law in self.laws.all(partition))
+        for who, name, by in _chain(actor, via):
+            words = [v["to"] for v in said if v["actor"] == by and v["action"] in ("delegate", "reassign")]
+            if not (any(name in to for to in words) if by else name in allowed):
+                return False
+            role = name.removeprefix("role:")
+            if role == name:
+                good = name in ("*", who)
+            else:
+                claimed = any(role in vote["roles"] for vote in said if vote["actor"] == who)
+                people = (law.roles.get(role, [who] if claimed else []) for law in self.laws.all(partition))
+                good = any(who in each for each in people)
+            if not good:
+                return False
+        return True
 
     def _vouched(self, request: Datum, partition: int) -> bool:
         """Whether its policy asks for what the request says; each of these has one rule at most that asks."""
@@ -242,10 +245,15 @@ def _unbound(found: Datum, ask: ToolRequest, tool: ToolFacts) -> Iterator[str]:
         yield f"its opposite: {found['verdict']}"
 
 
+def _chain(actor: str, via: str) -> Iterator[tuple[str, str, str]]:
+    """Who was entitled, under which name, and by whose word; by the policy's at the end."""
+    links = json.loads(via.partition(":")[2]) if via.startswith("handed:") else [via]
+    yield from zip([actor, *links[1::2]], links[::2], [*links[1::2], ""], strict=True)
+
+
 def _disowned(found: Datum, law: Law) -> Iterator[str]:
     for vote in found["votes"]:
-        role = vote["via"].removeprefix("role:")
-        people = law.roles.get(role) if role != vote["via"] else None
-        gone = {vote["actor"], vote["via"].removeprefix("delegate:")} & law.revoked
-        if gone or (people is not None and vote["actor"] not in people):
-            yield str(vote["actor"])
+        for who, name, _ in _chain(vote["actor"], vote["via"]):
+            people = law.roles.get(name.removeprefix("role:")) if name.startswith("role:") else None
+            if who in law.revoked or (people is not None and who not in people):
+                yield who
