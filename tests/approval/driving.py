@@ -174,7 +174,8 @@ class Process:
         """Takes turns until nothing happens any more."""
         quiet = 0
         for _ in range(200):
-            quiet = 0 if self.turn() or self._answers else quiet + 1
+            busy = self.turn() or self._answers or (self.service.next_due_ms() or self.world.now + 1) <= self.world.now
+            quiet = 0 if busy else quiet + 1
             if quiet == 3:
                 return self
         raise AssertionError("the service does not come to rest")

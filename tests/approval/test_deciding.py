@@ -136,15 +136,6 @@ class TestDeciding:
 
         assert world.letters() == [(VOTED, offsets[0], "unknown")]
 
-    def test_only_so_many_votes_are_taken_on_one_approval(self, world: World) -> None:
-        process = Process(world, limits=Limits(votes=2)).run()
-        asked = request()
-        world.ask(asked)
-        offsets = [world.vote(asked, "zoe", "comment", at=at) for at in (1, 2, 3)]
-        process.run()
-
-        assert world.letters() == [(VOTED, offsets[2], "too_many")]
-
 
 class TestTime:
     def test_nothing_is_decided_at_the_expiry_or_after_it(self, world: World, process: Process) -> None:

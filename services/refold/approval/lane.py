@@ -11,21 +11,22 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from refold.approval import intake, post
 from refold.approval.broadcast import Broadcast
 from refold.approval.grants import Grants, Standing
 from refold.approval.intake import DECIDED, GRANT, REQUESTED, VOTED
 from refold.approval.parking import Parked, Parking
-from refold.approval.poll import Poll, open_vote
+from refold.approval.poll import KEPT, Poll, open_vote
 from refold.approval.post import Post
 from refold.approval.seat import Seat
 from refold.core import ballot, capability, decision, letters
 from refold.core import catalog as catalogs
-from refold.core.ballot import Outcome, Void, Vote
+from refold.core.ballot import Count, Outcome, Void, Vote
 from refold.core.catalog import Catalog
 from refold.core.decision import Decision
-from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.ports.log import Assigned, Record
 
 TOPICS = (REQUESTED, VOTED, DECIDED, catalogs.TOPIC)
@@ -68,25 +69,33 @@ class Lane:
         if offset >= self._ends[topic]:
             self._missing.discard(topic)
 
-    def work(self) -> None:
-        """Judges what has changed."""
+    def work(self, votes: int) -> int:
+        """Judges what has changed, until about so many votes are counted; returns how many were."""
         if not self.live and not self._missing:
             self._go_live()
         if not self.live:
-            return
+            return 0
         if self._again_ms and self.now >= self._again_ms:
             self._again_ms = 0
             self._due.update(dict.fromkeys(self.polls))
         due, self._due = self._due, {}
         polls = [poll for name in due if (poll := self.polls.get(name))]
         # What is decided comes first: what was said of it since may end a grant that would decide the others.
+        counted = 0
         for poll in sorted(polls, key=lambda poll: not poll.decided):
-            self._judge(poll)
+            if counted < votes:
+                counted += 1 + len(poll.tokens)
+                self._judge(poll)
+            else:
+                self._due[poll.request.approval_id] = None
         for parked in self._parking.overdue(self.now):
             self._put_away(parked.record, Void("unknown", "there is no such approval"))
+        return counted
 
     def next_due_ms(self) -> int | None:
-        """When something waits for time alone: a parked vote, or a key that may not sign yet."""
+        """When something waits for time alone: a parked vote, or a key that may not sign yet; or for the next turn."""
+        if self.live and self._due:
+            return self.now
         parked = self._parking.next_due_ms()
         return min((due for due in (parked, self._again_ms) if due), default=None)
 
@@ -114,9 +123,11 @@ class Lane:
             self._put_away(record, Void(error.code, str(error)))
 
     def _learn(self, record: Record) -> None:
+        keys = dict(self.catalog.keys)
         self.catalog.follow(record.offset, record.key, record.value)
-        for poll in self.polls.values():
-            poll.forget()
+        if self.catalog.keys != keys:
+            for poll in self.polls.values():
+                poll.forget()
         self._due.update(dict.fromkeys(self.polls))
 
     def _asked(self, record: Record) -> None:
@@ -129,7 +140,7 @@ class Lane:
         if self._over.get(name) == "closed":
             self._counts["request.closed"] += 1
         elif poll is None:
-            self.polls[name] = Poll(request, decided=self._over.get(name, ""))
+            self.polls[name] = Poll(request, self._limits.said_bytes, decided=self._over.get(name, ""))
             self._due[name] = None
             for parked in self._parking.take(name):
                 self._say(self.polls[name], parked.record, parked.token)
@@ -166,10 +177,7 @@ class Lane:
                 self._put_away(parked.record, Void("unknown", "too many votes wait for approvals that nobody knows"))
 
     def _say(self, poll: Poll, record: Record, token: str) -> None:
-        if len(poll.tokens) >= self._limits.votes and token not in poll.tokens:
-            self._put_away(record, Void("too_many", f"there are {self._limits.votes} votes on this approval"))
-            return
-        poll.tokens[token] = None
+        poll.tokens.setdefault(token)
         poll.fresh.append((record, token))
         self._due[poll.request.approval_id] = None
 
@@ -216,21 +224,29 @@ class Lane:
     # Judgement
 
     def _judge(self, poll: Poll) -> None:
-        roles, before = self.catalog.roles, poll.decided
-        count = ballot.count(poll.request, poll.votes(self.catalog, self._seat.tools), roles)
+        before, limit = poll.decided, self._limits.votes
         fresh, poll.fresh = poll.fresh, []
-        if not before and self._may_decide(poll):
-            outcome = count.outcome or self.grants.use(poll.request, roles, self.now)
-            if outcome:
-                self._decide(poll, outcome)
+        void: Mapping[Vote, Void] = {}
+        if not before:
+            count = self._count(poll)
+            void = count.void
+            if poll.make_room(count, self.catalog.roles, limit):
+                count = self._count(poll)
+            self._conclude(poll, count.outcome)
         for record, token in fresh:
             vote = poll.read(token, self.catalog, self._seat.tools)
             if isinstance(vote, Void):
                 self._answer(record, vote)
             elif before or vote.action == "revoke-grant":
                 self._answer(record, self._afterwards(vote))
+            elif vote.action in KEPT and vote not in void and token not in poll.tokens:
+                self._answer(record, Void("too_many", f"{limit} votes count on this approval"))
             else:
-                self._answer(record, count.void.get(vote))
+                self._answer(record, void.get(vote))
+        poll.tidy()
+
+    def _count(self, poll: Poll) -> Count:
+        return ballot.count(poll.request, poll.votes(self.catalog, self._seat.tools), self.catalog.roles)
 
     def _afterwards(self, vote: Vote) -> Void | None:
         """A vote on what is decided: it may end a grant, and nothing else any more."""
@@ -245,7 +261,22 @@ class Lane:
             self._show(standing)
         return None
 
-    def _may_decide(self, poll: Poll) -> bool:
+    def _conclude(self, poll: Poll, outcome: Outcome | None) -> None:
+        """Decides what has an outcome, as far as that may be decided now."""
+        if not self._may_sign(poll):
+            return
+        vouched = intake.vouched(poll.request, self.catalog, self._seat.tools)
+        if vouched:
+            outcome = outcome or self.grants.use(poll.request, self.catalog.roles, self.now)
+        else:
+            self._hold(poll, "its policy does not ask for what the request says: it can only be rejected")
+        # A rejection lets nothing out, so whoever makes up a request gains nothing by choosing who may reject it.
+        if outcome and (vouched or outcome.verdict == "reject"):
+            self._decide(poll, outcome)
+        elif vouched:
+            poll.told = ""
+
+    def _may_sign(self, poll: Poll) -> bool:
         request, now = poll.request, self.now
         if request.expires_ms and now >= request.expires_ms:
             return False
@@ -254,38 +285,42 @@ class Lane:
             self._hold(poll, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
             return False
-        if not intake.vouched(request, self.catalog, self._seat.tools):
-            self._hold(poll, "the policy of the request does not ask for what the request says")
-            return False
-        poll.told = False
         return True
 
     def _hold(self, poll: Poll, reason: str) -> None:
-        if not poll.told:
-            poll.told = True
+        if poll.told != reason:
+            poll.told = reason
             self._seat.tell("approval.held", approval_id=poll.request.approval_id, reason=reason)
 
     def _decide(self, poll: Poll, outcome: Outcome) -> None:
-        request, seat = poll.request, self._seat
-        found = decision.build(
-            request,
-            outcome.verdict,
-            votes=outcome.votes,
-            issued_ms=self.now,
-            nonce=seat.nonce(),
-            edited=outcome.edited,
-            result=outcome.result,
-            message=outcome.message,
-            grant=outcome.grant,
-        )
-        poll.decided = token = capability.sign(found.payload(), seat.key)
+        request, seat, limit = poll.request, self._seat, self._limits.payload_bytes
+        try:
+            found = decision.build(
+                request,
+                outcome.verdict,
+                votes=outcome.votes,
+                issued_ms=self.now,
+                nonce=seat.nonce(),
+                edited=outcome.edited,
+                result=outcome.result,
+                message=outcome.message,
+                grant=outcome.grant,
+            )
+            token = capability.sign(found.payload(), seat.key)
+        except (UsageError, MalformedError) as error:
+            self._hold(poll, f"its decision cannot be signed: {error}")
+            return
+        record = post.decided(found, token, partition=self.partition, actor=seat.member, trace=request.traceparent)
+        if len(record.value or b"") > limit:
+            self._hold(poll, f"its decision would have more than {limit} bytes, and the planner would not take it")
+            return
+        poll.decided = token
         if outcome.grant and outcome.grant.use:
             self.grants.take(found, token)
             seat.tell("grant.used", grant=outcome.grant.id, use=outcome.grant.use, run_id=found.run)
         people = [vote.actor for vote in outcome.votes]
         seat.tell("approval.decided", approval_id=found.approval, verdict=found.verdict, by=people)
-        trace = request.traceparent
-        self.post.send([post.decided(found, token, partition=self.partition, actor=seat.member, trace=trace)])
+        self.post.send([record])
 
     # Grants
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from refold.core import ballot
-from refold.core.ballot import Void, Vote
-from refold.core.catalog import Catalog
+from refold.core import ballot, canonical
+from refold.core.ballot import Count, Void, Vote
+from refold.core.catalog import Catalog, Roles
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import ApprovalRequest
 from refold.ports.log import Record
 from refold.sdk.tool import ToolDef
 
 Tools = Mapping[str, ToolDef]
+KEPT = (*ballot.SAYING, "reassign")
+"""What a verdict is worked out from. Whatever else is said is answered once."""
 
 
 @dataclass(slots=True)
@@ -21,18 +23,19 @@ class Poll:
     """An approval until the planner closes it.
 
     `tokens` are the votes as they came, `fresh` those whose senders have no answer yet, `decided` is the token of the
-    decision, `told` whether anybody was told what it waits for besides votes.
+    decision, `told` is what was told of what it waits for besides votes. `said_bytes` is the most that a vote may say.
     """
 
     request: ApprovalRequest
+    said_bytes: int
     tokens: dict[str, None] = field(default_factory=dict)
     fresh: list[tuple[Record, str]] = field(default_factory=list)
     decided: str = ""
-    told: bool = False
+    told: str = ""
     _read: dict[str, Vote | Void] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Keys or roles have changed: every vote is read again."""
+        """Keys have changed: every vote is read again."""
         self._read.clear()
 
     def read(self, token: str, catalog: Catalog, tools: Tools) -> Vote | Void:
@@ -40,9 +43,42 @@ class Poll:
         found = self._read.get(token)
         if found is None:
             found = self._read[token] = open_vote(token, catalog)
-            if isinstance(found, Vote) and (problem := unfit(self.request, found, tools)):
-                found = self._read[token] = problem
+            if isinstance(found, Vote):
+                found = self._read[token] = (
+                    oversized(found, self.said_bytes) or unfit(self.request, found, tools) or found
+                )
         return found
+
+    def make_room(self, count: Count, roles: Roles, limit: int) -> bool:
+        """Drops votes over the limit, and tells whether it did: what does not count goes first, then what came last."""
+        over = len(self.tokens) - limit
+        if over <= 0:
+            return False
+        votes = [vote for vote in self._read.values() if isinstance(vote, Vote) and vote not in count.void]
+        last = {vote.actor: vote for vote in sorted(votes, key=_order) if vote.action in ballot.SAYING}
+
+        def counts(found: Vote | Void) -> int:
+            if isinstance(found, Void) or found in count.void or found.action not in KEPT:
+                return 0
+            if found.action in ballot.SAYING and found != last[found.actor]:
+                return 0
+            # Anybody may withdraw. It goes after what it takes back, so that nothing that was taken back is left.
+            alien = found.action == "withdraw" and not roles.entitled(count.approvers, found.actor, found.roles)
+            return 1 if alien else 2
+
+        ranked: tuple[list[str], ...] = ([], [], [])
+        for token in self.tokens:
+            ranked[counts(self._read[token])].append(token)
+        for token in [*ranked[0], *ranked[1], *reversed(ranked[2])][:over]:
+            del self.tokens[token]
+        return True
+
+    def tidy(self) -> None:
+        """Forgets what was answered and will not be asked again."""
+        for token, found in self._read.items():
+            if self.decided or (isinstance(found, Vote) and found.action not in KEPT):
+                self.tokens.pop(token, None)
+        self._read = {token: found for token, found in self._read.items() if token in self.tokens}
 
     def votes(self, catalog: Catalog, tools: Tools) -> Iterator[Vote]:
         """The votes that say something."""
@@ -59,6 +95,22 @@ def open_vote(token: str, catalog: Catalog) -> Vote | Void:
         return Void("unauthorised", error.message)
     except MalformedError as error:
         return Void("malformed", error.message)
+
+
+def _order(vote: Vote) -> tuple[int, str, str]:
+    return vote.issued, vote.vote, repr(vote)
+
+
+def oversized(vote: Vote, limit: int) -> Void | None:
+    """Why a vote says more than a decision can hold. **Units**: bytes of JSON, so a quote or a new line takes two.
+
+    A message counts twice: a rejection is told by the decision, by the failure of the call and by that of the run.
+    """
+    size = len(canonical.dumps([vote.args, vote.result, vote.message, vote.message]).encode())
+    if size <= limit:
+        return None
+    what = "arguments, result and twice the message of the vote"
+    return Void("too_large", f"{what} have {size} bytes as JSON, and a decision takes at most {limit}")
 
 
 def unfit(request: ApprovalRequest, vote: Vote, tools: Tools) -> Void | None:

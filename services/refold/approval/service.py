@@ -66,8 +66,10 @@ class ApprovalService:
         for item in inbox:
             self._route(item)
         effects: list[Effect] = []
+        left = self._seat.limits.turn_votes
         for lane in self.lanes.values():
-            lane.work()
+            # However busy the lanes before it are, every lane gets on.
+            left -= lane.work(max(1, left))
             if lane.post.publishes:
                 effects.append(Publish(lane.post.publishes))
                 lane.post.publishes = []
