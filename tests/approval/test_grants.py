@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from refold.approval import post
 from refold.approval.intake import DECIDED
+from refold.core import capability, decision
 from refold.core.ballot import Remember
+from refold.core.capability import SigningKey
+from refold.core.decision import Cast, Grant
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
+from refold.ports.log import Delivery, Outgoing
 from tests.approval.driving import PARTITIONS, ROLES, Process, World, request
 from tests.approval.questions import NOW
 
@@ -26,6 +31,25 @@ def world() -> World:
 @pytest.fixture
 def process(world: World) -> Process:
     return Process(world).run()
+
+
+class Slow(Process):
+    """The log takes what is told of a grant elsewhere, and its answer is late and says nothing."""
+
+    late: int | None = None
+
+    def answer_late(self) -> None:
+        """The answer comes."""
+        assert self.late is not None, "nothing was told elsewhere"
+        self._answers.append(Delivery(self.late, None))
+
+    def _carry_out(self, record: Outgoing) -> None:
+        elsewhere = record.partition == home(ELSEWHERE, PARTITIONS)
+        if self.late is None and elsewhere and record.value and record.key.startswith(b"grant/"):
+            self.world.broker.write(record)
+            self.late = record.token
+        else:
+            super()._carry_out(record)
 
 
 def give(world: World, process: Process, scope: str = "run", *, uses: int = 2, for_ms: int = HOUR) -> ApprovalRequest:
@@ -127,6 +151,41 @@ class TestOneRun:
         give(world, process, "session")
 
         assert ask(world, process, f"{ELSEWHERE}/5", requester="ada") == []
+
+    def test_it_answers_for_the_first_attempt_and_people_for_the_others(self, world: World, process: Process) -> None:
+        give(world, process)
+        asked = request("run-1/9", step=2, attempt=2)
+        world.ask(asked)
+        process.run()
+        assert world.verdicts(asked) == []
+
+        world.vote(asked, "bob", at=9)
+        process.run()
+
+        assert world.verdicts(asked) == ["approve"]
+
+    def test_it_ends_with_the_key_that_its_decision_was_signed_with(self, world: World, process: Process) -> None:
+        old = SigningKey("approval-old", "decision", bytes(31) + b"o")
+        world.publish("key/approval-old", "key", old.public().content())
+        process.run()
+        asked = request()
+        world.ask(asked)
+        grant = Grant(asked.approval_id, "run", NOW + HOUR, 9, 0, "s1", asked.rule)
+        by = Cast("ada", "role:lead", "", "v1", NOW)
+        found = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="n", grant=grant)
+        token = capability.sign(found.payload(), old)
+        number = home(asked.run_id, PARTITIONS)
+        world.broker.write(post.decided(found, token, partition=number, actor="before", trace=""))
+        world.close(asked)
+        world.ask(request("run-1/9", step=2))
+        process.run()
+        assert process.service.counts["grant.used"] == 1
+
+        world.publish("key/approval-old", "key", old.public(revoked=True).content())
+        world.ask(request("run-1/12", step=3))
+        process.run()
+
+        assert process.service.counts["grant.used"] == 1
 
     def test_an_approval_without_remembering_gives_none(self, world: World, process: Process) -> None:
         asked = request()
@@ -256,6 +315,50 @@ class TestRevocation:
         Process(world).run()
 
         assert world.verdicts(waiting) == []
+
+    def test_what_was_told_of_it_before_is_not_told_again_after_its_end(self, world: World) -> None:
+        process = Slow(world).run()
+        given = give(world, process, "session")
+        world.vote(given, "bob", "revoke-grant", at=5)
+        process.run()
+        assert process.late is not None
+
+        process.answer_late()
+        process.run()
+
+        assert world.grants() == [set()] * PARTITIONS
+        assert ask(world, process, f"{ELSEWHERE}/5") == []
+
+    def test_what_was_told_of_it_is_told_again_as_long_as_it_holds(self, world: World) -> None:
+        process = Slow(world).run()
+        given = give(world, process, "session")
+        before = sum(1 for _ in world.records(DECIDED))
+
+        process.answer_late()
+        process.run()
+
+        # The one that nobody knew of, and then the one at home: what stands there stands everywhere.
+        assert sum(1 for _ in world.records(DECIDED)) == before + 2
+        assert world.grants() == [{f"grant/{given.approval_id}"}] * PARTITIONS
+
+    @pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
+    def test_an_owner_that_has_not_heard_of_its_end_does_not_bring_it_back(
+        self, restart: bool, world: World, process: Process
+    ) -> None:
+        given = give(world, process, "session")
+        number = home(ELSEWHERE, PARTITIONS)
+        [told] = [r for r in world.broker.log(DECIDED, number).records if (r.key or b"").startswith(b"grant/")]
+        world.vote(given, "bob", "revoke-grant", at=5)
+        process.run()
+        world.broker.write(Outgoing(DECIDED, number, told.key or b"", told.value, (), 0))
+
+        again = Process(world) if restart else process
+
+        assert ask(world, again, f"{ELSEWHERE}/5") == []
+        assert world.grants() == [set()] * PARTITIONS
+        ends = [world.broker.log(DECIDED, each).end for each in range(PARTITIONS)]
+        Process(world).run()
+        assert [world.broker.log(DECIDED, each).end for each in range(PARTITIONS)] == ends
 
     def test_only_who_might_have_given_it_revokes_it(self, world: World, process: Process) -> None:
         given = give(world, process)

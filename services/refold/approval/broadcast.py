@@ -38,8 +38,11 @@ class Broadcast:
         ]
         own = records.pop(self._partition)
 
-        def last() -> None:
-            if standing.sending == wanted:
-                self._post.send([own])
+        def holds() -> bool:
+            return standing.sending == wanted
 
-        self._post.send(records, last)
+        def last() -> None:
+            if holds():
+                self._post.send([own], holds=holds)
+
+        self._post.send(records, last, holds=holds)

@@ -7,13 +7,15 @@ signed vote.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from refold.core import decision
+from refold.core import capability, decision
 from refold.core.ballot import DELEGATE, Outcome, Void, Vote
-from refold.core.catalog import Roles
+from refold.core.capability import PublicKey
+from refold.core.catalog import Catalog, Roles
 from refold.core.decision import Decision, Grant
+from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 
 Call = tuple[str, ...]
@@ -71,13 +73,20 @@ class Grants:
         if standing := self._known.pop(grant, None):
             self._by_call[_call_of(standing.given, standing.grant)].discard(grant)
 
-    def use(self, request: ApprovalRequest, roles: Roles, now: int) -> Outcome | None:
-        """The decision that a grant makes of a request, if one covers it: the next use of the oldest such grant."""
+    def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> Outcome | None:
+        """The decision that a grant makes of a request, if one covers it: the next use of the oldest such grant.
+
+        A call that is asked about once more is for people: the grant has let it out before, and that did not do.
+        """
+        if request.attempt != 1:
+            return None
         for name in sorted(self._by_call.get(_call_asked(request), ())):
             standing = self._known[name]
             used = self._uses.get((name, request.run_id), {})
             number = max(used, default=0) + 1
-            if _covers(standing, request, roles, now) and number <= standing.grant.uses:
+            if number > standing.grant.uses or not _covers(standing, request, catalog.roles, now):
+                continue
+            if _holds(standing, catalog.keys):
                 used_now = standing.grant._replace(use=number)
                 return Outcome("approve", standing.given.votes, message=standing.given.message, grant=used_now)
         return None
@@ -95,6 +104,15 @@ class Grants:
             return Void("unentitled", f"{vote.actor} is none of {', '.join(sorted(entitled))}")
         standing.revoked = True
         return None
+
+
+def _holds(standing: Standing, keys: Mapping[str, PublicKey]) -> bool:
+    """Whether the signature that a grant rests on is good by the keys as they are now."""
+    try:
+        capability.verify(standing.token, keys, use="decision")
+    except UnauthorisedError:
+        return False
+    return True
 
 
 def _covers(standing: Standing, request: ApprovalRequest, roles: Roles, now: int) -> bool:

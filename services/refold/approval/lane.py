@@ -108,6 +108,8 @@ class Lane:
         self._due.update(dict.fromkeys(self.polls))
         for standing in self.grants:
             self._show(standing)
+        for name in [name for name, how in self._over.items() if how == "back"]:
+            self._bury(name.removeprefix(GRANT))
 
     def _read(self, record: Record) -> None:
         try:
@@ -167,8 +169,7 @@ class Lane:
         if poll := self.polls.get(message.approval_id):
             self._say(poll, record, message.token)
         elif message.approval_id in self.grants:
-            found = open_vote(message.token, self.catalog)
-            self._answer(record, found if isinstance(found, Void) else self._afterwards(found))
+            self._say_afterwards(record, message.token)
         elif message.approval_id in self._over:
             self._put_away(record, Void("late", "the approval is closed"))
         else:
@@ -177,9 +178,16 @@ class Lane:
                 self._put_away(parked.record, Void("unknown", "too many votes wait for approvals that nobody knows"))
 
     def _say(self, poll: Poll, record: Record, token: str) -> None:
+        if poll.decided:
+            self._say_afterwards(record, token)
+            return
         poll.tokens.setdefault(token)
         poll.fresh.append((record, token))
         self._due[poll.request.approval_id] = None
+
+    def _say_afterwards(self, record: Record, token: str) -> None:
+        found = open_vote(token, self.catalog)
+        self._answer(record, found if isinstance(found, Void) else self._afterwards(found))
 
     def _decided(self, record: Record) -> None:
         """What stands in the log is decided, whoever of the lane's owners has written it."""
@@ -267,7 +275,7 @@ class Lane:
             return
         vouched = intake.vouched(poll.request, self.catalog, self._seat.tools)
         if vouched:
-            outcome = outcome or self.grants.use(poll.request, self.catalog.roles, self.now)
+            outcome = outcome or self.grants.use(poll.request, self.catalog, self.now)
         else:
             self._hold(poll, "its policy does not ask for what the request says: it can only be rejected")
         # A rejection lets nothing out, so whoever makes up a request gains nothing by choosing who may reject it.
@@ -328,18 +336,28 @@ class Lane:
         """A grant's own record: whoever has not the run at home learns of the grant by it."""
         standing = self.grants.get(found.approval)
         if standing is None and not self._broadcast.at_home(found):
+            if f"{GRANT}{found.approval}" in self._over:
+                self._bury(found.approval)
+                return
             standing = self.grants.take(found, token)
         if standing is not None:
             standing.shown = True
             self._due.update(dict.fromkeys(self.polls))
 
     def _gone(self, grant: str) -> None:
+        self._end(f"{GRANT}{grant}", "gone")
         standing = self.grants.get(grant)
         if standing is None:
             return
         standing.shown = False
         if not self._broadcast.at_home(standing.given):
             self.grants.drop(grant)
+
+    def _bury(self, grant: str) -> None:
+        """Ends a grant again: an owner that had lost its partition has told of it after its end."""
+        self._end(f"{GRANT}{grant}", "back")
+        if self.live:
+            self.post.send([post.gone(grant, partition=self.partition)])
 
     def _show(self, standing: Standing) -> None:
         if self.live:

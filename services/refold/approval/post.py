@@ -19,25 +19,44 @@ def _nothing() -> None:
     """Nothing follows."""
 
 
+def _always() -> bool:
+    """What is said is true for good."""
+    return True
+
+
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """Records that something waits for: `then` is called once all of them are in the log."""
+    """Records that something waits for: `then` is called once all of them are in the log.
+
+    `holds`: nothing else was said since. What does not hold any more is not sent again, but taken as answered.
+    """
 
     missing: int
     then: Callable[[], None]
+    holds: Callable[[], bool]
 
 
 class Post:
-    """The outgoing records of a lane. A second copy of any of them is harmless, a missing one is not."""
+    """The outgoing records of a lane. A second copy of any of them is harmless, a missing one is not.
+
+    A decision or a dead letter is true for good, so it may be written again whatever came between. A key that says one
+    thing first and then another has its records sent with `holds`: an old one must not come to lie behind a newer one.
+    """
 
     def __init__(self, token: Callable[[], int], counts: Counter[str]) -> None:
         self._token, self._counts = token, counts
         self._flying: dict[int, tuple[Outgoing, Parcel]] = {}
         self.publishes: list[Outgoing] = []
 
-    def send(self, records: Sequence[Outgoing], then: Callable[[], None] = _nothing) -> None:
+    def send(
+        self,
+        records: Sequence[Outgoing],
+        then: Callable[[], None] = _nothing,
+        *,
+        holds: Callable[[], bool] = _always,
+    ) -> None:
         """Publishes records; without any, `then` follows at once."""
-        parcel = Parcel(len(records), then)
+        parcel = Parcel(len(records), then, holds)
         for record in records:
             self._put(record, parcel)
         if not records:
@@ -51,8 +70,9 @@ class Post:
         record, parcel = found
         if offset is None:
             self._counts["publish.unknown"] += 1
-            self._put(record, parcel)
-            return True
+            if parcel.holds():
+                self._put(record, parcel)
+                return True
         if offset == NEVER:
             self._counts["publish.refused"] += 1
         parcel.missing -= 1
