@@ -80,7 +80,9 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
         (("new", "ops", "--use", "decision", "--actor", "ann"), "only a vote key speaks for actors"),
         (("rotate", "ops-1", "--at", "tomorrow"), "'tomorrow' is not a time with a zone"),
         (("rotate", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
+        (("rotate", "ops-1", "--at", "2020-01-01T00:00Z"), "2020-01-01T00:00Z is over"),
         (("revoke", "ops-1"), "--reason"),
+        (("revoke", "ops-1", "--reason", " "), "a key is revoked for a reason"),
     ],
 )
 def test_what_is_wrong_with_the_words_is_said_before_anything_is_made(
@@ -264,6 +266,26 @@ def test_a_key_that_retires_later_signs_until_then(shop: Shop) -> None:
     with pytest.raises(UnauthorisedError, match="may not sign"):
         verify(sign({"issued": 4_102_444_800_000}, first), shop.known(), use="vote")
     assert {row["state"] for row in shop.read("list")} == {"active", "retiring"}
+
+
+def test_setup_and_doctor_say_when_nobody_could_decide(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop.folder)
+    place = ("--app", str(Path(__file__).with_name("app.py")), "--kafka", shop.settings.bootstrap)
+    (shop.folder / "policies").mkdir()
+    (shop.folder / "policies" / "p.yaml").write_text("rules: []\nfallback: {approvers: [role:ghost]}")
+    assert "signs nothing" not in refold("setup", *place, "--policies", "policies").output
+    kid = keys.load(shop.folder / "keys" / "decision.json").kid
+    shop.keys("revoke", kid, "--reason", "lost")
+
+    done = refold("setup", *place, "--policies", "policies")
+
+    assert done.exit_code == 0
+    assert f"the key {kid} in {shop.folder / 'keys' / 'decision.json'} signs nothing any more (lost)" in done.stderr
+    assert "nobody has role:ghost by the catalog" in done.stderr
+    found = json.loads(refold("doctor", "--kafka", shop.settings.bootstrap, "--json").stdout)["findings"]
+    told = {finding["what"]: finding["verdict"] for finding in found if finding["check"] == "approvals"}
+    assert [verdict for what, verdict in told.items() if "`refold keys new NAME --use decision`" in what] == ["problem"]
+    assert [verdict for what, verdict in told.items() if "role:ghost" in what] == ["warning"]
 
 
 def test_a_key_that_the_catalog_does_not_have_is_not_found(shop: Shop) -> None:

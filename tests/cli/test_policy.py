@@ -27,6 +27,7 @@ from refold.core.events import (
     Failure,
     Requirement,
     RetryPolicy,
+    RunCancelled,
     RunRequested,
     RunStarted,
 )
@@ -134,7 +135,8 @@ def test_a_policy_that_is_published_is_in_force_in_every_partition(cluster: Clus
 
     found = cluster("publish", files / "policy.yaml", "--roles", files / "roles.yaml", "--actor", "ann")
 
-    assert found == {"digest": digest, "entries": ["roles", f"policy/{digest}", "current"], "partitions": 4}
+    assert (found["digest"], found["partitions"]) == (digest, 4)
+    assert found["entries"] == ["roles", f"policy/{digest}", "current"]
     for number in range(4):
         catalog = read(cluster.reader, number)
         assert (catalog.current, catalog.void) == (digest, 0)
@@ -196,6 +198,72 @@ def test_a_call_is_recorded_as_it_was_judged_last(digest: str) -> None:
     ]
     assert (found[2].call.args, found[2].judgement.policy) == ('{"path":"sandbox/x"}', "another")
     assert (found[1].judgement.message, found[3].judgement.requirement) == ("Ask the DBAs.", ONCALL)
+
+
+def test_an_edit_changes_nothing_of_how_a_call_was_judged(cluster: Cluster, files: Path, digest: str) -> None:
+    chronicle = Chronicle()
+    edited = ApprovalDecided(3, 9, "edit", args='{"path":"sandbox/x"}', key="new")
+    chronicle.add("r", *history(digest), [edited], emit=False)
+    cluster.play(chronicle)
+    cluster("publish", files / "policy.yaml")
+
+    same, explained = cluster("test", files / "policy.yaml"), cluster("explain", "r/7")
+
+    assert (same["calls"], same["differences"]) == (4, [])
+    assert (explained["args"], explained["edited_args"]) == ({"path": "/etc/x"}, {"path": "sandbox/x"})
+    assert (explained["recorded"]["outcome"], explained["now"]["outcome"]) == ("require", "require")
+    said = cluster.words("explain", "r/7")
+    assert 'edited by people since, and not judged again: {"path":"sandbox/x"}' in said
+    assert "would be" not in said
+
+
+def test_an_edited_call_that_is_judged_again_is_known_with_its_new_arguments(digest: str) -> None:
+    chronicle = Chronicle()
+    edited = ApprovalDecided(3, 9, "edit", args='{"path":"y"}', key="new")
+    chronicle.add("r", *history(digest), [edited, asked(3, "outside", "another", LEAD)], emit=False)
+
+    found = recorded(Runs(chronicle.reader).get("r"))[2]
+
+    assert (found.call.args, found.edited, found.judgement.policy) == ('{"path":"y"}', None, "another")
+
+
+def test_a_requirement_that_changes_is_told_with_both_of_its_sides(cluster: Cluster, files: Path, digest: str) -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", *history(digest), emit=False)
+    cluster.play(chronicle)
+    (files / "more.yaml").write_text(POLICY.replace("[role:lead]", "[role:lead], quorum: 2, expires: 2d"))
+
+    said = cluster.words("test", files / "more.yaml", code=1)
+
+    assert "require by outside: 1 of role:lead require by outside: 2 of role:lead, within 2d" in said
+
+
+def test_what_is_in_force_is_shown_whole(cluster: Cluster, files: Path) -> None:
+    when = " || ".join(f'args.path == "{"deep/" * 20}{number}"' for number in range(5))
+    needed = (
+        "{approvers: [role:lead, cleo], quorum: 2, expires: 2d, escalate: {after: 4h, to: [role:head]}, message: Look.}"
+    )
+    (files / "long.yaml").write_text(f"rules: [{{name: deep, when: '{when}', require: {needed}}}]")
+    cluster("publish", files / "long.yaml")
+
+    said = cluster.words("show")
+
+    assert when in said
+    assert "require 2 of role:lead, cleo, within 2d, after 4h also role:head, Look." in said
+    assert "no rule holds, or one fails require 1 of *, within 1d" in said
+
+
+def test_a_policy_that_nobody_can_meet_is_published_with_a_warning(cluster: Cluster, files: Path) -> None:
+    (files / "dead.yaml").write_text(POLICY + "  - {name: dead, when: 'agent == \"x\"', deny: Never.}\n")
+
+    found = cluster("publish", files / "dead.yaml", "--roles", files / "roles.yaml")
+
+    first, second = found["warnings"]
+    assert "rule 'dead'" in first
+    assert second == "nobody has role:oncall by the catalog: only logins may say so"
+    assert "warning: nobody has role:oncall" in declined(cluster, "publish", str(files / "policy.yaml"), code=0)
+    (files / "roles.yaml").write_text("roles: {lead: [ada], oncall: [bob]}")
+    assert cluster("publish", "--roles", files / "roles.yaml")["warnings"] == []
 
 
 def test_a_draft_is_asked_about_the_calls_in_the_log(cluster: Cluster, files: Path, digest: str) -> None:
@@ -266,6 +334,31 @@ def test_a_recorded_call_is_explained_by_the_policy_that_judged_it(cluster: Clus
     assert "would be: allow by no drops" in cluster.words("explain", "r/5", "--draft", files / "draft.yaml")
 
 
+def test_a_call_is_explained_by_the_id_of_its_approval_too(cluster: Cluster, files: Path, digest: str) -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", *history(digest), emit=False)
+    cluster.play(chronicle)
+    cluster("publish", files / "policy.yaml")
+
+    assert cluster("explain", "r/8") == cluster("explain", "r/7")
+    assert "r/7 write" in cluster.words("explain", "r/8")
+    assert "there is no call r/4" in refused(cluster, "r/4", 3)
+
+
+def test_a_tool_that_asks_by_itself_is_not_blamed_on_the_rule_that_allows_it(cluster: Cluster, files: Path) -> None:
+    policy = cluster("publish", files / "policy.yaml")["digest"]
+    chronicle = Chronicle()
+    call: list[Event] = [proposal(1, "pay", {"path": "sandbox/x"}, "rest"), asked(1, "rest", policy, ONCALL)]
+    chronicle.add("r", [RunRequested("sweep", "{}", "digest", "seed", policy=policy), *call], emit=False)
+    cluster.play(chronicle)
+
+    said = cluster.words("explain", "r/2")
+
+    assert "the rule allows it; the tool says itself that it needs people" in said
+    assert "would be" not in said
+    assert "--app tells it" in cluster.words("test", files / "policy.yaml", code=1)
+
+
 def test_what_nobody_judged_is_not_explained(cluster: Cluster) -> None:
     chronicle = Chronicle()
     chronicle.add("r", [RunRequested("sweep", "{}", "digest", "seed"), proposal(1, "mark", {}, "")], emit=False)
@@ -301,6 +394,27 @@ def test_an_old_policy_is_dropped_and_the_one_in_force_is_not(cluster: Cluster, 
 
     assert cluster("show")["policies"] == [new]
     assert "has no policy" in declined(cluster, "drop", old, code=3)
+
+
+def test_a_policy_that_runs_and_questions_need_is_dropped_only_by_force(
+    cluster: Cluster, files: Path, digest: str
+) -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", *history(digest), emit=False)
+    chronicle.add("over", *history(digest), [RunCancelled("enough", "ann")], emit=False)
+    chronicle.add("other", [RunRequested("sweep", "{}", "digest", "seed", policy="another")], emit=False)
+    cluster.play(chronicle)
+    cluster("publish", files / "policy.yaml")
+    cluster("publish", files / "draft.yaml")
+
+    said = declined(cluster, "drop", digest, code=4)
+
+    assert "is in use: 1 live run and 2 open approvals under it" in said
+    assert "r/8, r/10, r" in said
+    assert digest in cluster("show")["policies"]
+    dropped = cluster("drop", digest, "--force")
+    assert (dropped["runs"], dropped["approvals"]) == (["r"], ["r/8", "r/10"])
+    assert digest not in cluster("show")["policies"]
 
 
 def declined(cluster: Cluster, *words: str, code: int) -> str:

@@ -106,6 +106,25 @@ def test_every_problem_has_its_file_its_rule_and_a_reason(folder: Path, text: st
     assert reason in refold("policy", "check", str(folder)).stdout
 
 
+@pytest.mark.parametrize(
+    ("needed", "reason"),
+    [
+        ("{approvers: [Role:lead]}", "'Role:lead' is taken for a person; a role is written role:lead"),
+        ("{approvers: [role:lead], expires: 0s}", "expires: it never expires"),
+        ("{approvers: [role:lead], expires: 5}", "expires: people have 5 ms"),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_and_is_a_policy_all_the_same(tmp_path: Path, needed: str, reason: str) -> None:
+    (tmp_path / "a.yaml").write_text(
+        f"rules: [{{name: a, when: 'agent == \"a\"', require: {needed}}}]\nfallback: {needed}"
+    )
+
+    found = problems(load([str(tmp_path)]))
+
+    assert [(problem.rule, problem.fatal) for problem in found] == [("fallback", False), ("a", False)]
+    assert all(reason in problem.reason for problem in found)
+
+
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("rules: [{name: a, when: '1', allow: true}, {name: b, when: 'true', allow: 1}]")
     (tmp_path / "b.yaml").write_text("rules: 7")
@@ -148,8 +167,10 @@ def test_what_people_and_parsers_would_read_differently_is_no_policy_file(tmp_pa
 
     result = refold("policy", "check", str(tmp_path / "a.yaml"))
 
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert said in result.stdout
+    assert not json.loads(refold("policy", "check", str(tmp_path), "--json").stdout)["ok"]
+    assert refold("policy", "publish", str(tmp_path), "--kafka", "127.0.0.1:9").exit_code == 2
 
 
 def test_bytes_that_are_no_text_are_no_policy_file(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def list_(
         output.say("[green]no dead letters[/]")
     else:
         columns = ("letter", "from", "code", "reason")
-        output.table(columns, [tuple(output.escape(str(row[name]), 100) for name in columns) for row in rows])
+        output.table(columns, [tuple(output.escape(str(row[name])) for name in columns) for row in rows])
 
 
 @app.command()

@@ -165,7 +165,7 @@ def _approvals(settings: Settings) -> Iterator[Finding]:
 
     from refold.adapters.kafka.reader import KafkaLogReader
     from refold.cli.platform import Platform
-    from refold.client import catalog
+    from refold.client import catalog, policies
 
     Platform(settings).knock()
     reader, now = KafkaLogReader(settings.kafka), time.time_ns() // 1_000_000
@@ -179,12 +179,12 @@ def _approvals(settings: Settings) -> Iterator[Finding]:
     for use in ("decision", "vote"):
         active = [key for key in found.keys.values() if key.use == use and key.signs_at(now)]
         if not active:
-            text = f"no key for {use}s is in force, so nothing that asks people goes on; `refold keys new --use {use}`"
-            yield Finding("approvals", "warning", text)
-    asked = [rule.requirement for rule in policy.rules if rule.requirement] if policy else []
-    named = {name for needed in asked for name in (*needed.approvers, *needed.escalate_to)}
-    nobody = sorted(name for name in named if name.startswith("role:") and not found.roles.by_role.get(name[5:]))
+            text = f"no key for {use}s is in force, so nothing that asks people goes on"
+            verdict: Verdict = "problem" if policy else "warning"
+            yield Finding("approvals", verdict, f"{text}; `refold keys new NAME --use {use}`")
+    nobody = policies.nobody_has(policy, found.roles)
     if nobody:
         yield Finding("approvals", "warning", f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
     if policy and not nobody:
-        yield Finding("approvals", "ok", f"policy {policy.digest[:12]} with {len(policy.rules)} rules is in force")
+        rules = output.counted(len(policy.rules), "rule")
+        yield Finding("approvals", "ok", f"policy {policy.digest[:12]} with {rules} is in force")

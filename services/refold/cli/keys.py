@@ -93,6 +93,9 @@ def rotate(
     from refold.runtime import keys
 
     retired_ms = _moment_ms(at) if at else _now_ms()
+    if at and retired_ms < _now_ms():
+        hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
+        raise UsageError(f"{at} is over: a key that retired then would never have signed what it did since", hint=hint)
     platform = connect(kafka=kafka, data=data)
     old = _find(platform, kid)
     if old.revoked or 0 < old.retired_ms <= _now_ms():
@@ -115,6 +118,8 @@ def revoke(
     json_: JsonOption = False,
 ) -> None:
     """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason."""
+    if not reason.strip():
+        raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
     platform = connect(kafka=kafka, data=data)
     public = replace(_find(platform, kid), revoked=True, reason=reason)
     _publish(platform, public)
@@ -176,7 +181,7 @@ def _state(public: PublicKey, now_ms: int) -> str:
 
 
 def _cell(value: Any) -> str:
-    return output.escape(", ".join(value) if isinstance(value, list) else str(value), 80)
+    return output.escape(", ".join(value) if isinstance(value, list) else str(value))
 
 
 def _moment_ms(text: str) -> int:

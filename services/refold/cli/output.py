@@ -1,10 +1,15 @@
-"""What commands print: JSON for programs, tables and lines for people."""
+"""What commands print: JSON for programs, tables and lines for people.
+
+Names, arguments and messages come from models and from the network. What a terminal would not show as it is (changes
+of direction, invisible and control characters, ends of lines) is spelt out for people; JSON has it as it is.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -29,11 +34,15 @@ STYLES = {
 }
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console on the stream as it is now. Ids and addresses are never broken or coloured by guesswork."""
+PIPED = 100_000
+"""The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
+
+
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A console on the stream as it is now. Nothing is broken, coloured or turned into pictures by guesswork."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, width=width)
 
 
 def say(text: str = "") -> None:
@@ -48,16 +57,19 @@ def emit(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """A table; every cell may hold rich markup. What the first column names is never cut."""
+    """A table; every cell may hold rich markup. Nothing is cut: what does not fit a terminal is folded."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    out = console(width=None if sys.stdout.isatty() else PIPED)
+    cells = list(rows)
+    named = max((len(row[0]) for row in cells), default=0)  # others fold first, unless there is no room for them
     drawn = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
     for number, column in enumerate(columns):
-        drawn.add_column(column, no_wrap=number == 0, overflow="fold" if number == 0 else "ellipsis")
-    for row in rows:
+        drawn.add_column(column, overflow="fold", no_wrap=number == 0 and 2 * named < out.width)
+    for row in cells:
         drawn.add_row(*row)
-    console().print(drawn)
+    out.print(drawn)
 
 
 def plain(value: Any) -> Any:
@@ -79,15 +91,32 @@ def styled(status: str) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """A time of day in UTC, or a dash."""
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S.%f}"[:-3] if at_ms else "-"
+    """A time in UTC, as --since takes it, or a dash."""
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" if at_ms else "-"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def visible(text: str) -> str:
+    """The text with everything spelt out that is not to be seen, or that makes the rest look otherwise."""
+    return "".join(char if _plain(char) else f"<U+{ord(char):04X}>" for char in text)
+
+
+def _plain(char: str) -> bool:
+    return char == " " or (char.isascii() and char.isprintable()) or unicodedata.category(char)[0] in "LNPSM"
 
 
 def escape(text: str, limit: int = 0) -> str:
-    """Text from outside, safe in markup and, with a limit, shortened."""
+    """Text from outside, visible and safe in markup and, with a limit, shortened."""
     from rich.markup import escape as markup
 
-    return markup(text if not limit or len(text) <= limit else text[: limit - 1] + "…")
+    return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))
+
+
+def counted(count: int, what: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def json_text(text: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +13,14 @@ import typer
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect, login
-from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from refold.client.hindsight import Hindsight, Recorded
     from refold.client.policies import Problem
     from refold.client.runs import Run
     from refold.core.messages import CatalogEntry
-    from refold.core.policy import Policy
+    from refold.core.policy import Explanation, Policy
 
 app = typer.Typer(help="Write, try and publish the rules that judge every call.", no_args_is_help=True)
 
@@ -36,17 +37,23 @@ def check(files: FilesArgument, *, json_: JsonOption = False) -> None:
     """Say what is wrong with policy files, rules that no call can reach too; exit code 1 if there is anything."""
     from refold.client import policies
 
-    content = policies.load(files)
-    found = policies.problems(content)
+    content: dict[str, Any] = {}
+    try:
+        content = policies.load(files)
+        found = policies.problems(content)
+    except MalformedError as error:
+        found = [policies.Problem("", "", f"{error.message} ({error.hint})")]
     policy = None if any(problem.fatal for problem in found) else _merged(content)
     if json_:
         digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
         output.emit({"ok": not found, "digest": digest, "rules": rules, "files": sorted(content), "problems": found})
     else:
         for problem in found:
-            output.say(_problem_line(problem))
+            colour = "red" if problem.fatal else "yellow"
+            output.say(f"[{colour}]{output.escape(_problem_text(problem))}[/]")
         if policy:
-            output.say(f"policy [bold]{policy.digest}[/]: {len(policy.rules)} rules in {len(content)} files")
+            many = output.counted(len(policy.rules), "rule"), output.counted(len(content), "file")
+            output.say(f"policy [bold]{policy.digest}[/]: {many[0]} in {many[1]}")
     if found:
         fail(FAILED)
 
@@ -63,48 +70,59 @@ def publish(
     data: DataOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Put a policy in force for new runs, and roles for everybody, at once. Published again, it changes nothing."""
+    """Put a policy in force for new runs, and roles for everybody, at once. Published again, it changes nothing.
+
+    Rules that no call can reach and roles that nobody has are published all the same, with a warning.
+    """
     from refold.client import catalog, policies
 
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
     entries: list[CatalogEntry] = _roles(roles, actor or login()) if roles else []
     policy = None
+    warnings: list[str] = []
     if files:
         content = policies.load(files)
         policy = _merged(content)
-        for problem in policies.problems(content):
-            output.console(stderr=True).print(_problem_line(problem))
+        warnings = [_problem_text(problem) for problem in policies.problems(content)]
         # The policy before the word that it is in force, and roles that it may name before both.
         entries += _entries(policy, actor or login())
     platform = connect(kafka=kafka, data=data)
     partitions = platform.runs.partitions
     for entry in entries:
         catalog.publish(platform.publisher, partitions, entry)
+    there = catalog.read(platform.runs.reader)
+    if nobody := policies.nobody_has(there.policy, there.roles):
+        warnings.append(f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
+    for warning in warnings:
+        output.console(stderr=True).print(f"[yellow]warning: {output.escape(warning)}[/]")
     if json_:
         names = [entry.name for entry in entries]
-        output.emit({"digest": policy.digest if policy else "", "entries": names, "partitions": partitions})
+        row = {"digest": policy.digest if policy else "", "entries": names, "partitions": partitions}
+        output.emit({**row, "warnings": warnings})
         return
     if roles:
         output.say("the roles are in force")
     if policy:
-        output.say(f"policy [bold]{policy.digest}[/] is in force for new runs: {len(policy.rules)} rules")
+        rules = output.counted(len(policy.rules), "rule")
+        output.say(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
 
 
 @app.command()
 def drop(
     digest: Annotated[str, typer.Argument(metavar="DIGEST", help="As `refold policy show` prints it.")],
     *,
+    force: Annotated[bool, typer.Option("--force", help="Though approvals wait or runs go on under it.")] = False,
     kafka: KafkaOption = "",
     data: DataOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Take an old policy out of the catalog: nobody can be asked by its rules any more.
 
-    Runs that were begun under it are judged by the policy in force from now on, and approvals that wait under it are
-    held until they expire.
+    Runs that were begun under it are judged by the policy in force from now on. Approvals that wait under it are held:
+    until its files are published again they can only be rejected. If there are any of the two, it takes --force.
     """
-    from refold.client import catalog
+    from refold.client import catalog, hindsight
 
     platform = connect(kafka=kafka, data=data)
     reader = platform.runs.reader
@@ -113,11 +131,17 @@ def drop(
         raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
     if not any(digest in each.policies for each in known):
         raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
+    runs, waiting = hindsight.under(platform.runs.all(), digest)
+    held = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
+    if (runs or waiting) and not force:
+        names = ", ".join([*waiting, *runs][:5])
+        hint = f"wait until they are over ({names}), or --force: then these approvals can only be rejected"
+        raise ConflictError(f"policy {digest[:12]} is in use: {held}", hint=hint)
     catalog.remove(platform.publisher, len(known), f"policy/{digest}")
     if json_:
-        output.emit({"digest": digest, "partitions": len(known)})
+        output.emit({"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting})
     else:
-        output.say(f"policy [bold]{digest}[/] is out of the catalog")
+        output.say(f"policy [bold]{digest}[/] is out of the catalog; {held}")
 
 
 @app.command()
@@ -173,15 +197,18 @@ def try_out(
         output.emit({**summary, "counts": kinds, "differences": rows})
     else:
         policy_views.print_differences(rows, kinds)
-        output.say(f"{len(calls)} calls of {len(chosen)} runs, {len(found)} judged otherwise")
+        many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
+        output.say(f"{many[0]} of {many[1]}, {len(found)} judged otherwise")
         _tell_unknown(asked)
+        if kinds.get("require -> allow") and not app_:
+            output.say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
     if found:
         fail(FAILED)
 
 
 @app.command()
 def explain(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ, as `refold run show` prints it.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ of the call, or of an approval of it.")],
     *,
     draft: Annotated[
         list[str] | None, typer.Option("--draft", metavar="FILE", help="Ask these files instead; may be repeated.")
@@ -202,13 +229,15 @@ def explain(
     policy = _merged(content) if content is not None else _policy_of(platform, found)
     asked = _hindsight(policy, app_, platform)
     now, rules = asked.judge(found.state, found.call), asked.explain(found.state, found.call)
-    row = {"call_id": call, "tool": found.call.tool, "recorded": found.judgement, "now": now, "rules": rules}
+    row = {"call_id": found.call_id, "tool": found.call.tool, "recorded": found.judgement, "now": now, "rules": rules}
     if json_:
+        row["args"] = output.json_text(found.call.args)
+        row["edited_args"] = output.json_text(found.edited.args) if found.edited else None
         output.emit(row)
         return
     from refold.cli import policy_views
 
-    policy_views.print_explanation(found, now, rules)
+    policy_views.print_explanation(found, now, rules, asks_itself=not draft and _asks_itself(policy, found, rules))
     _tell_unknown(asked)
 
 
@@ -218,10 +247,17 @@ def _merged(content: dict[str, Any]) -> Policy:
     return Policy.parse(merge(content))
 
 
-def _problem_line(problem: Problem) -> str:
+def _problem_text(problem: Problem) -> str:
     rule = f"rule {problem.rule!r}: " if problem.rule else ""
-    place = f"{problem.file}: " if problem.file else ""
-    return f"[{'red' if problem.fatal else 'yellow'}]{output.escape(f'{place}{rule}{problem.reason}')}[/]"
+    return f"{f'{problem.file}: ' if problem.file else ''}{rule}{problem.reason}"
+
+
+def _asks_itself(policy: Policy, found: Recorded, rules: Sequence[Explanation]) -> bool:
+    """Whether people were asked about a call that the rule allows: then the tool wants them."""
+    allows = {rule.name for rule in policy.rules if rule.outcome == "allow"}
+    fired = next((each for each in rules if each.fired), None)
+    asked = found.judgement.outcome == "require" and found.judgement.rule in allows
+    return asked and fired is not None and fired.rule == found.judgement.rule and fired.value is True
 
 
 def _entries(policy: Policy, actor: str) -> list[CatalogEntry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,25 @@ class Provision:
             # A key that is there stays as it is: it may have been retired or revoked.
             if any(_differs(there.get(entry.name), entry) for there in known):
                 catalog.publish(publisher, count, entry)
+        for trouble in self.troubles(settings):
+            output.console(stderr=True).print(f"[yellow]warning: {output.escape(trouble)}[/]")
+
+    def troubles(self, settings: Settings) -> list[str]:
+        """What keeps people from deciding though all is published: keys that sign no more, roles that nobody has."""
+        from refold.adapters.kafka.reader import KafkaLogReader
+        from refold.client import catalog, policies
+        from refold.runtime import keys
+
+        there = catalog.read(KafkaLogReader(settings.kafka))
+        found = []
+        for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
+            public = there.keys[keys.load(path).kid]
+            if not public.signs_at(time.time_ns() // 1_000_000):
+                mend = f"`refold keys new NAME --use {use}` makes another, to be named by --key"
+                found.append(f"the key {public.kid} in {path} signs nothing any more ({public.reason}); {mend}")
+        if nobody := policies.nobody_has(there.policy, there.roles):
+            found.append(f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
+        return found
 
     def _entries(self) -> list[CatalogEntry]:
         """Keys and roles before the policy that needs them, and its text before the word that it is in force."""
@@ -109,7 +129,7 @@ def setup(
     folder = Path(policies) if policies else folder_of(app)
     needs = Provision(App.load(app).pools, data_dir(data).resolve() / "keys", folder)
     needs.prepare()(platform.settings.kafka.bootstrap)
-    output.say(f"topics, keys and a policy are on {output.escape(platform.settings.kafka.bootstrap)}")
+    output.say(f"topics, public keys and a policy are on {output.escape(platform.settings.kafka.bootstrap)}")
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
     output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
 

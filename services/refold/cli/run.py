@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import sys
@@ -160,7 +159,7 @@ def cancel(
     who = actor or login()
     signal = RunSignal(run, f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), who)
     answer = _inputs(connect(kafka=kafka, data=data)).cancel(signal, timeout)
-    _tell_answer(answer, as_json=json_, text=f"run [bold]{run}[/] is cancelled")
+    _tell_answer(answer, as_json=json_, text=f"run [bold]{output.escape(run)}[/]")
 
 
 @app.command()
@@ -191,7 +190,8 @@ def resolve(
     signal = resolution(platform.runs, call, verdict=verdict, result=result, actor=actor or login(), comment=comment)
     answer = _inputs(platform).resolve(signal, timeout)
     known = "was resolved before as" if answer.what == "known" else "is resolved as"
-    _tell_answer(answer, as_json=json_, text=f"call [bold]{call}[/] {known} {verdict}", call_id=call, verdict=verdict)
+    text = f"call [bold]{output.escape(call)}[/] {known} {verdict}; the run"
+    _tell_answer(answer, as_json=json_, text=text, call_id=call, verdict=verdict)
 
 
 @app.command()
@@ -245,5 +245,4 @@ def _tell_answer(answer: Answer, *, as_json: bool, text: str, **facts: Any) -> N
     if as_json:
         output.emit({"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts})
     else:
-        output.say(f"{text}; the run is {output.styled(state.status)}")
-        output.say(f"[dim]{json.dumps(output.plain(answer.position))}[/]")
+        output.say(f"{text} is {output.styled(state.status)}")

@@ -160,9 +160,9 @@ def run_view(run: Run) -> RenderableType:
     )
     lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]")]
     for step in run.timeline.steps:
-        lines += _step_lines(step)
+        lines += _step_lines(step, over=state.over)
     lines += _end_lines(run)
-    return Group(*(Text.from_markup(line) for line in lines))
+    return Group(*(Text.from_markup(line, emoji=False) for line in lines))
 
 
 _MARKS = {
@@ -177,22 +177,23 @@ _MARKS = {
 }
 
 
-def _step_lines(step: StepLine) -> list[str]:
+def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
     took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.kind != "note" else ""
-    effect = f" [dim]({step.effect})[/]" if step.effect else ""
+    effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
     text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{effect}"
     result = escape(step.result, 60) if step.result else ""
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
     for ask in step.approvals:
-        lines += [f"       {line}" for line in _ask_lines(ask)]
+        lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
     if len(step.attempts) > 1 or any(_remarkable(attempt) for attempt in step.attempts):
         lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
-    if step.failure and step.status == "failed":
+    rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
+    if step.failure and step.status == "failed" and not rejected:
         lines.append(f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]")
     if step.resolved:
         why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""
-        lines.append(f"       [magenta]{escape(step.resolved.actor)} said {step.resolved.verdict}{why}[/]")
+        lines.append(f"       [magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]")
     for late in step.late:
         lines.append(
             f"       [magenta]late result{' contradicts' if late.contradicts else ''}: {escape(late.result, 60)}[/]"
@@ -203,17 +204,22 @@ def _step_lines(step: StepLine) -> list[str]:
     return lines
 
 
-def _ask_lines(ask: Ask) -> list[str]:
+def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
     who = escape(", ".join(ask.approvers))
+    if not ask.verdict and over:
+        return [f"[magenta]{who} had not decided when the run ended[/]"]
     if not ask.verdict:
         many = f"{ask.quorum} of " if ask.quorum > 1 else ""
-        until = f", until {moment(ask.expires_ms)}" if ask.expires_ms else ""
-        asks = f"the rule {escape(ask.rule)}" if ask.rule else "it"
-        return [f"[bold yellow]{asks} asks {many}{who}{until}[/]", f"  refold approval show {escape(ask.approval_id)}"]
+        until = f" until {moment(ask.expires_ms)}" if ask.expires_ms else ""
+        lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(ask.approval_id)}"]
+        why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
+        return [*lines, why] if ask.rule else lines
+    if ask.verdict == "expire" and ask.said:
+        return [f"[magenta]closed without a decision: {escape(ask.said, 200)}[/]"]
     by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
     grant = f" [dim](use {ask.use} of the grant {escape(ask.grant)})[/]" if ask.use else ""
     why = f": {escape(ask.said, 200)}" if ask.said else ""
-    lines = [f"[magenta]{_VERDICTS.get(ask.verdict, ask.verdict)} {by}{why}[/]{grant}"]
+    lines = [f"[magenta]{_VERDICTS.get(ask.verdict, escape(ask.verdict))} {by}{why}[/]{grant}"]
     if ask.grant and not ask.use:
         lines.append(f"  [magenta]and granted for the same call again: {escape(ask.grant)}[/]")
     if ask.args:

@@ -11,7 +11,14 @@ from refold.core.authority import Authority, variables
 from refold.core.catalog import Catalog
 from refold.core.decision import ToolFacts
 from refold.core.errors import NotFoundError
-from refold.core.events import ApprovalDecided, ApprovalRequested, CallFailed, CallJudged, CallProposed
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallDoubted,
+    CallFailed,
+    CallJudged,
+    CallProposed,
+)
 from refold.core.ids import call_id, parse_call_id
 from refold.core.policy import Explanation, Judgement, Policy
 from refold.core.state import RunState
@@ -22,13 +29,17 @@ OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 
 
 class Recorded(NamedTuple):
-    """A call, and how it was judged the last time; `call` has the arguments of then."""
+    """A call, and how it was judged the last time.
+
+    `call` has the arguments that were judged, `edited` those that people have given it since, and nobody has judged.
+    """
 
     state: RunState
     call_id: str
     call: CallProposed
     at_ms: int
     judgement: Judgement
+    edited: CallProposed | None = None
 
 
 class Difference(NamedTuple):
@@ -94,34 +105,43 @@ def recorded(run: Run) -> list[Recorded]:
                 allowed = Judgement("allow", event.rule, policy)
                 name = call_id(run.state.run_id, seq)
                 found[event.step] = Recorded(run.state, name, event, judged.entry.at_ms, allowed)
-            elif isinstance(event, CallJudged | ApprovalRequested | CallFailed | ApprovalDecided):
+            elif isinstance(event, ApprovalDecided) and event.verdict == "edit":
+                call = dataclasses.replace(found[event.step].call, args=event.args, key=event.key)
+                found[event.step] = found[event.step]._replace(edited=call)
+            elif isinstance(event, CallJudged | ApprovalRequested | CallFailed | CallDoubted):
                 found[event.step] = _followed(found[event.step], event, judged.entry.at_ms)
     return [found[step] for step in sorted(found)]
 
 
 def _followed(
-    known: Recorded, event: CallJudged | ApprovalRequested | CallFailed | ApprovalDecided, at_ms: int
+    known: Recorded, event: CallJudged | ApprovalRequested | CallFailed | CallDoubted, at_ms: int
 ) -> Recorded:
-    """A call after something was said of it."""
-    then = known.judgement
+    """A call after it was judged, with the arguments that it has by then."""
     if isinstance(event, CallJudged):
-        return known._replace(judgement=Judgement("allow", event.rule, event.policy), at_ms=at_ms)
-    if isinstance(event, ApprovalRequested):
-        asked = Judgement("require", event.rule, event.policy, requirement=event.requirement)
-        return known._replace(judgement=asked, at_ms=at_ms)
-    if isinstance(event, ApprovalDecided):
-        edited = dataclasses.replace(known.call, args=event.args, key=event.key)
-        return known._replace(call=edited) if event.verdict == "edit" else known
-    if event.failure.code == DENIED:
-        denied = Judgement("deny", event.failure.detail, then.policy, event.failure.message)
-        return known._replace(judgement=denied, at_ms=at_ms)
-    return known
+        said = Judgement("allow", event.rule, event.policy)
+    elif isinstance(event, ApprovalRequested):
+        said = Judgement("require", event.rule, event.policy, requirement=event.requirement)
+    elif event.failure.code == DENIED:
+        said = Judgement("deny", event.failure.detail, known.judgement.policy, event.failure.message)
+    else:
+        return known
+    return known._replace(judgement=said, at_ms=at_ms, call=known.edited or known.call, edited=None)
+
+
+def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
+    """The runs that go on under a policy, and the approvals that wait under it: what suffers if it is taken away."""
+    going = [run.state for run in runs if not run.state.over]
+    asked = [(state.run_id, opened.asked) for state in going for opened in state.open.values() if opened.asked]
+    waiting = [str(call_id(run, each.seq)) for run, each in asked if each.event.policy == policy]
+    return [state.run_id for state in going if state.request and state.request.policy == policy], waiting
 
 
 def find(run: Run, call: str) -> Recorded:
-    """One call of a run. **Raises** NotFoundError."""
+    """One call of a run, by its id or by that of an approval of it. **Raises** NotFoundError."""
     parse_call_id(call)
+    asked = (line.call_id for line in run.timeline.steps for ask in line.approvals if ask.approval_id == call)
+    name = next(asked, call)
     for each in recorded(run):
-        if each.call_id == call:
+        if each.call_id == name:
             return each
     raise NotFoundError(f"there is no call {call}", hint=f"`refold run show {run.state.run_id}` shows all")

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from refold.client import reach
-from refold.core.errors import UsageError
+from refold.core.catalog import Roles
+from refold.core.errors import MalformedError, UsageError
+from refold.core.events import Requirement
 from refold.core.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -42,7 +44,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(paths: Iterable[str]) -> dict[str, Any]:
-    """The content of policy files by name; of a folder, of all in it. **Raises** UsageError."""
+    """The content of policy files by name; of a folder, of all in it. **Raises** as `load_file`."""
     found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
     if not found:
         raise UsageError("there is no policy file", hint="name files or folders with *.yaml")
@@ -50,19 +52,29 @@ def load(paths: Iterable[str]) -> dict[str, Any]:
 
 
 def load_file(path: Path) -> Any:
-    """The content of a YAML or JSON file. **Raises** UsageError."""
+    """The content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError if it is none."""
     try:
         return yaml.load(path.read_text(), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}", hint=getattr(error, "strerror", "") or "it is not UTF-8") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not YAML", hint=" ".join(str(error).split())[:300]) from None
+        raise MalformedError(f"{path} is not YAML", hint=" ".join(str(error).split())[:300]) from None
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
     return [path]
+
+
+def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
+    """The roles that a policy asks for and that nobody has by the catalog. A login may still say so of somebody."""
+    if policy is None:
+        return []
+    asked = [policy.fallback, *(rule.requirement for rule in policy.rules if rule.requirement)]
+    named = {name for needed in asked for name in (*needed.approvers, *needed.escalate_to)}
+    has = {f"role:{role}" for role, people in roles.by_role.items() if people - roles.revoked}
+    return sorted(name for name in named - has if name.startswith("role:"))
 
 
 def problems(files: Mapping[str, Any]) -> list[Problem]:
@@ -77,7 +89,8 @@ def problems(files: Mapping[str, Any]) -> list[Problem]:
             found.append(Problem(file, "", _said(error)))
             continue
         if "fallback" in content:
-            found += _tried(file, UNRULED, partial(read_fallback, content["fallback"]))
+            wrong = _tried(file, UNRULED, partial(read_fallback, content["fallback"]))
+            found += wrong or _slips(file, UNRULED, read_fallback(content["fallback"]), content["fallback"])
         for number, text in enumerate(content["rules"], 1):
             try:
                 rule = Rule.parse(text, number)
@@ -86,13 +99,29 @@ def problems(files: Mapping[str, Any]) -> list[Problem]:
                 continue
             if rule.name in names:
                 found.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
+            if rule.requirement:
+                found += _slips(file, rule.name, rule.requirement, text["require"])
             names.setdefault(rule.name, file)
             rules.append((file, rule))
     # What no file shows by itself: two that contradict each other, or what JSON does not hold.
-    found = found or _tried("", "", lambda: Policy.parse(merge(files)))
+    if not any(problem.fatal for problem in found):
+        found += _tried("", "", lambda: Policy.parse(merge(files)))
     places = {id(rule): file for file, rule in rules}
     dead = reach.unreachable([rule for _, rule in rules])
     return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+
+
+def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
+    """What a requirement may say and nobody means."""
+    found = [
+        f"{name!r} is taken for a person; a role is written role:{name[5:]}"
+        for name in (*needed.approvers, *needed.escalate_to)
+        if name[:5].lower() == "role:" != name[:5]
+    ]
+    if "expires" in text and needed.expires_ms < 1_000:
+        left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
+        found.append(f"expires: {left} (write 90s, 15m, 2h or 7d, or leave it out)")
+    return [Problem(file, rule, reason, fatal=False) for reason in found]
 
 
 def _tried(file: str, rule: str, attempt: Callable[[], object]) -> list[Problem]:

@@ -43,6 +43,17 @@ TAKE = 500
 IDLE_S = 0.1
 """The longest sleep between two turns: bounds how late a timer is seen, and how fast a stop."""
 
+ALARMS = frozenset({
+    "approval.held",
+    "call.doubted",
+    "call.late",
+    "call.unauthorised",
+    "input.dead",
+    "run.frozen",
+    "unauthorised",
+})  # fmt: skip
+"""News that somebody has to act on. They are logged as warnings."""
+
 log = structlog.get_logger()
 
 
@@ -107,7 +118,7 @@ class Host:
             effects = [effect for service in self._services for effect in service.turn(inbox, now)]
             for service in self._services:
                 for name, fields in service.news:
-                    log.info(name, **fields)
+                    (log.warning if name in ALARMS else log.info)(name, **fields)
                 service.news.clear()
             inbox = self._carry_out(effects)
             if not inbox:

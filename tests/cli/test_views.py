@@ -1,0 +1,143 @@
+"""What people see of a run and of what comes from logs: nothing hidden, nothing cut, nothing that is not so."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+from rich.console import Console
+
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.cli import output, views
+from refold.client.runs import Runs
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallFailed,
+    Event,
+    Failure,
+    Requirement,
+    RunCancelled,
+)
+from refold.ports.effects import Effect, Item, News, Now
+from refold.ports.log import Membership
+from refold.runtime.host import Host
+from tests.cli.chronicle import NOW, Chronicle, proposed, requested
+
+EVIL = "a\x1b[2Jb\u202ec\nd\u2028e\x00f"
+SPELT = "a<U+001B>[2Jb<U+202E>c<U+000A>d<U+2028>e<U+0000>f"
+TWO_DAYS = NOW + 2 * 86_400_000
+
+
+def asked(rule: str = "outside", people: tuple[str, ...] = ("ada", "bob"), quorum: int = 1) -> Event:
+    """A question to people about the first call, the third event of its run."""
+    needed = Requirement(list(people), quorum)
+    return ApprovalRequested(1, 1, 1, "digest", rule, needed, "dev", "", "", "question", expires_ms=TWO_DAYS)
+
+
+def seen(*events: Event) -> str:
+    """What `refold run show` draws of a run whose first call these events are about."""
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [proposed(1)[0], *events], emit=False)
+    console = Console(width=1_000, emoji=False)
+    with console.capture() as captured:
+        console.print(views.run_view(Runs(chronicle.reader).get("r")))
+    return captured.get()
+
+
+def test_what_a_terminal_would_obey_is_spelt_out_wherever_it_comes_from() -> None:
+    said = seen(asked(people=(EVIL,)), ApprovalDecided(1, 4, "edit", actors=[EVIL], message=EVIL, args=EVIL))
+
+    assert said.count(SPELT) == 3
+    assert not set(EVIL) - set("abcdef[2J\n") & set(said)
+
+
+def test_an_event_is_a_line_whatever_its_values_are() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(given=f'"{EVIL}"'.replace("\n", "\\n")), [RunCancelled(EVIL, EVIL)], emit=False)
+
+    lines = [views.event_line(row) for row in views.event_rows(Runs(chronicle.reader).get("r"))]
+
+    assert all(len(line.splitlines()) == 1 and line.isprintable() for line in lines)
+    assert lines[-1].count(SPELT) == 2
+
+
+def test_no_word_becomes_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say(output.escape("role:skull: [bold]"))
+
+    assert capsys.readouterr().out == "role:skull: [bold]\n"
+    assert "d:skull:" in seen(asked(people=("d:skull:",)))
+
+
+def test_a_table_in_a_pipe_has_a_line_for_each_row_with_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    row = ("call-1/3", "x" * 300, "y " * 300)
+
+    output.table(("call", "when", "then"), [row])
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if "call-1/3" in line]
+    assert [" ".join(line.split()) for line in lines] == [" ".join(" ".join(row).split())]
+
+
+def test_a_question_says_whom_it_waits_for_until_which_day_and_how_to_learn_why() -> None:
+    said = seen(asked(quorum=2))
+
+    assert "waits for 2 of ada, bob until 2023-11-16T22:13:20.000Z" in said
+    assert "refold approval show r/4" in said
+    assert "refold policy explain r/3" in said
+
+
+def test_a_question_that_closed_by_itself_is_not_said_to_have_run_out_of_time() -> None:
+    why = "the decision did not hold any more when it came"
+
+    assert f"closed without a decision: {why}" in seen(asked(), ApprovalDecided(1, 4, "expire", message=why))
+    assert "nobody of" not in seen(asked(), ApprovalDecided(1, 4, "expire", message=why))
+    assert "expired, nobody of ada, bob in time" in seen(asked(), ApprovalDecided(1, 4, "expire"))
+
+
+def test_a_run_that_is_over_asks_nobody() -> None:
+    said = seen(asked(), RunCancelled("enough", "ann"))
+
+    assert "refold approval show" not in said
+    assert "ada, bob had not decided when the run ended" in said
+
+
+def test_a_rejection_is_told_once() -> None:
+    refusal = CallFailed(1, 0, Failure("rejected", "too much", "ada"))
+
+    said = seen(asked(), ApprovalDecided(1, 4, "reject", actors=["ada"], message="too much"), refusal)
+
+    assert said.count("rejected") == said.count("too much") == 1
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "expected"), [(0, "-"), (NOW, "2023-11-14T22:13:20.000Z"), (1 << 80, f"{1 << 80} ms")]
+)
+def test_a_moment_has_its_day_and_its_zone(at_ms: int, expected: str) -> None:
+    assert output.moment(at_ms) == expected
+
+
+class Telling:
+    """A service that has something to tell, once."""
+
+    def __init__(self, *names: str) -> None:
+        self.news: list[News] = [(name, {}) for name in names]
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        """See `Service`."""
+        return []
+
+    def next_due_ms(self) -> int | None:
+        """See `Service`."""
+        return None
+
+
+def test_alarms_are_warnings_in_the_log() -> None:
+    log = MemoryEventLog(MemoryBroker(["run-log"]), Membership("g", "m", "run-log"))
+    alarms = "unauthorised", "call.unauthorised", "approval.held", "call.late", "run.frozen", "input.dead"
+
+    with structlog.testing.capture_logs() as told:
+        Host([Telling("approval.decided", *alarms)], log).pump([])
+
+    assert {line["event"]: line["log_level"] for line in told} == {
+        "approval.decided": "info",
+        **dict.fromkeys(alarms, "warning"),
+    }
