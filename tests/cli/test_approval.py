@@ -1,69 +1,28 @@
-"""What waits for people, as it is shown, and what becomes of a vote, with the service on the log in memory."""
+"""What waits for people, as it is listed and shown, with the service on the log in memory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from refold.adapters.memory.log import MemoryLogReader
-from refold.cli import approval, approval_views
+from refold.cli import approval_views, output
 from refold.cli.approval import Filter, changes
-from refold.client.approvals import Answer, Approvals, changed
-from refold.core import canonical, wire
+from refold.client.runs import Run
+from refold.client.timeline import Ask, StepLine, Timeline
 from refold.core.ballot import Remember
 from refold.core.capability import SigningKey
 from refold.core.errors import (
-    ConflictError,
-    MalformedError,
-    NotFoundError,
-    RefoldError,
-    TimedOutError,
-    UnauthorisedError,
     UsageError,
 )
-from refold.core.ids import home
-from refold.core.messages import ApprovalRequest, ApprovalVote
-from refold.runtime import keys
-from tests.approval.driving import GATEWAY, PARTITIONS, Process, World, request
+from refold.core.state import RunState, Status
+from tests.approval.driving import PARTITIONS, POLICY, Process, World, request
 from tests.approval.questions import NOW
-from tests.cli.platform import refold
+from tests.cli.desk import Desk
 
 ANY = Filter("all", "", "", "", "")
-
-
-@dataclass
-class Desk:
-    """Where votes are handed in; the service takes its turns after every one, if it lives."""
-
-    world: World
-    process: Process | None
-
-    def send(self, message: ApprovalVote) -> tuple[int, int]:
-        """See `Sender`."""
-        number = home(message.run_id, PARTITIONS)
-        key = f"{message.approval_id}/{message.vote_id}"
-        offset = self.world.write("approval-voted", number, key, wire.encode(message))
-        if self.process:
-            self.process.run()
-        return number, offset
-
-    @property
-    def approvals(self) -> Approvals:
-        """The client."""
-        return Approvals(MemoryLogReader(self.world.broker), partitions=PARTITIONS, settle_s=0)
-
-    def vote(
-        self, asked: ApprovalRequest, actor: str, action: str, *, key: SigningKey = GATEWAY, **more: Any
-    ) -> Answer:
-        """Votes and waits for what becomes of it."""
-        vote = self.approvals.vote(asked.approval_id, action, actor=actor, **more)
-        position = self.approvals.send(replace(vote, issued=NOW + 1), key, self)
-        return self.approvals.answered(replace(vote, issued=NOW + 1), position, 0)
 
 
 @pytest.fixture
@@ -80,112 +39,6 @@ def desk(world: World) -> Desk:
 def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
     """Give what was printed so far."""
     return lambda: capsys.readouterr().out
-
-
-class TestVoting:
-    def test_the_last_vote_of_a_quorum_learns_of_the_decision(self, world: World, desk: Desk) -> None:
-        asked = request(by="two")
-        world.ask(asked)
-
-        first, second = desk.vote(asked, "ada", "approve"), desk.vote(asked, "bob", "approve")
-
-        assert (first.what, first.leading, first.quorum) == ("counted", 1, 2)
-        assert second.what == "decided"
-        assert second.decision is not None
-        assert {vote.actor for vote in second.decision.votes} == {"ada", "bob"}
-
-    @pytest.mark.parametrize(
-        ("actor", "action", "more", "error", "says"),
-        [
-            ("zoe", "approve", {}, UsageError, "unentitled"),
-            ("ada", "edit", {"args": '{"service":1}'}, UsageError, "edit_not_possible"),
-            ("ada", "approve", {"key": SigningKey("x", "vote", bytes(32))}, UnauthorisedError, "no key x is known"),
-        ],
-        ids=str,
-    )
-    def test_a_void_vote_says_why(
-        self,
-        actor: str,
-        action: str,
-        more: dict[str, Any],
-        error: type[RefoldError],
-        says: str,
-        world: World,
-        desk: Desk,
-    ) -> None:
-        asked = request()
-        world.ask(asked)
-
-        with pytest.raises(error, match=says):
-            desk.vote(asked, actor, action, **more)
-
-    def test_a_vote_that_no_service_was_there_to_refuse_is_called_void_all_the_same(self, world: World) -> None:
-        asked = request()
-        world.ask(asked)
-
-        with pytest.raises(UsageError, match="unentitled.*no approval service was there"):
-            Desk(world, None).vote(asked, "zoe", "approve")
-
-    def test_the_requester_is_told_before_anything_is_sent(self, world: World, desk: Desk) -> None:
-        asked = request()
-        world.ask(asked)
-
-        with pytest.raises(UsageError, match="may not decide"):
-            desk.vote(asked, "eve", "approve")
-
-        assert list(world.records("approval-voted")) == []
-
-    def test_a_vote_on_what_is_decided_is_a_conflict(self, world: World, desk: Desk) -> None:
-        asked = request()
-        world.ask(asked)
-        desk.vote(asked, "ada", "reject", message="no")
-
-        with pytest.raises(ConflictError, match="decided already: reject by ada"):
-            desk.vote(asked, "bob", "approve")
-
-    def test_nobody_votes_on_a_question_that_is_not_what_is_shown(self, world: World, desk: Desk) -> None:
-        world.ask(replace(request(), args='{"service":"other"}'))
-
-        with pytest.raises(ConflictError, match="not the digest"):
-            desk.vote(request(), "ada", "approve")
-
-    def test_without_a_service_the_vote_times_out_and_says_that_it_stays(self, world: World) -> None:
-        asked = request()
-        world.ask(asked)
-
-        with pytest.raises(TimedOutError, match="is an approval service running"):
-            Desk(world, None).vote(asked, "ada", "approve")
-
-    def test_what_decides_nothing_is_recorded(self, world: World, desk: Desk) -> None:
-        asked = request()
-        world.ask(asked)
-
-        assert desk.vote(asked, "zoe", "comment", message="hm").what == "recorded"
-        assert desk.vote(asked, "ada", "delegate", to=("zoe",)).what == "recorded"
-
-    def test_a_grant_is_revoked_long_after_its_approval_was_closed(self, world: World, desk: Desk) -> None:
-        asked = request()
-        world.ask(asked)
-        desk.vote(asked, "ada", "approve", remember=Remember("run", 3_600_000, 3))
-        world.close(asked)
-
-        assert desk.vote(asked, "bob", "revoke-grant").what == "recorded"
-        assert desk.process is not None
-        assert desk.process.service.counts["grant.revoked"] == 1
-
-    def test_there_is_no_grant_to_revoke_where_none_was_given(self, world: World, desk: Desk) -> None:
-        asked = request()
-        world.ask(asked)
-        desk.vote(asked, "ada", "approve")
-
-        with pytest.raises(NotFoundError, match="gave no grant"):
-            desk.vote(asked, "bob", "revoke-grant")
-
-    def test_an_unknown_approval_is_not_found(self, desk: Desk) -> None:
-        with pytest.raises(NotFoundError, match="there is no approval run-1/77"):
-            desk.vote(request("run-1/77"), "ada", "approve")
-        with pytest.raises(MalformedError):
-            desk.approvals.get("nothing")
 
 
 class TestListing:
@@ -211,6 +64,76 @@ class TestListing:
             ["run-2/5"],
         )
 
+    def test_who_may_not_decide_finds_nothing_to_decide_and_a_deputy_does(self, world: World, desk: Desk) -> None:
+        world.publish("roles", "roles", {"roles": {"lead": ["ada", "bob", "eve"]}, "revoked": ["bob"]})
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "delegate", to=("zoe",))
+        found = desk.approvals.get(asked.approval_id)
+
+        may = {name for name in ("ada", "bob", "eve", "zoe", "dan", "role:lead") if replace(ANY, approver=name)(found)}
+
+        assert may == {"ada", "zoe", "role:lead"}
+        assert found.people() == ("ada", "zoe")
+
+    def test_an_edit_that_the_tool_refused_counts_nowhere(self, world: World, desk: Desk) -> None:
+        asked = request(by="two")
+        world.ask(asked)
+        for actor in ("ada", "bob"):
+            with pytest.raises(UsageError, match="edit_not_possible"):
+                desk.vote(asked, actor, "edit", args='{"service":1}')
+
+        found = desk.approvals.get(asked.approval_id)
+
+        assert (found.count.leading, found.count.outcome) == (0, None)
+        assert [found.fate(vote) for vote in found.said] == ["void", "void"]
+
+    def test_an_approval_under_a_dropped_policy_is_held(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        world.ask(request())
+        for number in range(PARTITIONS):
+            world.write("catalog", number, f"policy/{POLICY.digest}", None)
+
+        (found,) = desk.approvals.read().all()
+        row = approval_views.row(found)
+        approval_views.print_list([row])
+
+        assert (row["state"], "is not in the catalog" in row["held"]) == ("open", True)
+        assert "held" in printed()
+
+    def test_grants_are_listed_with_their_uses_and_their_end(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "approve", remember=Remember("run", 10**9, 3))
+        again = request("run-1/9")
+        world.ask(again)
+        assert desk.process is not None
+        desk.process.run()
+
+        (standing,) = desk.approvals.read().grants()
+        approval_views.print_approval(desk.approvals.get("run-1/5"), grant=standing)
+        approval_views.print_list([approval_views.row(desk.approvals.get("run-1/9"))])
+        text = printed()
+        desk.vote(asked, "bob", "revoke-grant")
+        (ended,) = desk.approvals.read().grants()
+
+        assert (standing.state, standing.uses, ended.state) == ("standing", ("run-1/9",), "revoked")
+        assert "standing restart run run-1 ada 2027-" in text
+        assert "1, at most 3 in each run" in text
+        assert "grant run-1/5" in text
+
+    def test_a_revocation_by_somebody_who_may_not_ends_no_grant(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "approve", remember=Remember("run", 10**9, 3))
+        with pytest.raises(UsageError, match="unentitled"):
+            desk.vote(asked, "zoe", "revoke-grant")
+
+        assert [found.state for found in desk.approvals.read().grants()] == ["standing"]
+
     def test_a_closed_approval_is_neither_open_nor_decided(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)
@@ -233,24 +156,12 @@ class TestListing:
     ) -> None:
         asked = request()
         world.ask(asked)
-        with pytest.raises(UnauthorisedError):
+        with pytest.raises(UsageError):
             desk.vote(asked, "ada", "approve", key=SigningKey("gateway", "vote", bytes(32)))
 
         approval_views.print_approval(desk.approvals.get(asked.approval_id))
 
         assert "cannot be trusted: the key gateway did not sign this" in printed()
-
-
-class TestChanging:
-    def test_one_argument_is_changed_and_the_others_stay(self) -> None:
-        args = '{"after":"a","n":1,"path":"p"}'
-
-        assert changed(args, {"n": "2", "after": canonical.dumps("2\n")}) == '{"after":"2\\n","n":2,"path":"p"}'
-        assert changed(args, {"path": "not json"}) == '{"after":"a","n":1,"path":"not json"}'
-
-    def test_an_argument_that_the_call_does_not_have_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="no argument m"):
-            changed('{"n":1}', {"m": "2"})
 
 
 class TestShowing:
@@ -281,6 +192,58 @@ class TestShowing:
         assert "ada  approve fine with me" in text
         assert "2027-01-15 08:01:00" in text
 
+    def test_votes_that_count_no_more_are_marked(self, world: World, desk: Desk, printed: Callable[[], str]) -> None:
+        asked = request(by="two")
+        world.ask(asked)
+        said = [("ada", "approve"), ("ada", "answer"), ("bob", "approve"), ("bob", "withdraw"), ("zoe", "approve")]
+        for at, (actor, action) in enumerate(said, start=1):
+            world.vote(asked, actor, action, at=at, **({"result": "1"} if action == "answer" else {}))
+
+        found = desk.approvals.get(asked.approval_id)
+        approval_views.print_approval(found)
+
+        fates = ["superseded", "counts", "withdrawn", "recorded", "void"]
+        assert [found.fate(vote) for vote in found.said] == fates
+        assert [each["fate"] for each in approval_views.data(found)["said"]] == fates
+        text = printed()
+        assert all(f"  {fate}" in text for fate in ("superseded", "withdrawn", "void, it does not count now: zoe"))
+        assert "ada, bob, cyd" in text
+
+    def test_an_escalation_is_told_before_and_after(self, world: World, desk: Desk, printed: Callable[[], str]) -> None:
+        asked = request(by="rising", expires_ms=NOW + 600_000)
+        world.ask(asked)
+        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        before = printed()
+        world.ask(replace(asked, level=1))
+        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+
+        assert "at 2027-01-15 08:01:00 UTC to role:lead" in before
+        assert "2027-01-15 08:10:00 UTC, then it is rejected" in before
+        assert "it was escalated to role:lead" in printed()
+
+    @pytest.mark.parametrize(
+        ("verdict", "said", "status", "says"),
+        [
+            ("expire", "", "running", "it ended without a decision: nobody decided in time"),
+            ("expire", "it did not hold any more", "running", "it ended without a decision: it did not hold any more"),
+            ("", "", "cancelled", "the run is cancelled, and does not wait for it any more"),
+        ],
+    )
+    def test_what_its_run_made_of_a_closed_approval_is_told(
+        self, verdict: str, said: str, status: Status, says: str, world: World, desk: Desk
+    ) -> None:
+        asked = request()
+        world.ask(asked)
+        world.close(asked)
+        timeline = Timeline("run-1")
+        timeline.steps.append(StepLine(1, "call", "restart", "failed"))
+        timeline.steps[0].approvals.append(
+            Ask("run-1/5", "one", ["role:lead"], 1, "", NOW, ended_ms=NOW, verdict=verdict, said=said)
+        )
+        run = Run(RunState("run-1", status=status), timeline)
+
+        assert approval_views.ended(run, desk.approvals.get("run-1/5")) == says
+
     def test_a_question_that_does_not_hold_is_cried_out(
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:
@@ -296,8 +259,8 @@ class TestShowing:
         hidden = "\u202eipa\u200b\x1b[31m\r"
         world.ask(request(args=json.dumps({"service": hidden}, ensure_ascii=True), agent=f"a{hidden}[red]"))
 
-        assert approval_views.visible(hidden) == "<U+202E>ipa<U+200B><U+001B>[31m<U+000D>"
-        assert approval_views.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
+        assert output.visible(hidden) == "<U+202E>ipa<U+200B><U+001B>[31m<U+000D>"
+        assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
         for found in desk.approvals.read().all():
             approval_views.print_approval(found)
             approval_views.print_list([approval_views.row(found)])
@@ -330,42 +293,3 @@ class TestShowing:
 
         assert (found["state"], found["verdict"], found["question_holds"]) == ("decided", "approve", True)
         assert [(vote["actor"], vote["counts"]) for vote in found["said"]] == [("ada", True)]
-
-
-class TestWords:
-    def test_the_only_vote_key_of_the_folder_signs(self, tmp_path: Path) -> None:
-        made = keys.new("vote", "ada")
-        keys.save(made, tmp_path / "keys" / "vote.json")
-        keys.save(keys.new("decision", "svc"), tmp_path / "keys" / "decision.json")
-
-        assert approval._vote_key("", str(tmp_path)).kid == made.kid
-
-    @pytest.mark.parametrize("count", [0, 2])
-    def test_without_one_key_there_is_no_vote(self, count: int, tmp_path: Path) -> None:
-        for number in range(count):
-            keys.save(keys.new("vote", "ada"), tmp_path / "keys" / f"{number}.json")
-
-        result = refold("approval", "approve", "r/5", "--data", str(tmp_path))
-
-        assert result.exit_code == 2
-        assert f"there are {count} keys for votes" in result.output
-
-    @pytest.mark.parametrize(
-        ("words", "says"),
-        [
-            (["list", "--state", "waiting"], "is not a state"),
-            (["approve", "r/5", "--remember", "world"], "cannot remember"),
-            (["approve", "r/5", "--remember", "run", "--for", "soon"], "is not a duration"),
-            (["approve", "r/5", "--remember", "run", "--for", "0"], "for no time"),
-            (["edit", "r/5", "{"], "not JSON"),
-            (["answer", "r/5", "@nowhere.json"], "cannot read nowhere.json"),
-        ],
-        ids=str,
-    )
-    def test_wrong_words_are_told_before_anything_is_asked_of_kafka(
-        self, words: list[str], says: str, tmp_path: Path
-    ) -> None:
-        result = refold("approval", *words, "--data", str(tmp_path))
-
-        assert result.exit_code == 2
-        assert says in result.output

@@ -19,17 +19,24 @@ if TYPE_CHECKING:
     from refold.core.ballot import Remember
     from refold.core.capability import SigningKey
 
-app = typer.Typer(help="Decide on calls that wait for people.", no_args_is_help=True)
+app = typer.Typer(
+    help="Decide on calls that wait for people. Exit codes of a vote: 0 it counts or is recorded, 2 it is void or"
+    " wrong, 4 the approval is decided or closed already, 6 nobody has answered in time.",
+    no_args_is_help=True,
+)
 
 STATES = ("open", "decided", "closed", "all")
 ApprovalArgument = Annotated[
-    str, typer.Argument(metavar="APPROVAL", help="RUN/SEQ, as `refold approval list` prints it.")
+    str,
+    typer.Argument(metavar="APPROVAL", help="RUN/SEQ, as `refold approval list` prints it, not the call's."),
 ]
 KeyOption = Annotated[
     str,
     typer.Option("--key", metavar="FILE", help="The key that signs the vote; without it, the only one in --data."),
 ]
-ActorOption = Annotated[str, typer.Option("--actor", help="Who says so; without it, your login.")]
+ActorOption = Annotated[
+    str | None, typer.Option("--actor", help="Who says so; without it, your login.", show_default=False)
+]
 MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why; it stays in the history.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the approval service.", min=0.1)]
 JsonArgument = Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")]
@@ -52,7 +59,7 @@ class Filter:
         return (
             self.state in ("all", found.state)
             and all(not value or value == there for value, there in wanted)
-            and (not self.approver or _may_decide(found, self.approver))
+            and (not self.approver or self.approver in found.count.approvers or found.may_decide(self.approver))
         )
 
 
@@ -79,13 +86,14 @@ def list_(
     approvals = _approvals(connect(kafka=kafka, data=data))
     if watch:
         for row in changes(approvals, wanted):
-            output.emit(row) if json_ else approval_views.print_list([row])
+            output.emit(row) if json_ else approval_views.print_change(row)
         return
-    rows = [approval_views.row(found) for found in approvals.read().all() if wanted(found)]
+    known = approvals.read().all()
+    rows = [approval_views.row(found) for found in known if wanted(found)]
     if json_:
         output.emit(rows)
     else:
-        approval_views.print_list(rows)
+        approval_views.print_list(rows, others=len(known) if wanted != Filter("open", "", "", "", "") else 0)
 
 
 def changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -> Iterator[dict[str, Any]]:
@@ -109,11 +117,27 @@ def show(
     """Show what is asked: the call as the log has it, who may decide, and what was said."""
     from refold.cli import approval_views
 
-    found = _approvals(connect(kafka=kafka, data=data)).get(approval)
+    platform = connect(kafka=kafka, data=data)
+    approvals = _approvals(platform)
+    found = approvals.get(approval)
+    given = found.decision.grant if found.decision else None
+    grants = approvals.read().grants() if given else []
+    grant = next((each for each in grants if given and each.grant.id == given.id), None)
+    ended = "" if found.state == "open" else approval_views.ended(platform.runs.find(found.request.run_id), found)
     if json_:
-        output.emit(approval_views.data(found))
+        more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended}
+        output.emit({**approval_views.data(found), **more})
     else:
-        approval_views.print_approval(found)
+        approval_views.print_approval(found, grant=grant, ended=ended)
+
+
+@app.command()
+def grants(*, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+    """List what was remembered: calls that pass again without asking, and those that did."""
+    from refold.cli import approval_views
+
+    rows = [approval_views.grant_row(found) for found in _approvals(connect(kafka=kafka, data=data)).read().grants()]
+    output.emit(rows) if json_ else approval_views.print_grants(rows)
 
 
 @app.command()
@@ -123,10 +147,14 @@ def approve(
     remember: Annotated[
         str, typer.Option("--remember", metavar="run|session", help="Let the same call pass again without asking.")
     ] = "",
-    for_: Annotated[str, typer.Option("--for", help="How long it is remembered, as 30m or 1h.")] = "1h",
-    uses: Annotated[int, typer.Option("--uses", help="How often it is used in each run.", min=1)] = 1,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="How long it is remembered, as 30m or 1h.", show_default="1h")
+    ] = None,
+    uses: Annotated[
+        int | None, typer.Option("--uses", help="How often it is used in each run.", min=1, show_default="1")
+    ] = None,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -143,7 +171,7 @@ def reject(
     approval: ApprovalArgument,
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -164,11 +192,13 @@ def edit(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Change this argument alone: JSON, text, or @FILE for a file's text."
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change this argument alone: JSON, text, or @FILE. A number in the place of a text is text.",
         ),
     ] = None,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -178,7 +208,9 @@ def edit(
     """Approve the call with other arguments: all of them as one object, or with --set some of them changed."""
     from refold.client.approvals import canonical_json, changed
 
-    if bool(args) == bool(set_):
+    if args and set_:
+        raise UsageError("the arguments are given twice", hint="the whole object, or --set NAME=VALUE")
+    if not args and not set_:
         raise UsageError("say what the arguments shall be", hint="the whole object, or --set NAME=VALUE")
     if args:
         text = canonical_json(source(args))
@@ -194,7 +226,7 @@ def answer(
     result: JsonArgument,
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -214,7 +246,7 @@ def delegate(
     to: Annotated[str, typer.Argument(metavar="NAME", help="Who decides in your place.")],
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -231,7 +263,7 @@ def reassign(
     to: PeopleArgument,
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -247,7 +279,7 @@ def comment(
     approval: ApprovalArgument,
     message: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be said.")],
     *,
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -263,7 +295,7 @@ def remind(
     approval: ApprovalArgument,
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -279,7 +311,7 @@ def withdraw(
     approval: ApprovalArgument,
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -295,7 +327,7 @@ def revoke_grant(
     approval: Annotated[str, typer.Argument(metavar="GRANT", help="The approval that was remembered.")],
     *,
     message: MessageOption = "",
-    actor: ActorOption = "",
+    actor: ActorOption = None,
     key: KeyOption = "",
     timeout: TimeoutOption = 30.0,
     kafka: KafkaOption = "",
@@ -310,7 +342,7 @@ def revoke_grant(
 class _Hand:
     """Who votes, with what, and how they want to be told."""
 
-    actor: str
+    actor: str | None
     key: str
     timeout_s: float
     kafka: str
@@ -322,28 +354,39 @@ def _vote(hand: _Hand, approval: str, action: str, **more: Any) -> None:
     key = _vote_key(hand.key, hand.data)
     platform = connect(kafka=hand.kafka, data=hand.data)
     approvals = _approvals(platform)
-    vote = approvals.vote(approval, action, actor=hand.actor or login(), **more)
+    vote = approvals.vote(approval, action, actor=login() if hand.actor is None else hand.actor, **more)
+    if action == "reassign":
+        _warn_of_logins(approvals.get(approval), vote.to)
     position = approvals.send(vote, key, platform.publisher)
     found = approvals.answered(vote, position, hand.timeout_s)
     if hand.as_json:
         output.emit({**output.plain(found), "vote": vote.vote})
     else:
-        output.say(_told(found))
+        output.say(_told(found, action))
         output.say(f"[dim]{position.topic}/{position.partition}/{position.offset}[/]")
 
 
-def _told(found: Answer) -> str:
-    from refold.cli.approval_views import shown
+def _warn_of_logins(found: Approval, to: tuple[str, ...]) -> None:
+    from refold.client.approvals import reach
+
+    if elsewhere := reach(to, found.roles)[1]:
+        text = f"{output.escape(', '.join(elsewhere))}: nobody has it by the catalog, only logins can say who does"
+        output.console(stderr=True).print(f"[yellow]{text}[/]")
+
+
+def _told(found: Answer, action: str) -> str:
     from refold.client.approvals import said
 
-    name = f"[bold]{shown(found.approval)}[/]"
+    name = f"[bold]{output.escape(found.approval)}[/]"
     if found.what == "decided" and found.decision:
-        return f"{name} is decided: {shown(said(found.decision))}"
+        return f"{name} is decided: {output.escape(said(found.decision))}"
     if found.what == "decided_otherwise" and found.decision:
-        return f"{name} was decided without this vote: {shown(said(found.decision))}"
+        return f"{name} was decided without this vote: {output.escape(said(found.decision))}"
     if found.what == "counted":
         return f"the vote counts; {name} is open, {found.leading} of {found.quorum} want the same"
-    return f"it is recorded with {name}"
+    decides = found.decision and action != "revoke-grant"
+    by = f", which is decided: {output.escape(said(found.decision))}" if found.decision and decides else ""
+    return f"it is recorded with {name}{by}"
 
 
 def _approvals(platform: Platform) -> Approvals:
@@ -362,7 +405,8 @@ def _vote_key(path: str, data: str) -> SigningKey:
     else:
         found = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == "vote"]
     if len(found) != 1:
-        raise UsageError(f"there are {len(found)} keys for votes in {folder}", hint=hint)
+        names = f" ({', '.join(key.kid for key in found)})" if found else ""
+        raise UsageError(f"there are {len(found)} keys for votes in {folder}{names}", hint=hint)
     if found[0].use != "vote":
         raise UsageError(f"the key {found[0].kid} signs {found[0].use}s", hint=hint)
     return found[0]
@@ -378,20 +422,18 @@ def _setting(text: str) -> tuple[str, str]:
     return name, canonical.dumps(source(value)) if value.startswith("@") else value
 
 
-def _remember(scope: str, for_: str, uses: int) -> Remember | None:
+def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None:
     from refold.core.ballot import SCOPES, Remember
     from refold.core.requirement import duration_ms
 
+    if not scope and (for_ is not None or uses is not None):
+        raise UsageError("--for and --uses are about what is remembered", hint="add --remember run")
     if not scope:
         return None
+    for_ = "1h" if for_ is None else for_
     if scope not in SCOPES:
         raise UsageError(f"{scope!r} cannot remember", hint="--remember run, or --remember session")
     found = duration_ms("--for", int(for_) if re.fullmatch("[0-9]{1,15}", for_) else for_)
     if not found:
         raise UsageError("what is remembered for no time is forgotten", hint="--for 1h")
-    return Remember(scope, found, uses)
-
-
-def _may_decide(found: Approval, approver: str) -> bool:
-    listed = found.count.approvers
-    return approver in listed or (bool(found.roles.entitled(listed, approver)) and not approver.startswith("role:"))
+    return Remember(scope, found, uses or 1)

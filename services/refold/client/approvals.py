@@ -8,16 +8,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from refold.core import ballot, canonical, capability, decision, wire
 from refold.core import catalog as catalogs
 from refold.core.ballot import Count, Remember, Void, Vote
-from refold.core.capability import SigningKey
+from refold.core.capability import PublicKey, SigningKey
 from refold.core.catalog import Catalog, Roles
-from refold.core.decision import Decision
+from refold.core.decision import Decision, Grant
 from refold.core.errors import (
     ConflictError,
     FoldError,
@@ -31,10 +31,17 @@ from refold.core.errors import (
 from refold.core.events import Cause
 from refold.core.ids import home, parse_call_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
+from refold.core.policy import FALLBACK
 from refold.ports.log import LogReader, Record
 
 REQUESTED, VOTED, DECIDED, DEAD_LETTER = "approval-requested", "approval-voted", "approval-decided", "dead-letter"
-TOPICS = (catalogs.TOPIC, REQUESTED, VOTED, DECIDED)
+TOPICS = (catalogs.TOPIC, REQUESTED, VOTED, DECIDED, DEAD_LETTER)
+GRANT = "grant/"
+SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many")
+"""What only the service can say of a vote, because it knows the tools and its own limits; the rest is counted here."""
+
+NO_KEY = "no key that signs decisions is in force"
+Fate = Literal["counts", "void", "superseded", "withdrawn", "recorded"]
 State = Literal["open", "decided", "closed"]
 SETTLE_S = 1.0
 """How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
@@ -46,6 +53,8 @@ class Approval:
 
     `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `sound`: the digest that
     votes name is that of what is shown. `refused` are votes that could not be opened, by id, `roles` those in force.
+    `held` is why no service decides while it is open, as far as the catalog tells; `over`: its run does not wait for it
+    any more.
     """
 
     request: ApprovalRequest
@@ -56,6 +65,52 @@ class Approval:
     decision: Decision | None
     sound: bool
     roles: Roles
+    held: str
+    over: bool
+
+    def may_decide(self, name: str) -> bool:
+        """Whether a word of theirs would count now, also by delegation; what only their login says is not known."""
+        asked = self.request
+        probe = Vote(asked.approval_id, "?", asked.question, asked.environment, name, "approve", asked.asked_ms)
+        others = [vote for vote in self.live() if vote.actor != name or vote.action not in ballot.SAYING]
+        return any(vote == probe for vote, _ in ballot.count(asked, [*others, probe], self.roles).cast)
+
+    def people(self) -> tuple[str, ...]:
+        """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""
+        named, _ = reach(self.count.approvers, self.roles)
+        deputies = (vote.to[0] for vote in self.said if vote.action == "delegate")
+        return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
+
+    def fate(self, vote: Vote) -> Fate:
+        """What a vote is worth by now."""
+        if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
+            return "counts"
+        later = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor]
+        live = self.live()
+        if vote.action in ballot.SAYING and vote.action != "withdraw":
+            if any(each.action == "withdraw" for each in later):
+                return "withdrawn"
+            if vote in live and any(each in live and each.action in ballot.SAYING for each in later):
+                return "superseded"
+        if vote in self.count.void:
+            return "void"
+        counts = self.decision is None and any(vote == cast for cast, _ in self.count.cast)
+        return "counts" if counts else "recorded"
+
+    def live(self) -> list[Vote]:
+        """The votes that are counted, or would be if their people were entitled."""
+        void = self.count.void
+        return [vote for vote in self.said if vote not in void or void[vote].code == "unentitled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A decision that lets the same call pass again. `uses` are the approvals that it has decided since."""
+
+    given: Decision
+    grant: Grant
+    state: Literal["standing", "revoked", "expired"]
+    uses: tuple[str, ...]
 
 
 class Sender(Protocol):
@@ -71,10 +126,10 @@ class Register:
 
     def __init__(self) -> None:
         self.catalogs: dict[int, Catalog] = defaultdict(Catalog)
-        self.letters: dict[tuple[str, int, int], DeadLetter] = {}
+        self.letters: dict[tuple[int, int], Void] = {}
         self._requests: dict[str, tuple[int, ApprovalRequest]] = {}
         self._open: set[str] = set()
-        self._votes: dict[str, dict[str, str]] = defaultdict(dict)
+        self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
         self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
     def feed(self, record: Record) -> None:
@@ -89,7 +144,8 @@ class Register:
 
     def _take(self, record: Record) -> None:
         if record.value is None:
-            self._open.discard((record.key or b"").decode(errors="replace"))
+            if record.topic == REQUESTED:
+                self._open.discard((record.key or b"").decode(errors="replace"))
         elif record.topic == REQUESTED:
             request = wire.decode(ApprovalRequest, record.value)
             known = self._requests.get(request.approval_id)
@@ -99,14 +155,15 @@ class Register:
                 self._requests[request.approval_id] = record.partition, request
         elif record.topic == VOTED:
             vote = wire.decode(ApprovalVote, record.value)
-            self._votes[vote.approval_id][vote.token] = vote.vote_id
+            self._votes[vote.approval_id][vote.token] = vote.vote_id, record.partition, record.offset
         elif record.topic == DECIDED:
             found = wire.decode(ApprovalDecision, record.value)
             if found.kind == "decision":
                 self._decisions[found.approval_id].append((record.partition, found.token))
         elif record.topic == DEAD_LETTER:
             letter = wire.decode(DeadLetter, record.value)
-            self.letters[letter.topic, letter.partition, letter.offset] = letter
+            if letter.topic == VOTED:
+                self.letters[letter.partition, letter.offset] = Void(letter.code, letter.reason)
 
     def all(self) -> list[Approval]:
         """Every approval whose request is in its topic, the oldest first. Closed ones stay there for about a day."""
@@ -129,21 +186,56 @@ class Register:
                 return found
         return None
 
-    def _approval(self, partition: int, request: ApprovalRequest) -> Approval:
-        name, catalog = request.approval_id, self.catalogs[partition]
-        said: list[Vote] = []
+    def grants(self) -> list[Granted]:
+        """Every grant that is in the log, and what has become of it."""
+        found = [given for name in self._decisions if (given := self.decided(name)) and given.grant]
+        uses: dict[str, list[str]] = defaultdict(list)
+        for given in found:
+            if given.grant and given.grant.use:
+                uses[given.grant.id].append(given.approval)
+        granted = [(given, given.grant) for given in found if given.grant and not given.grant.use]
+        return [Granted(given, grant, self._standing(given, grant), tuple(uses[grant.id])) for given, grant in granted]
+
+    def _standing(self, given: Decision, grant: Grant) -> Literal["standing", "revoked", "expired"]:
+        behind = sorted({name for by in given.votes for name in decision.names_behind(by)})
+        partition = self._decisions[given.approval][0][0]
+        for vote, place in self._said(partition, given.approval)[0].items():
+            ends = vote.action == "revoke-grant" and vote.question == given.question and place not in self.letters
+            if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
+                return "revoked"
+        return "standing" if _now() < grant.until_ms else "expired"
+
+    def _said(self, partition: int, name: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
+        """The votes on an approval with their places, and those that could not be opened."""
+        said: dict[Vote, tuple[int, int]] = {}
         refused: list[tuple[str, str]] = []
-        for token, vote_id in self._votes.get(name, {}).items():
+        for token, (vote_id, *place) in self._votes.get(name, {}).items():
             try:
-                said.append(ballot.opened(token, catalog.keys))
+                said[ballot.opened(token, self.catalogs[partition].keys)] = (place[0], place[1])
             except (UnauthorisedError, MalformedError) as error:
                 refused.append((vote_id, error.message))
-        decided = self.decided(name)
-        state: State = "decided" if decided else "open" if name in self._open else "closed"
-        counted = ballot.count(request, said, catalog.roles)
-        ordered = tuple(sorted(said, key=lambda vote: (vote.issued, vote.vote)))
-        sound = decision.question(request) == request.question
-        return Approval(request, state, counted, ordered, tuple(refused), decided, sound, catalog.roles)
+        return said, refused
+
+    def _approval(self, partition: int, request: ApprovalRequest) -> Approval:
+        name, catalog = request.approval_id, self.catalogs[partition]
+        said, refused = self._said(partition, name)
+        letters = {vote: self.letters[place] for vote, place in said.items() if place in self.letters}
+        decided, over = self.decided(name), name not in self._open
+        alone = {vote: void for vote, void in letters.items() if decided or void.code in SERVICE_ONLY}
+        counted = ballot.count(request, said.keys() - alone.keys(), catalog.roles)
+        state: State = "decided" if decided else "closed" if over else "open"
+        return Approval(
+            request,
+            state,
+            replace(counted, void={**counted.void, **alone}),
+            tuple(sorted(said, key=lambda vote: (vote.issued, vote.vote))),
+            tuple(refused),
+            decided,
+            sound=decision.question(request) == request.question,
+            roles=catalog.roles,
+            held=_held(request, catalog) if state == "open" else "",
+            over=over,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,27 +270,32 @@ class Approvals:
 
     def get(self, name: str) -> Approval:
         """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError."""
-        found = self.read(self._home(name)).find(name)
+        register = self.read(self._home(name))
+        found = register.find(name)
         if found is None:
-            raise NotFoundError(
-                f"there is no approval {name}",
-                hint="`refold approval list --state all`; what is long over is in `refold run show`",
-            )
+            asked = [each.request.approval_id for each in register.all() if each.request.call_id == name]
+            hint = "`refold approval list --state all`; what is long over is in `refold run show`"
+            if asked:
+                hint = f"{name} is the call; it is asked about as {asked[-1]}"
+            raise NotFoundError(f"there is no approval {name}", hint=hint)
         return found
 
     def vote(self, name: str, action: str, *, actor: str, remember: Remember | None = None, **more: object) -> Vote:
         """A vote on an approval as the log has it; `more` are fields of `Vote`.
 
-        **Raises** as `get`; ConflictError when it is not open any more, UsageError for a vote that would be void.
+        **Raises** as `get`; ConflictError when it is not open any more, UsageError for a vote that would be void or
+        come to nothing, MalformedError for one that nobody could read.
         """
-        request = None if action == "revoke-grant" else self._asked(name, action)
-        if request is None:
+        if not _is_name(actor):
+            raise UsageError(f"{actor!r} is not a name", hint="--actor says in whose name you vote")
+        found = None if action == "revoke-grant" else self._asked(name, action)
+        if found is None:
             given = self.read(self._home(name)).decided(name)
             if given is None or given.grant is None:
-                raise NotFoundError(f"the approval {name} gave no grant", hint="`refold approval list --state decided`")
+                raise NotFoundError(f"the approval {name} gave no grant", hint="`refold approval grants`")
             question, environment = given.question, given.environment
         else:
-            question, environment = request.question, request.environment
+            question, environment = found.request.question, found.request.environment
         vote = Vote(
             approval=name,
             vote=secrets.token_hex(8),
@@ -206,23 +303,24 @@ class Approvals:
             environment=environment,
             actor=actor,
             action=action,
-            issued=time.time_ns() // 1_000_000,
+            issued=_now(),
             remember=remember,
             **more,  # type: ignore[arg-type]
         )
-        if request and (problem := ballot.objection(request, vote)):
-            raise UsageError(f"the vote would be void: {problem.reason}")
+        Vote.parse(vote.payload(), PublicKey("", "vote", ""))
+        if found is not None and (problem := _objection(found, vote)):
+            raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")
         return vote
 
-    def _asked(self, name: str, action: str) -> ApprovalRequest:
-        found = self.get(name)
-        if found.decision is not None and action not in ("comment", "remind"):
-            raise ConflictError(f"{name} is decided already: {said(found.decision)}")
-        if found.state == "closed":
+    def _asked(self, name: str, action: str) -> Approval:
+        found, talk = self.get(name), action in ("comment", "remind")
+        if found.decision is not None and not talk:
+            raise _decided(name, found.decision)
+        if found.over:
             raise ConflictError(f"{name} is closed", hint="`refold run show` tells what became of the run")
         if not found.sound:
             raise ConflictError(f"the question of {name} is not the digest of what it shows", hint="tell an operator")
-        return found.request
+        return found
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
         """Signs and publishes a vote; returns where it lies."""
@@ -238,8 +336,8 @@ class Approvals:
         register, begun = Register(), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(register, self._home(vote.approval)):
-            if letter := register.letters.get((position.topic, position.partition, position.offset)):
-                raise _refusal(vote, letter, position)
+            if void := register.letters.get((position.partition, position.offset)):
+                raise _refusal(register, vote, void, position)
             answer, final = _answer(register, vote, position)
             now = time.monotonic()
             settled = settled or (now if answer else None)
@@ -258,7 +356,7 @@ class Approvals:
 
     def _rounds(self, register: Register, partition: int | None) -> Iterator[bool]:
         """Feeds the register, topic by topic up to where nothing is new; tells each time whether anything was."""
-        tails = [self._reader.tail(topic, partition) for topic in (*TOPICS, DEAD_LETTER)]
+        tails = [self._reader.tail(topic, partition) for topic in TOPICS]
         while True:
             changed = False
             for tail in tails:
@@ -286,16 +384,92 @@ def canonical_json(text: str) -> str:
 
 
 def changed(args: str, settings: Mapping[str, str]) -> str:
-    """Arguments with some of them changed. What is no JSON is a text. **Raises** MalformedError, UsageError."""
+    """Arguments with some of them changed. **Raises** MalformedError, UsageError.
+
+    What is no JSON is a text, and so is a number, true or false in the place of a text.
+    """
     found = canonical.parse(args)
     if unknown := sorted(settings.keys() - found.keys()):
         raise UsageError(f"the call has no argument {unknown[0]}", hint=f"it has {', '.join(sorted(found))}")
     for name, value in settings.items():
         try:
-            found[name] = canonical.parse(value)
+            new = canonical.parse(value)
         except MalformedError:
-            found[name] = value
+            new = value
+        found[name] = value if isinstance(found[name], str) and isinstance(new, int | float) else new
     return canonical.dumps(found)
+
+
+def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The people whom a list of approvers means by the catalog, and the roles in it that only logins tell."""
+    people: dict[str, None] = {}
+    elsewhere: list[str] = []
+    for name in approvers:
+        role = name.removeprefix(catalogs.ROLE)
+        if role != name and role not in roles.by_role:
+            elsewhere.append(name)
+        elif name != "*":
+            people.update(dict.fromkeys([name] if role == name else sorted(roles.by_role[role])))
+    return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _is_name(name: str) -> bool:
+    """Whether people can tell it from every other name that they are shown."""
+    return bool(name) and name == name.strip() and name.isprintable()
+
+
+def _held(request: ApprovalRequest, catalog: Catalog) -> str:
+    """Why no service can decide, as far as the catalog tells."""
+    if request.policy not in catalog.policies and (catalog.current or request.requirement != FALLBACK):
+        if not request.policy:
+            return "it was asked without a policy, and by now one is in force"
+        return f"its policy {request.policy[:12]} is not in the catalog"
+    if not any(key.use == "decision" and key.signs_at(_now()) for key in catalog.keys.values()):
+        return NO_KEY
+    return ""
+
+
+def _objection(found: Approval, vote: Vote) -> str:
+    """Why a vote should not be sent: it would be void, or nothing could come of it."""
+    request, to = found.request, vote.to
+    if problem := ballot.objection(request, vote):
+        return f"the vote would be void: {problem.reason}"
+    if wrong := [name for name in to if not _is_name(name) or not _is_name(name.removeprefix(catalogs.ROLE))]:
+        return f"{wrong[0]!r} is not a name"
+    if vote.action == "comment" and not vote.message.strip():
+        return "an empty comment says nothing"
+    if vote.remember and vote.remember.scope == "session" and not request.session:
+        return f"the run {request.run_id} has no session to remember it in, only --remember run"
+    if vote.action == "withdraw" and not any(
+        each.actor == vote.actor and each.action in ballot.SAYING and found.fate(each) != "withdrawn"
+        for each in found.said
+        if each.action != "withdraw"
+    ):
+        return f"{vote.actor} has said nothing that could be taken back"
+    asker = request.requester if request.requirement.not_requester else ""
+    if vote.action == "delegate":
+        return _no_deputy(to[0], vote.actor, asker, found.roles)
+    if vote.action == "reassign":
+        if problem := ballot.count(request, [*found.live(), vote], found.roles).void.get(vote):
+            return f"the vote would be void: {problem.reason}"
+        more = request.requirement.escalate_to if request.level else []
+        people, elsewhere = reach([*to, *more], found.roles)
+        able, quorum = [name for name in people if name != asker], request.requirement.quorum
+        if len(able) < quorum and not elsewhere and "*" not in more:
+            return f"{quorum} must agree, and {', '.join(to)} are {len(able)} who may decide by the catalog"
+    return ""
+
+
+def _no_deputy(name: str, actor: str, asker: str, roles: Roles) -> str:
+    if name == actor:
+        return f"{name} decides already, and cannot delegate to {name}"
+    if name == asker:
+        return f"{name} has asked for the run and may not decide on it"
+    return f"{name} is revoked by the catalog and may not decide" if name in roles.revoked else ""
 
 
 def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | None, bool]:
@@ -304,6 +478,8 @@ def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | N
     decided = register.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
         known = found is None or any(each.vote == vote.vote for each in found.said)
+        decides = vote.action in ("delegate", "reassign") and found is not None and found.count.outcome is not None
+        known = known and (decided is not None or not decides)  # it has given earlier votes their weight
         return (Answer("recorded", vote.approval, position, decided) if known else None), False
     if decided is not None:
         ours = any(by.vote == vote.vote for by in decided.votes)
@@ -316,25 +492,48 @@ def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | N
     return Answer("counted", vote.approval, position, leading=found.count.leading, quorum=needed), False
 
 
+def _decided(name: str, found: Decision) -> ConflictError:
+    return ConflictError(f"{name} is decided already: {said(found)}", hint=f"`refold approval show {name}`")
+
+
 def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
     """What there is to say when no service has said anything: a vote that came between two of them gets no letter."""
     found = register.find(vote.approval)
     voids = found.count.void if found else {}
     void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
     if void is not None:
-        return _void(vote, void, hint="it is void by the records alone; no approval service was there to say so")
+        return _void(
+            register, vote, void, hint="it is void by the records alone; no approval service was there to say so"
+        )
+    if found is not None and found.held:
+        ways = "`refold policy publish` puts the policy back, until then only a rejection decides"
+        if found.held == NO_KEY:
+            ways = "`refold keys list`; `refold keys new NAME --use decision` makes one"
+        message = f"the vote on {vote.approval} is recorded, and the approval is held: {found.held}"
+        return TimedOutError(message, hint=f"{ways}; the vote stays in the log")
     waiting = "not settled" if counts else "recorded, and nothing has come of it"
     hint = "is an approval service running? The vote stays in the log, nothing is lost"
     return TimedOutError(f"the vote on {vote.approval} is {waiting} after {waited}", hint=hint)
 
 
-def _refusal(vote: Vote, letter: DeadLetter, position: Cause) -> RefoldError:
+def _refusal(register: Register, vote: Vote, void: Void, position: Cause) -> RefoldError:
+    decided = register.decided(vote.approval)
+    if decided is not None and void.code == "late":
+        return _decided(vote.approval, decided)
     hint = f"`refold deadletter list` has it, from {position.topic}/{position.partition}/{position.offset}"
-    return _void(vote, Void(letter.code, letter.reason), hint=hint)
+    return _void(register, vote, void, hint=hint)
 
 
-def _void(vote: Vote, void: Void, *, hint: str) -> RefoldError:
-    message = f"the vote on {vote.approval} is void ({void.code}): {void.reason}"
-    if void.code == "unauthorised":
-        return UnauthorisedError(message, hint="`refold keys list` shows the keys in the catalog", reason="vote")
-    return ConflictError(message, hint=hint) if void.code == "late" else UsageError(message, hint=hint)
+def _void(register: Register, vote: Vote, void: Void, *, hint: str) -> UsageError:
+    found = register.find(vote.approval)
+    message = f"the vote on {vote.approval} does not count now, it is void ({void.code}): {void.reason}"
+    if found is not None and vote.actor in found.roles.revoked:
+        message += f"; {vote.actor} is revoked by the catalog"
+    back = f"`refold approval withdraw {vote.approval}` takes it back"
+    later = {
+        "unauthorised": "`refold keys list` shows the keys in the catalog, --actor says in whose name you vote",
+        "unentitled": f"it will count if {vote.actor} may decide later; {back}",
+        "late": f"it will count if there is more time; {back}",
+    }
+    known = later.get(void.code, "") if void.code == "unauthorised" or vote.action in ballot.SAYING else ""
+    return UsageError(message, hint="; ".join(filter(None, (known, hint))), void=void.code)

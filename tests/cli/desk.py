@@ -1,0 +1,45 @@
+"""Where tests hand in votes, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from refold.adapters.memory.log import MemoryLogReader
+from refold.client.approvals import Answer, Approvals
+from refold.core import wire
+from refold.core.capability import SigningKey
+from refold.core.ids import home
+from refold.core.messages import ApprovalRequest, ApprovalVote
+from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
+from tests.approval.questions import NOW
+
+
+@dataclass
+class Desk:
+    """Where votes are handed in; the service takes its turns after every one, if it lives."""
+
+    world: World
+    process: Process | None
+
+    def send(self, message: ApprovalVote) -> tuple[int, int]:
+        """See `Sender`."""
+        number = home(message.run_id, PARTITIONS)
+        key = f"{message.approval_id}/{message.vote_id}"
+        offset = self.world.write("approval-voted", number, key, wire.encode(message))
+        if self.process:
+            self.process.run()
+        return number, offset
+
+    @property
+    def approvals(self) -> Approvals:
+        """The client."""
+        return Approvals(MemoryLogReader(self.world.broker), partitions=PARTITIONS, settle_s=0)
+
+    def vote(
+        self, asked: ApprovalRequest, actor: str, action: str, *, key: SigningKey = GATEWAY, **more: Any
+    ) -> Answer:
+        """Votes and waits for what becomes of it."""
+        vote = self.approvals.vote(asked.approval_id, action, actor=actor, **more)
+        position = self.approvals.send(replace(vote, issued=NOW + 1), key, self)
+        return self.approvals.answered(replace(vote, issued=NOW + 1), position, 0)

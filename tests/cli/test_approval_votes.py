@@ -1,0 +1,302 @@
+"""What becomes of a vote, with the service on the log in memory, and the words that say it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.cli import approval
+from refold.client.approvals import changed
+from refold.core import canonical
+from refold.core.ballot import Remember
+from refold.core.capability import SigningKey
+from refold.core.errors import (
+    ConflictError,
+    MalformedError,
+    NotFoundError,
+    RefoldError,
+    TimedOutError,
+    UsageError,
+)
+from refold.runtime import keys
+from tests.approval.driving import PARTITIONS, POLICY, SERVICE, Process, World, request
+from tests.cli.desk import Desk
+from tests.cli.platform import refold
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def desk(world: World) -> Desk:
+    return Desk(world, Process(world).run())
+
+
+class TestVoting:
+    def test_the_last_vote_of_a_quorum_learns_of_the_decision(self, world: World, desk: Desk) -> None:
+        asked = request(by="two")
+        world.ask(asked)
+
+        first, second = desk.vote(asked, "ada", "approve"), desk.vote(asked, "bob", "approve")
+
+        assert (first.what, first.leading, first.quorum) == ("counted", 1, 2)
+        assert second.what == "decided"
+        assert second.decision is not None
+        assert {vote.actor for vote in second.decision.votes} == {"ada", "bob"}
+
+    @pytest.mark.parametrize(
+        ("actor", "action", "more", "error", "says"),
+        [
+            ("zoe", "approve", {}, UsageError, "unentitled"),
+            ("ada", "edit", {"args": '{"service":1}'}, UsageError, "edit_not_possible"),
+            ("ada", "approve", {"key": SigningKey("x", "vote", bytes(32))}, UsageError, "no key x is known"),
+        ],
+        ids=str,
+    )
+    def test_a_void_vote_says_why(
+        self,
+        actor: str,
+        action: str,
+        more: dict[str, Any],
+        error: type[RefoldError],
+        says: str,
+        world: World,
+        desk: Desk,
+    ) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(error, match=says):
+            desk.vote(asked, actor, action, **more)
+
+    def test_a_vote_that_no_service_was_there_to_refuse_is_called_void_all_the_same(self, world: World) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(UsageError, match="unentitled.*no approval service was there"):
+            Desk(world, None).vote(asked, "zoe", "approve")
+
+    @pytest.mark.parametrize(
+        ("actor", "action", "more", "says"),
+        [
+            ("", "approve", {}, "'' is not a name"),
+            (" ", "approve", {}, "' ' is not a name"),
+            ("a\u202eda", "approve", {}, "is not a name"),
+            ("ada", "delegate", {"to": ("",)}, "lists of names"),
+            ("ada", "delegate", {"to": (" ",)}, "' ' is not a name"),
+            ("ada", "delegate", {"to": ("ada",)}, "cannot delegate to ada"),
+            ("ada", "delegate", {"to": ("eve",)}, "eve has asked for the run"),
+            ("ada", "delegate", {"to": ("mal",)}, "mal is revoked"),
+            ("ada", "reassign", {"to": ("role: ",)}, "'role: ' is not a name"),
+            ("ada", "reassign", {"to": ("eve",)}, "1 must agree, and eve are 0 who may decide"),
+            ("ada", "reassign", {"to": ("role:empty", "mal")}, "are 0 who may decide"),
+            ("zoe", "reassign", {"to": ("bob",)}, "would be void: zoe is none of role:lead"),
+            ("ada", "withdraw", {}, "said nothing"),
+            ("ada", "comment", {"message": " "}, "empty comment"),
+        ],
+        ids=str,
+    )
+    def test_what_nothing_can_come_of_is_not_sent(
+        self, actor: str, action: str, more: dict[str, Any], says: str, world: World, desk: Desk
+    ) -> None:
+        people = {"lead": ["ada", "bob"], "empty": []}
+        world.publish("roles", "roles", {"roles": people, "revoked": ["mal"]})
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises((UsageError, MalformedError), match=re.escape(says)):
+            desk.vote(asked, actor, action, **more)
+
+        assert list(world.records("approval-voted")) == []
+
+    def test_a_role_that_only_logins_tell_may_be_reassigned_to(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+
+        assert desk.vote(asked, "ada", "reassign", to=("role:night",)).what == "recorded"
+
+    def test_without_a_session_nothing_is_remembered_in_one(self, world: World, desk: Desk) -> None:
+        asked = request(session="")
+        world.ask(asked)
+
+        with pytest.raises(UsageError, match="run-1 has no session"):
+            desk.vote(asked, "ada", "approve", remember=Remember("session", 1, 1))
+
+    def test_a_void_vote_says_that_it_may_count_later_and_what_takes_it_back(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(UsageError, match="does not count now.*will count if zoe.*approval withdraw run-1/5"):
+            desk.vote(asked, "zoe", "approve")
+        moved = desk.vote(asked, "ada", "reassign", to=("zoe",))
+
+        assert moved.what == "recorded"
+        assert moved.decision is not None
+        assert "which is decided: approve by zoe" in approval._told(moved, "reassign")
+
+    def test_a_vote_by_somebody_revoked_says_so(self, world: World, desk: Desk) -> None:
+        world.publish("roles", "roles", {"roles": {"lead": ["ada"]}, "revoked": ["ada"]})
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(UsageError, match="ada is revoked by the catalog"):
+            desk.vote(asked, "ada", "approve")
+
+    def test_a_vote_under_a_dropped_policy_says_that_the_approval_is_held(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        world.publish("current", "current", POLICY.digest)
+        for number in range(PARTITIONS):
+            world.write("catalog", number, f"policy/{POLICY.digest}", None)
+
+        with pytest.raises(TimedOutError, match=f"held: its policy {POLICY.digest[:12]} is not in the catalog"):
+            desk.vote(asked, "ada", "approve")
+
+    def test_a_vote_without_a_key_for_decisions_says_that_the_approval_is_held(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        world.publish(f"key/{SERVICE.kid}", "key", SERVICE.public(revoked=True, reason="lost").content())
+
+        with pytest.raises(TimedOutError, match="held: no key that signs decisions is in force.*keys new"):
+            desk.vote(asked, "ada", "approve")
+
+    def test_a_comment_after_all_is_over_is_not_sent(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "approve")
+        world.close(asked)
+
+        with pytest.raises(ConflictError, match="is closed"):
+            desk.vote(asked, "bob", "comment", message="late")
+
+    def test_the_id_of_a_call_names_its_approval(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(NotFoundError, match="run-1/4 is the call; it is asked about as run-1/5"):
+            desk.approvals.get(asked.call_id)
+
+    def test_the_requester_is_told_before_anything_is_sent(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(UsageError, match="may not decide"):
+            desk.vote(asked, "eve", "approve")
+
+        assert list(world.records("approval-voted")) == []
+
+    def test_a_vote_on_what_is_decided_is_a_conflict(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "reject", message="no")
+
+        with pytest.raises(ConflictError, match="decided already: reject by ada"):
+            desk.vote(asked, "bob", "approve")
+
+    def test_nobody_votes_on_a_question_that_is_not_what_is_shown(self, world: World, desk: Desk) -> None:
+        world.ask(replace(request(), args='{"service":"other"}'))
+
+        with pytest.raises(ConflictError, match="not the digest"):
+            desk.vote(request(), "ada", "approve")
+
+    def test_without_a_service_the_vote_times_out_and_says_that_it_stays(self, world: World) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(TimedOutError, match="is an approval service running"):
+            Desk(world, None).vote(asked, "ada", "approve")
+
+    def test_what_decides_nothing_is_recorded(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+
+        assert desk.vote(asked, "zoe", "comment", message="hm").what == "recorded"
+        assert desk.vote(asked, "ada", "delegate", to=("zoe",)).what == "recorded"
+
+    def test_a_grant_is_revoked_long_after_its_approval_was_closed(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "approve", remember=Remember("run", 3_600_000, 3))
+        world.close(asked)
+
+        assert desk.vote(asked, "bob", "revoke-grant").what == "recorded"
+        assert desk.process is not None
+        assert desk.process.service.counts["grant.revoked"] == 1
+
+    def test_there_is_no_grant_to_revoke_where_none_was_given(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        desk.vote(asked, "ada", "approve")
+
+        with pytest.raises(NotFoundError, match="gave no grant"):
+            desk.vote(asked, "bob", "revoke-grant")
+
+    def test_an_unknown_approval_is_not_found(self, desk: Desk) -> None:
+        with pytest.raises(NotFoundError, match="there is no approval run-1/77"):
+            desk.vote(request("run-1/77"), "ada", "approve")
+        with pytest.raises(MalformedError):
+            desk.approvals.get("nothing")
+
+
+class TestChanging:
+    def test_one_argument_is_changed_and_the_others_stay(self) -> None:
+        args = '{"after":"a","n":1,"path":"p"}'
+
+        assert changed(args, {"n": "2", "after": canonical.dumps("2\n")}) == '{"after":"2\\n","n":2,"path":"p"}'
+        assert changed(args, {"path": "123"}) == '{"after":"a","n":1,"path":"123"}'
+        assert changed(args, {"path": "not json"}) == '{"after":"a","n":1,"path":"not json"}'
+
+    def test_an_argument_that_the_call_does_not_have_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="no argument m"):
+            changed('{"n":1}', {"m": "2"})
+
+
+class TestWords:
+    def test_the_only_vote_key_of_the_folder_signs(self, tmp_path: Path) -> None:
+        made = keys.new("vote", "ada")
+        keys.save(made, tmp_path / "keys" / "vote.json")
+        keys.save(keys.new("decision", "svc"), tmp_path / "keys" / "decision.json")
+
+        assert approval._vote_key("", str(tmp_path)).kid == made.kid
+
+    @pytest.mark.parametrize("count", [0, 2])
+    def test_without_one_key_there_is_no_vote(self, count: int, tmp_path: Path) -> None:
+        made = [keys.new("vote", f"ada{number}") for number in range(count)]
+        for key in made:
+            keys.save(key, tmp_path / "keys" / f"{key.kid}.json")
+
+        result = refold("approval", "approve", "r/5", "--data", str(tmp_path))
+
+        assert result.exit_code == 2
+        assert f"there are {count} keys for votes" in result.output
+        assert all(key.kid in result.output for key in made)
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (["list", "--state", "waiting"], "is not a state"),
+            (["approve", "r/5", "--remember", "world"], "cannot remember"),
+            (["approve", "r/5", "--remember", "run", "--for", "soon"], "is not a duration"),
+            (["approve", "r/5", "--remember", "run", "--for", "0"], "for no time"),
+            (["approve", "r/5", "--for", "1h"], "add --remember run"),
+            (["approve", "r/5", "--uses", "3"], "add --remember run"),
+            (["edit", "r/5", "{}", "--set", "a=1"], "given twice"),
+            (["edit", "r/5"], "say what the arguments shall be"),
+            (["edit", "r/5", "{"], "not JSON"),
+            (["answer", "r/5", "@nowhere.json"], "cannot read nowhere.json"),
+        ],
+        ids=str,
+    )
+    def test_wrong_words_are_told_before_anything_is_asked_of_kafka(
+        self, words: list[str], says: str, tmp_path: Path
+    ) -> None:
+        result = refold("approval", *words, "--data", str(tmp_path))
+
+        assert result.exit_code == 2
+        assert says in result.output
