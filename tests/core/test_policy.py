@@ -137,8 +137,9 @@ def test_a_policy_has_a_fallback_of_its_own() -> None:
         ("1 / args.n == 1", {"n": 0}, "zero"),
         ("args.s == ''", {"s": "\ud800"}, ""),
         ("args.path.matches(args.n)", {"path": "a", "n": "("}, ""),
-        ("args.n.all(x, x >= 0)", {"n": list(range(100_000))}, "Iteration budget exceeded"),
-        ("args.n.all(x, args.n.all(y, args.n.all(z, z >= 0)))", {"n": list(range(5_000))}, "Iteration budget exceeded"),
+        ("args.n.all(x, x >= 0)", {"n": list(range(100_000))}, "args may have 8192 characters for a macro"),
+        ("args.n.all(x, args.s.contains(x))", {"n": ["a"], "s": "a" * 9_000}, "args may have 8192 characters"),
+        ("args.n.all(x, args.n.all(y, args.n.all(z, z >= 0)))", {"n": list(range(90))}, "Iteration budget exceeded"),
         ("args.path == 'a'", {1: 1}, ""),
         ("args.path == 'a'", None, ""),
         ("args.path == 'a'", [], ""),
@@ -230,10 +231,22 @@ def test_arguments_may_be_as_deep_as_json_is_read() -> None:
 
 
 def test_rules_that_walk_too_far_only_together_are_asked_singly() -> None:
-    far = "args.l.exists(x, x == {})"
+    far = "args.l.exists(x, args.l.exists(y, x + y == {}))"
     found = policy(*(rule(far.replace("{}", str(-n)), str(n)) for n in range(1, 6)), rule("true", "last", deny="x"))
 
-    assert found.judge(call(args={"l": list(range(6_000))})).rule == "last"
+    assert found.judge(call(args={"l": list(range(70))})).rule == "last"
+
+
+def test_a_macro_walks_through_nothing_large_and_other_conditions_still_look_at_it() -> None:
+    found = policy(
+        rule("tool.name == 'copy' && args.files.exists(f, f.startsWith('/etc'))", "walks", deny="no"),
+        rule("args.text.startsWith('hello')", "looks"),
+    )
+    large = {"files": ["a"], "text": "hello" * 2_000}
+
+    assert found.judge(call(tool_name="write", args=large)).rule == "looks"
+    assert found.judge(call(tool_name="copy", args=large)).outcome == "require"
+    assert found.judge(call(tool_name="copy", args={"files": ["/etc/x"]})).rule == "walks"
 
 
 def test_threads_judge_alike() -> None:

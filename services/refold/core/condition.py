@@ -1,12 +1,14 @@
 """Conditions: what a rule's `when` may name, how it is compiled, and many of them asked at once.
 
 The language is CEL: no loops beyond its macros, no I/O, no clock; the library stops a condition after 10,000
-iterations and refuses expressions nested deeper than 32 levels. An evaluation costs 8 microseconds however short it
+iterations and refuses expressions nested deeper than 32 levels. But each of these may walk or copy all that it is
+given, so a condition with a macro is not given what is large. An evaluation costs 8 microseconds however short it
 is, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, and asked singly only when that fails.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -41,7 +43,12 @@ LINKED = 16
 """Conditions that are linked at most. The parser's 32 levels leave each of them as many of its own, and compiling
 stays below a millisecond for each link."""
 
+WALKED = 8_192
+"""How large a variable may be that a condition with a macro is given: the characters of its texts, and 8 for every
+value. The worst then takes half a second; with a megabyte it took minutes, or all memory of its planner."""
+
 NONE = -1
+_MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
 _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
 """What the library raises instead of giving an error value: a lone surrogate, a list that is too long to walk."""
 
@@ -52,7 +59,7 @@ class Condition:
     **Shape**: `needs` are the variables that it names. **Raises** UsageError with what is wrong, and where.
     """
 
-    __slots__ = ("_compiled", "needs", "source")
+    __slots__ = ("_compiled", "needs", "source", "walks")
 
     def __init__(self, source: str) -> None:
         if len(source) > MAX_WHEN:
@@ -66,10 +73,15 @@ class Condition:
             raise UsageError(f"it gives {kind.name().lower()}, not true or false", hint="compare it with something")
         self.source = source
         self.needs = _needs(source)
+        self.walks = _MACRO.search(source) is not None
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
         """True or false; the error's text where it has no value, or one that is neither."""
-        return self.ask(_activation(self.needs, variables))
+        large = _large(self.needs, variables) if self.walks else ()
+        value = self.ask(_activation(self.needs.difference(large), variables))
+        if large and isinstance(value, str):
+            return f"{' and '.join(large)} may have {WALKED} characters for a macro to walk through, and has more"
+        return value
 
     def ask(self, activation: cel.Activation) -> bool | str:
         """Like `value`, of variables that were handed over before."""
@@ -93,11 +105,14 @@ class Chain:
         self._conditions = tuple(conditions)
         self._links = list(_linked(self._conditions, 0))
         self.needs = frozenset[str]().union(*(condition.needs for condition in conditions))
+        self._walks = any(condition.walks for condition in conditions)
 
     def first(self, variables: Mapping[str, Any]) -> tuple[int, str]:
         """Which condition holds first, or fails before one holds, and the error's text; NONE if all say no."""
         if not self._links:
             return NONE, ""
+        if self._walks and _large(self.needs, variables):
+            return self._one_by_one(variables)
         activation = _activation(self.needs, variables)
         for start, count, compiled in self._links:
             number = _number(compiled, activation)
@@ -108,6 +123,13 @@ class Chain:
                     return found
             elif number != NONE:
                 return start + number, ""
+        return NONE, ""
+
+    def _one_by_one(self, variables: Mapping[str, Any]) -> tuple[int, str]:
+        for number, condition in enumerate(self._conditions):
+            value = condition.value(variables)
+            if value is not False:
+                return number, "" if value is True else value
         return NONE, ""
 
     def _singly(self, start: int, count: int, activation: cel.Activation) -> tuple[int, str]:
@@ -138,6 +160,26 @@ def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, 
 def _activation(needs: frozenset[str], variables: Mapping[str, Any]) -> cel.Activation:
     """Only what is named is handed over: it costs more than the evaluation."""
     return _environment().Activation({name: variables[name] for name in needs if name in variables})
+
+
+def _large(needs: frozenset[str], variables: Mapping[str, Any]) -> list[str]:
+    """The variables that a macro is not given; looks at no more of them than it has to."""
+    return sorted(name for name in needs if name in variables and _is_large(variables[name]))
+
+
+def _is_large(value: Any) -> bool:
+    left, found = WALKED, [value]
+    while found:
+        value = found.pop()
+        left -= 8 + len(value) if isinstance(value, str) else 8
+        if isinstance(value, dict):
+            found.extend(value)
+            found.extend(value.values())
+        elif isinstance(value, list):
+            found.extend(value)
+        if len(found) * 8 > left:
+            return True
+    return left < 0
 
 
 def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
