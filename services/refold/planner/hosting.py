@@ -5,6 +5,9 @@ A coroutine here is a cache of its run's history. Forgetting one is always safe;
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 from refold.core import approve
 from refold.core.approve import Proposal
 from refold.core.decide import Rules, dispatch
@@ -28,6 +31,17 @@ from refold.sdk import guard
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.context import Context
+
+MOST_DENIED = 1_000
+"""Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
+
+
+class _Place(NamedTuple):
+    """Where in its run something is proposed: step, seq, and the calls before it in this entry."""
+
+    step: int
+    seq: int
+    ahead: int
 
 
 class Agents:
@@ -71,14 +85,21 @@ class Agents:
                     intents += execution.settle(event.step, event)
         self._live[state.run_id] = execution
         events: list[Event] = []
-        while intents:
-            step, intent = intents.pop(0)
-            proposed = self._propose(state, step, intent, now, before=[*fresh, *events])
+        waiting, denied, seq = deque(intents), 0, state.head.seq + len(fresh)
+        ahead = sum(isinstance(event, CallProposed) for event in fresh)
+        while waiting:
+            step, intent = waiting.popleft()
+            proposed = self._propose(state, intent, _Place(step, seq + len(events) + 1, ahead), now)
             events += proposed
             # What a policy denies is settled at once, and the code goes on with that.
             for event in proposed:
+                ahead += isinstance(event, CallProposed)
                 if isinstance(event, CallFailed):
-                    intents += execution.settle(step, event)
+                    denied += 1
+                    waiting.extend(execution.settle(step, event))
+            if denied > MOST_DENIED:
+                message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
+                raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
         if execution.end is not None:
             events.append(self._ending(agent, execution))
         return events
@@ -89,7 +110,8 @@ class Agents:
         context = Context(state.run_id, seed=request.seed, moment=moment, app=self._app)
         return Execution(agent.open(request.input, context), moment)
 
-    def _propose(self, state: RunState, step: int, intent: Intent, now: int, *, before: list[Event]) -> list[Event]:
+    def _propose(self, state: RunState, intent: Intent, place: _Place, now: int) -> list[Event]:
+        step = place.step
         if isinstance(intent, Note):
             return [NoteRecorded(step, intent.kind, intent.data)]
         if isinstance(intent, Sleep):
@@ -112,8 +134,7 @@ class Agents:
         authority = self._rules.authority
         if authority is None:
             return [call, dispatch(call, 1, 0, now, self._rules)]
-        ahead = sum(isinstance(event, CallProposed) for event in before)
-        call, held = approve.propose(state, Proposal(call, state.head.seq + len(before) + 1, ahead), authority, now)
+        call, held = approve.propose(state, Proposal(call, place.seq, place.ahead), authority, now)
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
     def _ending(self, agent: AgentDef, execution: Execution) -> Event:
