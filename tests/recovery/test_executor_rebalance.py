@@ -21,15 +21,16 @@ ASSIGNED = Assigned(0, {}, {"tool-claimed": 0, "catalog": 0})
 class Bench:
     """An executor, and the turns that it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: ExecutorSettings | None = None) -> None:
         numbers = count(1)
         relay = Relay(RelaySettings(), token=lambda: next(numbers))
         names = (f"id-{number}" for number in count(1))
-        self.executor = Executor(ExecutorSettings(), relay, token=lambda: next(numbers), fresh=lambda: next(names))
+        settings = settings or ExecutorSettings()
+        self.executor = Executor(settings, relay, token=lambda: next(numbers), fresh=lambda: next(names))
         self._now = 0
 
-    def turn(self, *inbox: Item) -> list[Effect]:
-        self._now += 10
+    def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
+        self._now += after_ms
         return self.executor.turn(list(inbox), Now(self._now, self._now))
 
 

@@ -49,7 +49,7 @@ def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
         if isinstance(event, CallDispatched):
             found.append(_request(state, event, offset, at_ms=entry.at_ms))
         elif isinstance(event, ApprovalRequested | ApprovalEscalated):
-            found += _question(state, event)
+            found += question(state, event.step)
         elif isinstance(event, ApprovalDecided):
             closed.append(Command(APPROVALS, call_id(state.run_id, event.approval), None))
         elif isinstance(event, CallCompleted | CallFailed):
@@ -71,11 +71,12 @@ def close(state: RunState, step: int) -> Command:
     return Command(f"tool-requested.{call.pool}", call_id(state.run_id, state.seqs[step - 1]), None)
 
 
-def _question(state: RunState, event: ApprovalRequested | ApprovalEscalated) -> list[Command]:
-    opened = state.open.get(event.step)
+def question(state: RunState, step: int) -> list[Command]:
+    """What people are asked about a step by now; nothing when it waits for nobody."""
+    opened = state.open.get(step)
     if opened is None or opened.asked is None:
         return []  # the entry that asks also ends the run
-    request = approve.request_of(state, state.call(event.step), opened.asked, seq=opened.seq)
+    request = approve.request_of(state, state.call(step), opened.asked, seq=opened.seq)
     return [Command(APPROVALS, request.approval_id, request)]
 
 

@@ -157,13 +157,11 @@ class Job:
             return
         if isinstance(reply, Claimed):
             self.takeover = reply.takeover
-            if not self.guarded:
-                self._run(desk, now)
-            elif (refused := desk.refusal(self)) and not refused.stale:
-                self._refuse(desk, refused)  # before the chain hears of it, and before a probe tells anybody
-            else:
+            if self.guarded:
                 self.phase = "waiting"
                 self.look(desk, now)
+            else:
+                self._run(desk, now)
         else:
             self.phase = "over"
             if isinstance(reply, Stored):
@@ -195,15 +193,20 @@ class Job:
         else:
             self.head_seen = head
 
-    def _must_doubt(self) -> bool:
-        """A `once` call with a claim of the same attempt before this one: nobody can know what became of that."""
+    def _claimed_before(self) -> bool:
+        """Whether the chain has a claim of this attempt: whoever made it may have acted."""
         chain = self.claims.of(self.request.call_id)
-        return self.request.effect == "once" and chain is not None and self.request.attempt in chain.attempts
+        return chain is not None and self.request.attempt in chain.attempts
 
     def _extend(self, desk: Desk, head: str, now: int) -> None:
+        if (refused := desk.refusal(self)) and not refused.stale:
+            self._refuse(desk, refused)  # before the chain hears of it, and before a probe tells anybody
+            return
         self.phase, self.right_ms = "chaining", now
         call, attempt = self.request.call_id, self.request.attempt
-        self.claim = ToolClaim(call, desk.fresh(), head, attempt, self._must_doubt(), self.executor)
+        # Nobody can know what became of a `once` call that was claimed before.
+        doubt = self.request.effect == "once" and self._claimed_before()
+        self.claim = ToolClaim(call, desk.fresh(), head, attempt, doubt, self.executor)
         desk.append(self, self.claim)
 
     def appended(self, desk: Desk, offset: int | None, now: int) -> None:
@@ -265,12 +268,16 @@ class Job:
         desk.start(self, probe=False)
 
     def _refuse(self, desk: Desk, refused: Refusal) -> None:
-        """Nothing is sent. For a guarded call this is said by the head of its chain: nobody else has acted either."""
+        """Nothing is sent. That is all there is to say, unless somebody before this one may have acted.
+
+        The head of a chain knows that nobody else has: what it refuses, it refuses after it has asked.
+        """
         desk.refused(self, refused)
-        failure = Failure(refused.code, refused.message)
-        # Of a keyed call somebody before this one may have, while the decision held.
-        unknown = self.takeover and refused.stale and self.request.effect == "keyed"
-        status = "unknown" if unknown else "unauthorised"
+        failure, status = Failure(refused.code, refused.message), "unauthorised"
+        if self.takeover and self.request.effect == "keyed":
+            status = "unknown"
+        elif self.guarded and self.claim is None and self._claimed_before():
+            status = "doubt"
         self._finish(desk, self._result(status, failure=failure, retryable=refused.stale))
 
     def ended(self, desk: Desk, ended: ToolEnded, now: int) -> None:

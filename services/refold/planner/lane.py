@@ -16,7 +16,7 @@ from refold.core import catalog as catalogs
 from refold.core import chain, wire
 from refold.core.approve import opened_by
 from refold.core.catalog import Catalog
-from refold.core.commands import APPROVALS, Command, close, commands
+from refold.core.commands import APPROVALS, Command, close, commands, question
 from refold.core.decide import Decided, Ignore, Park, Refuse, Rules, Start, Verdict, decide
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
@@ -210,23 +210,25 @@ class Lane:
                 self._emitted.acknowledge(what.offset)
             else:
                 self._counts["publish.unknown"] += 1
-                if self._still_wanted(what.record):
-                    self._publish(what.record, what)
+                if record := self._again(what):
+                    self._publish(record, Ordered(what.offset, record))
                 else:
                     self._emitted.acknowledge(what.offset)
 
-    def _still_wanted(self, order: Outgoing) -> bool:
-        """Whether a command has to go out again: a request may not, once its tombstone has followed it."""
+    def _again(self, what: Ordered) -> Outgoing | None:
+        """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
+        order = what.record
         asks = order.topic == APPROVALS
         if order.value is None or not (asks or order.topic.startswith("tool-requested.")):
-            return True
+            return order
         run, seq = parse_call_id(order.key.decode())
         state = self.accepted.get(run)
         if state is None or state.over:
-            return False
+            return None
         if asks:
-            return opened_by(state, seq) is not None
-        return any(opened.seq == seq for opened in state.open.values())
+            step = opened_by(state, seq)
+            return self._command(state, question(state, step)[0], what.offset, state.at_ms) if step else None
+        return order if any(opened.seq == seq for opened in state.open.values()) else None
 
     def reached_end(self, end: int) -> None:
         """The high watermark that was asked for with `wants_end`."""
@@ -361,11 +363,11 @@ class Lane:
         if ordered:
             self._emitted.add(offset, len(ordered))
             for command in ordered:
-                self._publish_command(after, command, offset, entry.at_ms)
+                record = self._command(after, command, offset, entry.at_ms)
+                self._publish(record, Ordered(offset, record))
 
-    def _publish_command(self, state: RunState, command: Command, offset: int, at_ms: int) -> None:
-        record = outgoing.command(state, command, offset, partition=self.partition, actor=self._actor, at_ms=at_ms)
-        self._publish(record, Ordered(offset, record))
+    def _command(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
+        return outgoing.command(state, order, offset, partition=self.partition, actor=self._actor, at_ms=at_ms)
 
     def _publish(self, record: Outgoing, what: Item | Ordered | None) -> None:
         self.publishes.append(record._replace(token=self._token((self, what))))
@@ -456,8 +458,7 @@ class Lane:
             if step and step not in state.open:
                 orders.append(close(state, step))
         for order in orders:
-            record = outgoing.command(state, order, 0, partition=self.partition, actor=self._actor, at_ms=self.now)
-            self._publish(record, None)
+            self._publish(self._command(state, order, 0, self.now), None)
 
     def _append(self, before: RunState | None, events: list[Event], item: Item) -> None:
         """Makes one entry of what the input and then the agent's code cause, and sends it on its way."""

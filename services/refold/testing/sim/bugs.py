@@ -24,7 +24,7 @@ from refold.executor.job import Desk, Job
 from refold.executor.service import Executor
 from refold.planner import lane as lane_module
 from refold.planner import service as planner_service
-from refold.planner.lane import Lane, Sent
+from refold.planner.lane import Lane, Ordered, Sent
 from refold.planner.marks import Emitted, Item
 from refold.ports.ledger import Claimed
 from refold.ports.log import Outgoing
@@ -61,7 +61,7 @@ class DoubtsOutsideTheChain(Job):
     """Declares doubt without a claim that says so."""
 
     def _extend(self, desk: Desk, head: str, now: int) -> None:
-        if self._must_doubt():
+        if self.request.effect == "once" and self._claimed_before():
             self._declare_doubt(desk)
         else:
             super()._extend(desk, head, now)
@@ -109,7 +109,8 @@ class ActsBeforeAcceptance(Lane):
         super()._send(before, after, events, item)
         entry = Entry(item.run_id, 0, b"", self.now, None, "", b"", events)
         for order in commands.commands(after, entry, self.position):
-            self._publish_command(after, order, self.position, self.now)
+            record = self._command(after, order, self.position, self.now)
+            self._publish(record, Ordered(self.position, record))
 
 
 class ResumesAtTheHighestCause(Lane):

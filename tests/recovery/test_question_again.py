@@ -1,0 +1,78 @@
+"""A question whose answer from the log was lost is sent again as what it is by then."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from refold.core import canonical, wire
+from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest
+from refold.core.policy import Policy
+from refold.planner.service import Planner, PlannerSettings
+from refold.ports.effects import Append, Effect, Item, Now, Publish
+from refold.ports.log import Assigned, Delivery, Outgoing, Record
+from tests.approval.planning import app
+
+NOW = 1_800_000_000_000
+ASSIGNED = Assigned(0, {}, {"run-log": 0, "catalog": 2})
+RISING = {
+    "rules": [
+        {
+            "name": "asks",
+            "when": "true",
+            "require": {
+                "approvers": ["ada"],
+                "expires": "60s",
+                "on_expiry": "escalate",
+                "escalate": {"to": ["bob"]},
+            },
+        }
+    ]
+}
+
+
+class Bench:
+    """A planner, and the turns that it is given; what it appends is in the log at once."""
+
+    def __init__(self) -> None:
+        nonces = count(1)
+        self.planner = Planner(app, PlannerSettings(1, "p", "test"), lambda: next(nonces).to_bytes(16, "big"))
+        self._log = count(0)
+        self.now = NOW
+
+    def turn(self, *inbox: Item) -> list[Outgoing]:
+        """What it publishes."""
+        published: list[Outgoing] = []
+        todo: list[Item] = list(inbox)
+        for _ in range(5):
+            effects: list[Effect] = self.planner.turn(todo, Now(self.now, self.now))
+            appended = [record for effect in effects if isinstance(effect, Append) for record in effect.records]
+            published += [record for effect in effects if isinstance(effect, Publish) for record in effect.records]
+            todo = [Delivery(record.token, next(self._log)) for record in appended]
+        return published
+
+
+def questions(published: list[Outgoing]) -> list[tuple[int, Outgoing]]:
+    """What people are asked, with the level of each question."""
+    records = [record for record in published if record.topic == "approval-requested" and record.value]
+    return [(wire.decode(ApprovalRequest, record.value or b"").level, record) for record in records]
+
+
+def test_a_question_that_has_escalated_since_is_not_sent_as_it_was() -> None:
+    bench = Bench()
+    policy = Policy.parse(RISING)
+    entries = [
+        CatalogEntry(f"policy/{policy.digest}", "policy", canonical.dumps(policy.content)),
+        CatalogEntry("current", "current", canonical.dumps(policy.digest)),
+    ]
+    catalog = [
+        Record("catalog", 0, at, entry.name.encode(), wire.encode(entry), lambda: None)
+        for at, entry in enumerate(entries)
+    ]
+    start = Record("run-requested", 0, 0, b"r1", wire.encode(RunRequest("r1", "one", '{"n":1}')), lambda: None)
+    ((first, asked),) = questions(bench.turn(ASSIGNED, *catalog, start))
+    bench.now += 61_000
+    ((second, _),) = questions(bench.turn())
+
+    ((again, _),) = questions(bench.turn(Delivery(asked.token, None)))
+
+    assert (first, second, again) == (0, 1, 1)
