@@ -297,6 +297,19 @@ def test_a_call_that_may_have_happened_is_in_doubt_when_people_reject_it() -> No
     assert kinds(log) == [ApprovalDecided, CallDoubted]
 
 
+@pytest.mark.parametrize("on_expiry", ["reject", "fail"])
+def test_a_call_that_may_have_happened_is_in_doubt_when_nobody_decides(on_expiry: str) -> None:
+    log = asking("keyed", rules=judged_by(asks(valid="1s", expires="60s", on_expiry=on_expiry)))
+    decide_on(log)
+    log.now += 2_000
+    log.feed(log.result(status="unknown"))
+    for _ in range(2):  # the pause before the next attempt, then the time that people have
+        log.now = log.due().due_ms
+        log.feed(log.due())
+
+    assert kinds(log) == [ApprovalDecided, CallDoubted]
+
+
 def test_a_call_that_was_sent_is_not_edited_any_more() -> None:
     log = asking("keyed", rules=judged_by(asks(valid="1s")))
     decide_on(log)
@@ -360,13 +373,14 @@ def test_a_revoked_approver_makes_a_decision_void_on_its_way() -> None:
     assert kinds(log) == [ApprovalDecided, ApprovalRequested]
 
 
-def test_a_decision_whose_key_is_revoked_on_its_way_is_asked_for_again() -> None:
+@pytest.mark.parametrize("withdrawn", [{"revoked": True, "reason": "stolen"}, {"retired_ms": NOW}])
+def test_a_decision_whose_key_is_withdrawn_on_its_way_is_asked_for_again(withdrawn: dict[str, Any]) -> None:
     rules = judged_by(CONTENT)
     log = asking("keyed", rules=rules)
     token = decided(log.live, 1, now=NOW)
     assert rules.authority
-    revoked = approvals.KEY.public(revoked=True, reason="stolen")
-    approvals.publish(rules.authority.catalog, f"key/{approvals.KEY.kid}", "key", revoked.content())
+    public = approvals.KEY.public(**withdrawn)
+    approvals.publish(rules.authority.catalog, f"key/{approvals.KEY.kid}", "key", public.content())
 
     log.feed(token)
 

@@ -292,6 +292,11 @@ def test_what_a_revoked_key_ever_signed_is_refused() -> None:
     assert reason(TOKEN, known(revoked=True, retired_ms=2_000)) == "revoked"
 
 
+@pytest.mark.parametrize("withdrawn", [{"revoked": True}, {"retired_ms": 1}])
+def test_only_what_a_withdrawn_key_did_sign_is_told_from_a_forgery(withdrawn: dict[str, Any]) -> None:
+    assert reason(TOKEN, known(x=KEYS[OTHER.kid].x, **withdrawn)) == "signature"
+
+
 @pytest.mark.parametrize(
     ("changes", "holds"),
     [

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from refold import DID_NOT_HAPPEN, App, CallFailed, Cancelled, Heartbeat, Retry, UsageError
 from refold.core import canonical
@@ -183,6 +183,22 @@ def test_a_heartbeat_interrupts_once_the_call_is_cancelled_and_is_no_exception_t
         beat()
     assert beat.cancelled
     assert not issubclass(Cancelled, Exception)
+
+
+def test_whatever_a_validator_of_the_author_raises_the_value_is_refused() -> None:
+    app = App("ports")
+
+    @app.tool(effect="pure")
+    def open_port(port: Annotated[int, BeforeValidator({"http": 80, 443: 443}.__getitem__)]) -> int:
+        return port
+
+    found = app.tools["open_port"].arguments
+
+    assert found.load('{"port":"http"}') == {"port": 80}
+    with pytest.raises(UsageError, match="its validator raised KeyError: 'ssh'"):
+        found.load('{"port":"ssh"}')
+    with pytest.raises(UsageError, match="its validator raised KeyError: 'ssh'"):
+        found.canonical(("ssh",), {})
 
 
 def test_a_result_is_validated_against_the_annotation_in_both_directions() -> None:

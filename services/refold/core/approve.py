@@ -250,6 +250,6 @@ def due(state: RunState, step: int, now: int) -> list[Event]:
         return [ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
     ended = ApprovalDecided(step, asked.seq, "expire")
     failure = Failure("approval_expired", "nobody decided in time")
-    if needed.on_expiry == "fail":
+    if needed.on_expiry == "fail" and not opened.maybe:
         return [ended, RunFailed(failure)]
     return [ended, closed(opened, step, failure)]

@@ -97,6 +97,10 @@ class SigningKey:
         return PublicKey(self.kid, self.use, str(_private(self.seed).as_dict(private=False)["x"]), **more)
 
 
+WITHDRAWN = frozenset({"revoked", "retired"})
+"""The reasons of `verify` for what a key did sign that may not speak for it any more: no forgery, so ask again."""
+
+
 def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
     """The token of a payload, which has its time in an integer `issued`, in ms.
 
@@ -117,7 +121,8 @@ def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
 def verify(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, Any]:
     """The payload of a token that one of the keys signed for this use.
 
-    **Raises** UnauthorisedError with a `reason`; nothing of the token may be believed then.
+    **Raises** UnauthorisedError with a `reason`; nothing of the token may be believed then, but for `revoked` and
+    `retired` that its key did sign it.
     """
     from joserfc import jws
     from joserfc.errors import JoseError
@@ -133,14 +138,14 @@ def verify(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, 
         raise _refused("unknown_key", f"no key {kid} is known")
     if key.use != use:
         raise _refused("use", f"the key {kid} is for a {key.use}, not for a {use}")
-    if key.revoked:
-        raise _refused("revoked", f"the key {kid} was revoked")
-    if not key.signs_at(issued):
-        raise _refused("retired", f"the key {kid} may not sign at {issued}")
     try:
         jws.deserialize_compact(token, _public(key.x), registry=_registry())
     except (JoseError, ValueError):
         raise _refused("signature", f"the key {kid} did not sign this") from None
+    if key.revoked:
+        raise _refused("revoked", f"the key {kid} was revoked")
+    if not key.signs_at(issued):
+        raise _refused("retired", f"the key {kid} may not sign at {issued}")
     return payload
 
 

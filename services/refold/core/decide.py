@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.core import approve, canonical
+from refold.core import approve, canonical, capability
 from refold.core.authority import Authority
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import (
@@ -207,7 +207,7 @@ def _decided(state: RunState, what: Decided, now: int, rules: Rules) -> Verdict:
         reason = error.fields.get("reason")
         if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
             return Park(error.message)
-        if reason == "revoked":  # the approval service is done with the question: ask another
+        if reason in capability.WITHDRAWN:  # the approval service is done with the question: ask another
             return _reopened(state, step, now, rules)
         return Refuse("unauthorised", error.message)
     if reason := approve.contradiction(state, step, found):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from refold.core import decision
+from refold.core import capability, decision
 from refold.core.authority import Authority
 from refold.core.catalog import Catalog
 from refold.core.decision import Decision, Refusal, ToolFacts
@@ -71,5 +71,5 @@ class Guard:
         try:
             return authority.open(request.decision)
         except UnauthorisedError as error:
-            revoked = error.fields.get("reason") == "revoked"
-            return Refusal("decision_revoked" if revoked else "unauthorised", error.message, stale=revoked)
+            withdrawn = error.fields.get("reason") in capability.WITHDRAWN
+            return Refusal("decision_revoked" if withdrawn else "unauthorised", error.message, stale=withdrawn)

@@ -47,6 +47,8 @@ class Shape:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
         except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
             raise UsageError(f"{self.what}: not JSON", hint=str(error)) from None
+        except Exception as error:
+            raise UsageError(f"{self.what}: {_raised(error)}") from error
 
     def load(self, text: str) -> Any:
         """The value of a JSON text. **Raises** UsageError: it is not of this type."""
@@ -54,6 +56,8 @@ class Shape:
             return self._check_json(text)
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
+        except Exception as error:
+            raise UsageError(f"{self.what}: {_raised(error)}") from error
 
 
 class Arguments:
@@ -123,6 +127,10 @@ def reasons(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in found[:5]]
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+def _raised(error: Exception) -> str:
+    return f"its validator raised {type(error).__name__}: {error}"
 
 
 def _holds_set(schema: Any) -> bool:
