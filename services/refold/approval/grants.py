@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from refold.core import capability, decision
-from refold.core.ballot import DELEGATE, Outcome, Void, Vote
+from refold.core.ballot import Outcome, Void, Vote
 from refold.core.capability import PublicKey
 from refold.core.catalog import Catalog, Roles
 from refold.core.decision import Decision, Grant
@@ -99,7 +99,7 @@ class Grants:
         given = standing.given
         if (vote.question, vote.environment) != (given.question, given.environment):
             return Void("wrong_question", "the vote answers another question")
-        entitled = {name for by in given.votes for name in (by.via.removeprefix(DELEGATE), by.actor)}
+        entitled = {name for by in given.votes for name in decision.names_behind(by)}
         if not roles.entitled(sorted(entitled), vote.actor, vote.roles):
             return Void("unentitled", f"{vote.actor} is none of {', '.join(sorted(entitled))}")
         standing.revoked = True

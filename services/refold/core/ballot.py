@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from refold.core import canonical, capability, decision
 from refold.core.capability import PublicKey
-from refold.core.catalog import HANDED, Roles, is_person
+from refold.core.catalog import Roles, is_person
 from refold.core.decision import Cast, Grant, Verdict
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ApprovalRequest
@@ -29,7 +29,6 @@ SCOPES = ("run", "session")
 MAX_MS = 2**52
 """The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
 
-DELEGATE = HANDED
 MAX_HANDS = 8
 """How often a decision is handed on: everybody on the way stands in it, and it is to stay small."""
 
@@ -45,7 +44,8 @@ class Remember(NamedTuple):
 class Void(NamedTuple):
     """Why a vote does not count.
 
-    `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `edit_not_possible`.
+    `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `edit_not_possible`; of
+    the approval service also `unknown`, `too_large`, `too_many` and `no_grant`.
     """
 
     code: str
@@ -209,7 +209,10 @@ class _Table(NamedTuple):
 
 
 def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void: dict[Vote, Void]) -> _Table:
-    """Whoever the policy names may reassign again whatever the list is: else one slip would leave nobody to decide."""
+    """Who decides after all reassignments. One person may hand on what one person may decide.
+
+    Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody to decide.
+    """
     needed = request.requirement
     more = tuple(needed.escalate_to) if request.level else ()
     table = _Table(tuple(needed.approvers), (*needed.approvers, *more), more)
@@ -217,7 +220,11 @@ def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void:
         if vote.action != "reassign":
             continue
         chain = table.chain(vote, roles)
-        if not chain:
+        if needed.quorum > 1:  # or one of them alone would choose all others
+            void[vote] = Void(
+                "unentitled", f"{needed.quorum} people have to agree, and each may delegate their own word"
+            )
+        elif not chain:
             names = dict.fromkeys((*table.approvers, *table.named))
             void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(names)}")
         elif len(chain) > 2 * MAX_HANDS:
