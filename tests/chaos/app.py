@@ -1,6 +1,7 @@
 """The app under faults: a tool of every class, with and without people before it, and an agent that mixes them.
 
-A `plan` says what a tool does besides its effect; half of the time it does not, so that a retry may do better.
+A `plan` says what a tool does besides its effect; half of the time it does not, so that a retry may do better. With
+`busy-N` it does nothing before second N since 1970, so that decisions grow old.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ async def _send(ask: dict[str, Any]) -> Any:
 
 def _before(plan: str) -> None:
     """What goes wrong before anything was sent."""
+    if plan.startswith("busy-") and (wait_s := int(plan.removeprefix("busy-")) - time.time()) > 0:
+        raise NotDone("the receiver is busy", retry_after=wait_s)
     if random.random() < 0.5:
         if plan == "not_done":
             raise NotDone("the receiver is busy")
@@ -84,8 +87,8 @@ def _act_sync(effect: str, run: str, label: str, *, plan: str, key: str) -> int:
     return value
 
 
-async def _probe(run: str, label: str) -> int | object:
-    value = await _send(_ask("ask", 0, run=run, label=label))
+async def _probe(*, idempotency_key: str) -> int | object:
+    value = await _send(_ask("ask", 0, key=idempotency_key))
     return DID_NOT_HAPPEN if value is None else value
 
 

@@ -38,9 +38,9 @@ class Plan:
 
     **Units**: `seconds` of random faults, `pause_s` between two (from, to), `in_flight` runs at once. `points` are the
     exact boundaries of planner and executor, `decisions` those of the approval service; `first` are faults that come
-    before the random ones, in this order. `quiet_s` is how long everything may take to come to its end when the faults
-    are over: an unanswered call is asked for again after its timeout (3 s) and 2 s, 4 s, 8 s ... more, so bad luck six
-    times over is two minutes.
+    before the random ones, in this order. `busy` is the share of dangerous calls that wait until their decision is old.
+    `quiet_s` is how long everything may take to come to its end when the faults are over: an unanswered call is asked
+    for again after its timeout (3 s) and 2 s, 4 s, 8 s ... more, so bad luck six times over is two minutes.
     """
 
     seed: int
@@ -51,6 +51,7 @@ class Plan:
     decisions: tuple[str, ...] = ()
     first: tuple[tuple[str, str], ...] = ()
     poison: int = 12
+    busy: float = 0.0
     quiet_s: float = 240.0
 
 
@@ -113,7 +114,7 @@ def run(plan: Plan, folder: Path) -> Report:
     """Runs a campaign on a folder."""
     report, begun = Report(plan), time.monotonic()
     worlds: list[World] = []
-    stack = Stack(folder, prepare=lambda kafka: worlds.append(_world(kafka, stack, plan.seed)))
+    stack = Stack(folder, prepare=lambda kafka: worlds.append(_world(kafka, stack, plan)))
     with stack:
         (world,) = worlds
         saboteur = Saboteur(stack, world.human, seed=plan.seed + 1)
@@ -133,8 +134,9 @@ def run(plan: Plan, folder: Path) -> Report:
     return report
 
 
-def _world(kafka: str, stack: Stack, seed: int) -> World:
-    world = World(KafkaSettings(bootstrap=kafka, prefix=PREFIX), stack.outside, seed=seed)
+def _world(kafka: str, stack: Stack, plan: Plan) -> World:
+    settings = KafkaSettings(bootstrap=kafka, prefix=PREFIX)
+    world = World(settings, stack.outside, seed=plan.seed, busy=plan.busy)
     world.open()
     return world
 
@@ -148,10 +150,12 @@ def _sweep(stack: Stack, plan: Plan, report: Report) -> None:
 
 
 def _storm(world: World, saboteur: Saboteur, plan: Plan) -> None:
-    """Load all the time, and a fault now and then."""
+    """Load all the time, and now and then a fault or a decree."""
     over = threading.Event()
     load = threading.Thread(target=_load, args=(world, plan, over), name="load", daemon=True)
     load.start()
+    for ruler in world.rulers:
+        ruler.start()
     deadline = time.monotonic() + plan.seconds
     for kind, victim in plan.first:
         saboteur.do(kind, victim)
@@ -160,6 +164,8 @@ def _storm(world: World, saboteur: Saboteur, plan: Plan) -> None:
         saboteur.strike()
         over.wait(saboteur.pause(plan.pause_s))
     saboteur.finish()
+    for ruler in world.rulers:
+        ruler.stop()
     over.set()
     load.join()
 
@@ -246,7 +252,8 @@ def full(seed: int, seconds: float, points: int) -> Plan:
     """The campaign of `make chaos`: the seconds are for all of it, exact points included."""
     every = tuple(str(number) for number in range(1, points + 1)) + tuple(f"{number}:after" for number in (7, 19, 33))
     decisions = tuple(f"{number}{when}" for number in range(1, 6) for when in ("", ":after"))
-    return Plan(seed, seconds, points=every if points else (), decisions=decisions if points else (), poison=100)
+    swept = (every, decisions) if points else ((), ())
+    return Plan(seed, seconds, points=swept[0], decisions=swept[1], poison=100, busy=0.15)
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ class Human:
     moment later: campaigns set `asleep` for as long as they hold a process stopped.
     """
 
-    def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str, str], int | None]) -> None:
+    def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str], int | None]) -> None:
         self._bootstrap, self._prefix, self._partitions, self._ask = bootstrap, prefix, partitions, ask
         self.sent: set[tuple[str, int, int]] = set()
         self.said = 0
@@ -53,11 +53,11 @@ class Human:
     def _work(self) -> None:
         options = {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0}
         producer, chain = Producer({**options, "reconnect.backoff.max.ms": 500}), Chain()
-        labels: dict[tuple[str, int], str] = {}
+        keys: dict[tuple[str, int], str] = {}
         for record in raw.tail(self._bootstrap, f"{self._prefix}run-log"):
             if record is not None:
                 if accepted := chain.feed(record):
-                    self._note(labels, *accepted)
+                    self._note(keys, *accepted)
                 continue
             if self._stopped.is_set():
                 producer.flush(10)
@@ -65,14 +65,14 @@ class Human:
             self._speak(producer)
             producer.poll(0)
 
-    def _note(self, labels: dict[tuple[str, int], str], history: History, events: list[Event]) -> None:
+    def _note(self, keys: dict[tuple[str, int], str], history: History, events: list[Event]) -> None:
         run = history.run
         for name, fields in events:
             place = run, fields.get("step", 0)
-            if name == "CallProposed":
-                labels[place] = json.loads(fields["args"])["label"]
+            if name in ("CallProposed", "ApprovalDecided") and fields["key"]:
+                keys[place] = fields["key"]  # an edit makes another call of it
             elif name == "CallDoubted":
-                self._doubts[place] = fields["attempt"], labels[place], time.monotonic() + PATIENCE_S
+                self._doubts[place] = fields["attempt"], keys[place], time.monotonic() + PATIENCE_S
             elif name in ("DoubtResolved", "CallCompleted", "CallFailed"):
                 self._doubts.pop(place, None)
             elif name in raw.TERMINAL:
@@ -85,11 +85,11 @@ class Human:
             self._woke = now + PATIENCE_S
         if now < self._woke:
             return
-        for (run, step), (attempt, label, due) in list(self._doubts.items()):
+        for (run, step), (attempt, key, due) in list(self._doubts.items()):
             if due > now:
                 continue
-            self._doubts[run, step] = attempt, label, now + AGAIN_S
-            value = self._ask(run, label)
+            self._doubts[run, step] = attempt, key, now + AGAIN_S
+            value = self._ask(key)
             verdict = {"verdict": "did_not_happen"} if value is None else {"verdict": "happened", "result": value}
             self.said += 1
             self._send(producer, run, {"step": step, "attempt": attempt, **verdict})

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos import consent, raw
 from tests.chaos.consent import Papers, Ruling
 from tests.chaos.raw import Chain, Event, Fields, History, Raw
+from tests.chaos.rules import Decree
 
 STALL_MS = 1_000
 """An effect that came so long after its tool had begun has outlived what lease minus margin covers (1.5 s)."""
@@ -79,6 +81,7 @@ class Call:
 
     run: str
     label: str
+    key: str
     effect: str
     dangerous: bool = False
     rulings: list[Ruling] = field(default_factory=list)
@@ -152,12 +155,17 @@ def _outcomes(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
 
 def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
     """At most one effect per call by its class, no effect without a proposal, no result without its effect."""
-    calls = {(call.run, call.label): call for history in chain.runs.values() for call in calls_of(history)}
-    done: dict[tuple[str, str], list[Fields]] = defaultdict(list)
+    every = [call for history in chain.runs.values() for call in calls_of(history)]
+    calls = {(call.run, call.label, call.key): call for call in every}
+    labels = {(call.run, call.label) for call in every}
+    done: dict[tuple[str, str, str], list[Fields]] = defaultdict(list)
     for line in evidence.effects:
-        done[line["run"], line["label"]].append(line)
+        done[line["run"], line["label"], line["key"]].append(line)
     for place in done.keys() - calls.keys():
-        verdict.wrong.append(f"{place} had an effect, and no accepted entry proposes it")
+        if place[:2] in labels:
+            verdict.twice.append(f"{place} was sent under a key that its call has not")
+        else:
+            verdict.wrong.append(f"{place} had an effect, and no accepted entry proposes it")
     for place, call in calls.items():
         lines = done.get(place, [])
         verdict.counts[f"calls.{call.effect}"] += 1
@@ -170,23 +178,24 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         _once(verdict, call, lines)
         history = chain.runs[call.run]
         end = history.end
-        _allowed(verdict, call, lines, over_ms=history.times[-1] if end and end[0] == "RunCancelled" else None)
+        over_ms = history.times[-1] if end and end[0] == "RunCancelled" else None
+        _allowed(verdict, call, lines, decrees=evidence.papers.decrees, over_ms=over_ms)
         if end and end[0] != "RunCancelled":
             _truth(verdict, call, [line for line in lines if line["applied"]])
 
 
-def _allowed(verdict: Verdict, call: Call, lines: list[Fields], *, over_ms: int | None) -> None:
+def _allowed(
+    verdict: Verdict, call: Call, lines: list[Fields], *, decrees: Sequence[Decree], over_ms: int | None
+) -> None:
     """Of a dangerous call nothing was sent that people had not agreed to."""
     for line in lines if call.dangerous else ():
         verdict.counts["effects_agreed_to"] += line["applied"]
-        if problem := consent.objection(line, call.rulings, over_ms):
+        verdict.counts["effects_under_a_decree"] += line["applied"] and consent.under_a_decree(line, decrees)
+        if problem := consent.objection(line, call.rulings, decrees, over_ms=over_ms):
             verdict.unauthorised.append(f"{call} {problem}: {line}")
 
 
 def _once(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
-    keys = {line["key"] for line in lines}
-    if len(keys) > 1:
-        verdict.twice.append(f"{call} was sent under {len(keys)} keys")
     applied = [line for line in lines if line["applied"]]
     if call.effect == "pure" or len(applied) <= 1:
         return
@@ -219,13 +228,16 @@ def calls_of(history: History) -> list[Call]:
         if name == "CallProposed":
             args = json.loads(fields["args"])
             step, dangerous = fields["step"], "amount" in args
-            call = Call(history.run, args["label"], fields["effect"], dangerous, rulings.get(step, []))
+            names = history.run, args["label"], fields["key"], fields["effect"]
+            call = Call(*names, dangerous, rulings.get(step, []))
             calls[step] = call
             continue
         if fields.get("step", -1) not in calls:
             continue
         call = calls[fields["step"]]
-        if name == "CallDispatched":
+        if name == "ApprovalDecided" and fields["key"]:
+            call.key = fields["key"]  # people have edited it, before anything was sent
+        elif name == "CallDispatched":
             call.attempts = max(call.attempts, fields["attempt"])
         elif name == "AttemptFailed":
             call.unknown += fields["unknown"]
@@ -240,29 +252,31 @@ def calls_of(history: History) -> list[Call]:
 
 def _letters(verdict: Verdict, evidence: Evidence) -> None:
     """A dead letter for every poison, and for nothing else but resolutions and votes that came too late or are void."""
-    found: dict[tuple[str, int, int], str] = {}
+    found: dict[tuple[str, int, int], Fields] = {}
     for record in evidence.letters:
         letter = raw.decode(record.value or b"")
-        found[letter["topic"], letter["partition"], letter["offset"]] = f"{letter['code']}: {letter['reason']}"
+        found[letter["topic"], letter["partition"], letter["offset"]] = letter
     verdict.counts["dead_letters"] = len(found)
     void = {place for place, vote in evidence.votes.items() if evidence.papers.said[vote].void}
     # What falls into the death of an approval service is not put away by its successor, which cannot know.
     verdict.counts["votes_void_without_a_letter"] = len(void - found.keys())
     for place in evidence.poison - found.keys():
         verdict.lost.append(f"the poison at {place} has no dead letter")
-    for place, reason in found.items():
-        if place in evidence.resolutions and reason.startswith("conflict"):
+    for place, letter in found.items():
+        code = letter["code"]
+        if place in evidence.resolutions and code == "conflict":
             verdict.counts["resolutions_too_late"] += 1
-        elif place in evidence.votes and _may_be_void(evidence, place, reason):
-            verdict.counts[f"votes_void.{reason.partition(':')[0]}"] += 1
+        elif place in evidence.votes and _may_be_void(evidence, place, letter):
+            verdict.counts[f"votes_void.{code}"] += 1
         elif place not in evidence.poison:
-            verdict.wrong.append(f"{place} is a dead letter: {reason}")
+            verdict.wrong.append(f"{place} is a dead letter: {code}: {letter['reason']}")
 
 
-def _may_be_void(evidence: Evidence, place: tuple[str, int, int], reason: str) -> bool:
-    """Whether a vote was meant to be void for this reason, or came when all was decided."""
-    void = evidence.papers.said[evidence.votes[place]].void
-    return reason.startswith("late: ") or bool(void and reason.startswith(f"{void}: "))
+def _may_be_void(evidence: Evidence, place: tuple[str, int, int], letter: Fields) -> bool:
+    """Whether a vote was meant to be void for this reason, or came when all was decided, or of somebody revoked."""
+    said, code = evidence.papers.said[evidence.votes[place]], letter["code"]
+    gone = code == "unentitled" and consent.may_be_gone(evidence.papers.decrees, said.actor, letter["at_ms"])
+    return code in ("late", said.void) or gone
 
 
 def _claims(verdict: Verdict, evidence: Evidence) -> None:

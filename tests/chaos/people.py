@@ -7,13 +7,14 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from refold.core import canonical, capability, wire
-from refold.core.ballot import Vote
+from refold.core.ballot import Remember, Vote
 from refold.core.capability import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalVote
@@ -32,12 +33,17 @@ _MOODS = {"approve": 60, "edit": 16, "reject": 14, "answer": 10}
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A vote as it was meant. `void` is why it may never count, empty for one that may."""
+    """A vote as it was meant. `void` is why it may never count, empty for one that may.
+
+    `uses` is how often the same call may pass again, until `until_ms`; 0 for a vote on this one alone.
+    """
 
     approval: str
     actor: str
     action: str
     void: str = ""
+    uses: int = 0
+    until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +55,18 @@ class _Word:
     action: str
     void: str = ""
     twice: bool = False
+    remember: Remember | None = None
 
 
 class People:
     """A thread that votes on every request it sees. Nobody leaves a question open that does not expire.
 
-    `votes` are all that were meant, by id, `sent` where they lie in the topic, with their ids.
+    `votes` are all that were meant, by id, `sent` where they lie in the topic, with their ids. `gone` tells who may not
+    decide at the moment: others do, but now and then they try.
     """
 
-    def __init__(self, settings: KafkaSettings, key: SigningKey, *, seed: int) -> None:
-        self._settings, self._key, self._random = settings, key, random.Random(seed)
+    def __init__(self, settings: KafkaSettings, key: SigningKey, *, seed: int, gone: Callable[[], str]) -> None:
+        self._settings, self._key, self._random, self._gone = settings, key, random.Random(seed), gone
         self._forger = keys.new("vote", "forger")
         self.votes: dict[str, Said] = {}
         self.sent: dict[tuple[str, int, int], str] = {}
@@ -127,8 +135,12 @@ class People:
             return []
         people = ["cleo"] if rule == "later" and ask["level"] else ["ada"] if rule == "later" else list(ONCALL)
         self._random.shuffle(people)
-        words = [self._word(begin, actor, mood) for actor in people[: ask["requirement"]["quorum"]]]
-        if rule == "two" and chance() < 0.3:
+        words: list[_Word] = []
+        if (gone := self._gone()) in people:
+            words = [_Word(0, gone, "approve")] if chance() < 0.3 else []
+            people.remove(gone)
+        words += [self._word(begin, actor, mood) for actor in people[: ask["requirement"]["quorum"]]]
+        if rule == "two" and len(people) > 2 and chance() < 0.3:
             early = people[0], self._random.choice(("withdraw", "edit" if ask["attempt"] == 1 else "comment"))
             words = [_Word(0, people[0], "approve"), _Word(0.2, *early), *self._agreed(people[1:], mood)]
         return words
@@ -137,8 +149,11 @@ class People:
         return [self._word(0.4, actor, mood) for actor in people]
 
     def _word(self, begin: float, actor: str, mood: str) -> _Word:
-        late = 4.0 if self._random.random() < 0.08 else 0.6
-        return _Word(begin + self._random.uniform(0, late), actor, mood, twice=self._random.random() < 0.2)
+        late, chance = 4.0 if self._random.random() < 0.08 else 0.6, self._random.random
+        remember = None
+        if mood == "approve" and chance() < 0.6:
+            remember = Remember("run", self._random.randrange(5_000, 40_000), self._random.randint(1, 2))
+        return _Word(begin + self._random.uniform(0, late), actor, mood, twice=chance() < 0.2, remember=remember)
 
     def _say(self, producer: Producer, ask: Fields, word: _Word) -> None:
         self._number += 1
@@ -154,8 +169,10 @@ class People:
             issued=time.time_ns() // 1_000_000,
             args=canonical.dumps(args) if word.action == "edit" else "",
             result=str(ANSWERED) if word.action == "answer" else "",
+            remember=word.remember,
         )
-        self.votes[name] = Said(vote.approval, word.actor, word.action, word.void)
+        _, for_ms, uses = word.remember or ("", 0, 0)
+        self.votes[name] = Said(vote.approval, word.actor, word.action, word.void, uses, vote.issued + for_ms)
         self.counts[f"votes.{word.void or word.action}"] += 1
         token = capability.sign(vote.payload(), self._forger if word.void == "unauthorised" else self._key)
         for _ in range(1 + word.twice):

@@ -1,8 +1,8 @@
 """The outside world of a campaign: a process that counts what is done to it, and writes it down before it answers.
 
 One line of JSON in, one line of JSON out, per connection. `apply` is an effect: under a key that was served before it
-changes nothing and gives the first answer again (only `keyed` tools send one to be judged so). `ask` says whether an
-effect has happened. Nothing of Refold is imported here.
+changes nothing and gives the first answer again (only `keyed` tools send one to be judged so). `ask` says whether the
+effect under a key has happened. Nothing of Refold is imported here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class Book:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._by_key: dict[str, Line] = {}
-        self._by_call: dict[tuple[str, str], Line] = {}
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
         self._count = 0
         for line in read(path):
@@ -50,16 +49,15 @@ class Book:
         return {"value": line["value"]}
 
     def ask(self, ask: Line) -> Line:
-        """The first effect of a call, if it has happened."""
+        """The first effect under a key, if it has happened."""
         with self._lock:
-            found = self._by_call.get((ask["run"], ask["label"]))
+            found = self._by_key.get(ask["key"])
         return {"value": found["value"] if found else None}
 
     def _remember(self, line: Line) -> None:
         if line["applied"]:
             self._count += 1
             self._by_key.setdefault(line["key"], line)
-            self._by_call.setdefault((line["run"], line["label"]), line)
 
 
 class _Handler(socketserver.StreamRequestHandler):

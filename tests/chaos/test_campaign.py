@@ -38,3 +38,6 @@ def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
     assert counts["effects_agreed_to"] > 0
     assert counts["approvals_escalated"] > 0
     assert counts["approvals_asked_again"] > 0
+    assert all(counts[name] > 0 for name in ("revocations", "rechecks", "grants_given", "grants_used"))
+    assert all(counts[f"held_no_longer.{why}"] > 0 for why in ("decision_revoked", "policy_changed", "on_arrival"))
+    assert counts["effects_under_a_decree"] > 0

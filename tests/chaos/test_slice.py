@@ -51,3 +51,5 @@ def test_no_fault_loses_doubles_or_sticks_anything(tmp_path: Path) -> None:
     assert all(counts[f"effects.{effect}"] > 0 for effect in ("pure", "keyed", "probed", "once"))
     assert all(counts[f"approvals.{verdict}"] > 0 for verdict in ("approve", "edit", "reject", "answer", "expire"))
     assert counts["effects_agreed_to"] > 0
+    assert report.as_json()["counted"]["grants_used"] > 0
+    assert all(counts[name] > 0 for name in ("revocations", "rechecks", "approvals_asked_again"))

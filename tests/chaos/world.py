@@ -21,7 +21,7 @@ from tests.chaos.echo import Echo
 from tests.chaos.human import Human
 from tests.chaos.judge import Evidence, Verdict, judge
 from tests.chaos.people import People
-from tests.chaos.rules import KINDS, REQUESTER, Keys
+from tests.chaos.rules import GRACE_MS, KINDS, REQUESTER, Keys, Ruler
 
 TOOLS = ("look", "stamp", "stamp_sync", "poke", "fire", "fire_sync")
 RISKY = ("risky_look", "risky_stamp", "risky_poke", "risky_fire")
@@ -29,12 +29,18 @@ PLANS = ("not_done", "refused", "raises_before", "raises_after", "slow", "hangs"
 DANGEROUS = 0.25
 """How many of the calls people are asked about."""
 
+AGAIN = 0.25
+"""How many are the same as one before of their run that people were asked about."""
+
+BUSY_S = GRACE_MS / 1_000 + 12
+"""So late that somebody may have been revoked since the decision, for longer than the grace."""
+
 Groups = list[list[dict[str, str]]]
 SIMPLE: Groups = [
     *([{"tool": tool, "label": tool, "plan": "ok"}] for tool in ("look", "stamp", "poke", "fire")),
-    [{"tool": tool, "label": f"{tool}-any", "plan": "ok"} for tool in ("risky_stamp", "risky_fire")],
+    [{"tool": tool, "label": f"{tool}-any", "plan": "ok"} for tool in ("risky_stamp", "risky_fire", "risky_fire")],
 ]
-"""One call of each class, and two at once that people are asked about; nothing goes wrong."""
+"""One call of each class, and three at once that people are asked about, two of them the same; nothing goes wrong."""
 
 POISON = (
     b"\xff\x00 not JSON",
@@ -54,10 +60,16 @@ class Outside:
 
 
 class World:
-    """Topics under a prefix. `start_run` and `poison` may be called from one thread; all else happens by itself."""
+    """Topics under a prefix. `start_run` and `poison` may be called from one thread; all else happens by itself.
 
-    def __init__(self, settings: KafkaSettings, outside: Outside, *, seed: int, tag: str = "r") -> None:
-        self.settings, self._outside, self._tag = settings, outside, tag
+    `rulers` do nothing until they are started, and leave the catalog as it was when they are stopped. `busy` is the
+    share of dangerous calls that are not done before `BUSY_S` after their run was asked for.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, outside: Outside, *, seed: int, tag: str = "r", busy: float = 0.0
+    ) -> None:
+        self.settings, self._outside, self._tag, self._busy = settings, outside, tag, busy
         self._random = random.Random(seed)
         self._count = 0
         self.acked: dict[str, Any] = {}
@@ -68,7 +80,8 @@ class World:
         self._producer: Producer | None = None
         bootstrap, prefix = settings.bootstrap, settings.prefix
         self.human = Human(bootstrap, prefix, partitions=settings.partitions, ask=self.happened)
-        self.people = People(settings, outside.keys.vote, seed=seed + 2)
+        self.rulers = [Ruler(settings, kind, seed=seed + n) for n, kind in enumerate(("roles", "current"), 4)]
+        self.people = People(settings, outside.keys.vote, seed=seed + 2, gone=self.rulers[0].decreed)
         self.echo = Echo(settings, seed=seed + 3)
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._follow_outcomes, name=f"outcomes-{prefix}", daemon=True)
@@ -98,9 +111,9 @@ class World:
         self.echo.stop()
         self._watch.join()
 
-    def happened(self, run: str, label: str) -> int | None:
+    def happened(self, key: str) -> int | None:
         """The truth about an effect, from outside."""
-        found: int | None = recorder.call(self._outside.port, {"do": "ask", "run": run, "label": label})
+        found: int | None = recorder.call(self._outside.port, {"do": "ask", "key": key})
         return found
 
     def start_run(self, groups: Groups | None = None) -> str:
@@ -150,6 +163,7 @@ class World:
         log, outcomes, letters, claims, results, requests = (raw.scan(bootstrap, prefix + topic) for topic in topics)
         asked, decided = (raw.scan(bootstrap, prefix + topic) for topic in ("approval-requested", "approval-decided"))
         public = self._outside.keys.decision.public()
+        decrees = [decree for ruler in self.rulers for decree in ruler.decrees]
         mine = set(self.sent)
         return judge(
             Evidence(
@@ -165,25 +179,32 @@ class World:
                 claims=claims,
                 results=results,
                 requests=requests,
-                papers=Papers(asked, decided, dict(self.people.votes), consent.key_of(public.x)),
+                papers=Papers(asked, decided, dict(self.people.votes), consent.key_of(public.x), decrees),
                 votes=dict(self.people.sent),
             )
         )
 
     def _groups(self) -> Groups:
         groups: Groups = []
-        number = 0
+        before: list[dict[str, str]] = []
         for _ in range(self._random.randint(2, 5)):
             group = []
             for _ in range(self._random.choice((1, 1, 1, 3))):
-                number += 1
-                plan = self._random.choice(PLANS) if self._random.random() < 0.2 else "ok"
-                risky = self._random.random() < DANGEROUS
-                kind = f"-{self._random.choice(KINDS)}" if risky else ""
-                tool = self._random.choice(RISKY if risky else TOOLS)
-                group.append({"tool": tool, "label": f"c{number}{kind}", "plan": plan})
+                risky = [call for call in before if call["tool"] in RISKY]
+                again = bool(risky) and self._random.random() < AGAIN
+                before.append(self._random.choice(risky) if again else self._call(len(before) + 1))
+                group.append(before[-1])
             groups.append(group)
         return groups
+
+    def _call(self, number: int) -> dict[str, str]:
+        plan = self._random.choice(PLANS) if self._random.random() < 0.2 else "ok"
+        risky = self._random.random() < DANGEROUS
+        if risky and self._random.random() < self._busy:
+            plan = f"busy-{time.time() + BUSY_S:.0f}"
+        kind = f"-{self._random.choice(KINDS)}" if risky else ""
+        tool = self._random.choice(RISKY if risky else TOOLS)
+        return {"tool": tool, "label": f"c{number}{kind}", "plan": plan}
 
     def _send(
         self, topic: str, key: str, value: bytes | None, *, poison: bool = False, partition: int | None = None
