@@ -7,6 +7,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from refold.cli.output import visible
 from refold.core import errors
 from refold.core.errors import RefoldError
 
@@ -39,9 +40,9 @@ def tell(error: Exception) -> int:
         fault = error.args[0] if error.args else error
         error = errors.UnreachableError(f"Kafka does not answer ({fault.str() if hasattr(fault, 'str') else fault})")
     hint = error.hint or _NEXT.get(exit_code(error), "")
-    print(f"error: {error.message}", file=sys.stderr)  # noqa: T201
+    print(f"error: {visible(error.message)}", file=sys.stderr)  # noqa: T201
     if hint:
-        print(f"  next: {hint}", file=sys.stderr)  # noqa: T201
+        print(f"  next: {visible(hint)}", file=sys.stderr)  # noqa: T201
     if os.environ.get("REFOLD_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     return exit_code(error)
