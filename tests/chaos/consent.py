@@ -154,12 +154,14 @@ def check(papers: Papers, chain: Chain) -> tuple[list[str], Counter[str]]:
     asked, still = _asked(papers)
     problems += [f"approval {name} is closed, and people are still asked" for name in still]
     tokens: dict[str, set[str]] = {}
-    for record in papers.decided:
-        found = raw.decode(record.value or b"")
+    decided = [raw.decode(record.value or b"") for record in papers.decided]
+    decisions = [found for found in decided if found["kind"] == "decision"]
+    for found in decisions:
         tokens.setdefault(found["approval_id"], set()).add(found["token"])
         if problem := _unfounded(found, asked, papers):
             problems.append(f"the decision of {found['approval_id']} {problem}")
-    counts["decisions"] = len(papers.decided)
+    counts["decisions"] = len(decisions)
+    counts["questions_closed_again"] = len(decided) - len(decisions)
     counts["decisions_raced"] = sum(len(found) - 1 for found in tokens.values())
     for kind, name in (("roles", "revocations"), ("current", "rechecks")):
         counts[name] = sum(decree.kind == kind and bool(decree.what) for decree in papers.decrees)

@@ -18,7 +18,7 @@ from refold.ports.log import Record
 
 T = TypeVar("T")
 REQUESTED, VOTED, DECIDED = "approval-requested", "approval-voted", "approval-decided"
-GRANT = "grant/"
+GRANT, AGAIN = "grant/", "again/"
 VALID_MS = 3_650 * 86_400_000
 """The longest time that a decision may be good for: ten years, as long as policies may say."""
 
@@ -63,8 +63,8 @@ def vote_of(record: Record, *, partitions: int) -> ApprovalVote:
 def decision_of(record: Record) -> ApprovalDecision:
     """The decision or the grant in a record, its token unopened. **Raises** MalformedError."""
     message = _decoded(ApprovalDecision, record)
-    standing = message.kind == "grant"
-    if record.key != f"{GRANT if standing else ''}{message.approval_id}".encode():
+    prefix = {"grant": GRANT, "again": AGAIN}.get(message.kind, "")
+    if record.key != f"{prefix}{message.approval_id}".encode():
         raise MalformedError("the key is not that of the decision")
     return message
 

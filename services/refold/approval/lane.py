@@ -50,6 +50,7 @@ class Lane:
         self._held: list[Record] = []
         self._over: OrderedDict[str, str] = OrderedDict()
         self._due: dict[str, None] = {}
+        self._stale: dict[str, str] = {}
         self._again_ms = 0
 
     # What comes in
@@ -88,6 +89,10 @@ class Lane:
                 self._judge(poll)
             else:
                 self._due[poll.request.approval_id] = None
+        while self._stale:
+            approval, run = self._stale.popitem()
+            actor, now = self._seat.member, self.now
+            self.post.send([post.again(approval, run, partition=self.partition, actor=actor, at_ms=now)])
         for parked in self._parking.overdue(self.now):
             self._put_away(parked.record, Void("unknown", "there is no such approval"))
         return counted
@@ -140,7 +145,9 @@ class Lane:
         name = request.approval_id
         poll = self.polls.get(name)
         if self._over.get(name) == "closed":
+            # A planner that was stopped before it could ask: its successor has done so, and closed the question since.
             self._counts["request.closed"] += 1
+            self._stale[name] = request.run_id
         elif poll is None:
             self.polls[name] = Poll(request, self._limits.said_bytes, decided=self._over.get(name, ""))
             self._due[name] = None
@@ -154,6 +161,7 @@ class Lane:
 
     def _close(self, name: str) -> None:
         self.polls.pop(name, None)
+        self._stale.pop(name, None)
         self._end(name, "closed")
 
     def _end(self, name: str, how: str) -> None:
@@ -198,6 +206,8 @@ class Lane:
             return
         try:
             message = intake.decision_of(record)
+            if message.kind == "again":
+                return
             known = record.offset < self._ends[DECIDED] and message.approval_id not in self.polls
             if known and not _may_grant(message.token):
                 self._end_if_open(message.approval_id)

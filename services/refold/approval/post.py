@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from refold.approval.intake import DECIDED, GRANT
+from refold.approval.intake import AGAIN, DECIDED, GRANT
 from refold.core import letters, wire
 from refold.core.decision import Decision
 from refold.core.headers import cloud_event
@@ -91,6 +91,14 @@ def decided(found: Decision, token: str, *, partition: int, actor: str, trace: s
     message = ApprovalDecision(found.approval, found.run, token)
     headers = cloud_event(DECIDED, found.approval, id=found.nonce, source=actor, at_ms=found.issued, trace=trace)
     return Outgoing(DECIDED, partition, found.approval.encode(), wire.encode(message), headers, 0)
+
+
+def again(approval: str, run: str, *, partition: int, actor: str, at_ms: int) -> Outgoing:
+    """Tells the planner that a question which it has closed was asked once more: it closes it once more."""
+    key = f"{AGAIN}{approval}"
+    headers = cloud_event(DECIDED, key, id=f"{key}/{at_ms}", source=actor, at_ms=at_ms)
+    value = wire.encode(ApprovalDecision(approval, run, "", kind="again"))
+    return Outgoing(DECIDED, partition, key.encode(), value, headers, 0)
 
 
 def standing(found: Decision, token: str, *, partition: int, actor: str) -> Outgoing:

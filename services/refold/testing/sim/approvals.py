@@ -14,7 +14,7 @@ from refold.ports.log import Record
 from refold.testing.sim.history import Call, Datum, Question, Run, decode
 from refold.testing.sim.tokens import Law, Laws, opened
 
-GRANT = "grant/"
+GRANT, AGAIN = "grant/", "again/"
 
 
 class Approvals:
@@ -51,7 +51,7 @@ class Approvals:
         if record.topic == "approval-requested":
             return self._asks(name, content, record.partition)
         token, known = content["token"], self.votes if record.topic == "approval-voted" else self.decided
-        if not name.startswith(GRANT) and token not in known[content["approval_id"]]:
+        if not name.startswith((GRANT, AGAIN)) and token not in known[content["approval_id"]]:
             known[content["approval_id"]].append(token)
         return None
 
@@ -67,7 +67,7 @@ class Approvals:
     def decides(self, process: str, record: Record, before: Iterable[Record]) -> None:
         """A service is about to publish a decision, and this is what it had to know of the same approval before."""
         name = (record.key or b"").decode()
-        if record.value is None or name.startswith(GRANT):
+        if record.value is None or name.startswith((GRANT, AGAIN)):
             return
         token = decode(record.value)["token"]
         own = self._verdict_of.setdefault((process, name), token)
