@@ -117,8 +117,7 @@ class World:
         keys = {SERVICE.kid: SERVICE.public()}
         found = []
         for record in self.records(DECIDED):
-            if record.value and not (record.key or b"").startswith(b"grant/"):
-                message = wire.decode(ApprovalDecision, record.value)
+            if record.value and (message := wire.decode(ApprovalDecision, record.value)).kind == "decision":
                 found.append(Decision.parse(capability.verify(message.token, keys, use="decision")))
         return [each for each in found if asked is None or each.approval == asked.approval_id]
 
