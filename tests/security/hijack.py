@@ -273,7 +273,8 @@ class Hijack:
             self._results[result.call_id].append(result)
         else:
             found = wire.decode(ApprovalDecision, record.value)
-            self._tokens[found.approval_id].append(found.token)
+            if found.kind != "again":  # of that kind nothing is decided
+                self._tokens[found.approval_id].append(found.token)
 
 
 def payload(token: str) -> dict[str, Any]:
