@@ -22,16 +22,6 @@ from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process,
 from tests.approval.questions import NOW
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def process(world: World) -> Process:
-    return Process(world).run()
-
-
 class TestDeciding:
     def test_a_quorum_becomes_one_signed_decision_on_the_very_call(self, world: World, process: Process) -> None:
         asked = request(by="two")

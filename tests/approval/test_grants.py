@@ -23,16 +23,6 @@ HOUR = 3_600_000
 ELSEWHERE = next(f"run-{n}" for n in range(2, 99) if home(f"run-{n}", PARTITIONS) != home("run-1", PARTITIONS))
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def process(world: World) -> Process:
-    return Process(world).run()
-
-
 class Slow(Process):
     """The log takes what is told of a grant elsewhere, and its answer is late and says nothing."""
 

@@ -11,16 +11,6 @@ from refold.core.messages import ApprovalRequest
 from tests.approval.driving import POLICY, Process, World, request
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def process(world: World) -> Process:
-    return Process(world).run()
-
-
 def ask(world: World, process: Process) -> ApprovalRequest:
     """A request whose policy the operator drops then."""
     asked = request(by="two")

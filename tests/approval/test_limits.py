@@ -24,11 +24,6 @@ EDITS = ('{"service":"db"}', "")
 MOST = Limits().said_bytes
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def full(action: str, *, over: int = 0) -> dict[str, Any]:
     """Fields of a vote that says as much as it may, and so many bytes more; a byte of a message counts twice."""
     blank = {"edit": ['{"text":""}', "", "", ""], "answer": ["", '""', "", ""], "reject": ["", "", "", ""]}[action]

@@ -15,11 +15,6 @@ from tests.approval.driving import PARTITIONS, SERVICE, Process, World, request
 from tests.approval.questions import NOW
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def successor(world: World, member: str = "a") -> Process:
     """A process that has taken the partitions of whoever had the name before."""
     return Process(world, member).run()

@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import heapq
 import random
-import threading
 import time
 
 from confluent_kafka import Producer
 
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
+from tests.chaos.actor import Actor
 from tests.chaos.raw import Raw
 
 DECIDED = "approval-decided"
 SHARE = 0.2
 
 
-class Echo:
+class Echo(Actor):
     """A thread that publishes one decision in five once more, up to 6 s later and so in another order.
 
     The same bytes under the same key: what a service does whose write was acknowledged to nobody.
     """
 
     def __init__(self, settings: KafkaSettings, *, seed: int) -> None:
+        super().__init__(f"echo-{settings.prefix}")
         self._settings, self._random = settings, random.Random(seed)
         self.count = 0
         self._due: list[tuple[float, Raw]] = []
         self._known: set[tuple[int, bytes]] = set()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"echo-{settings.prefix}", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends; what is left unsaid stays so."""
-        self._stopped.set()
-        self._thread.join()
 
     def _work(self) -> None:
         topic = f"{self._settings.prefix}{DECIDED}"

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from refold.core.ids import home
 from tests.chaos import raw
+from tests.chaos.actor import Actor
 from tests.chaos.raw import Chain, Event, History
 
 PATIENCE_S = 1.0
@@ -19,7 +20,7 @@ PATIENCE_S = 1.0
 AGAIN_S = 8.0
 
 
-class Human:
+class Human(Actor):
     """A thread that resolves every doubt truthfully, as plain JSON. While `asleep` is set nothing is said.
 
     An operator who says "it did not happen" while the process that might still do it is merely stopped, is wrong a
@@ -27,23 +28,13 @@ class Human:
     """
 
     def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str], int | None]) -> None:
+        super().__init__(f"human-{prefix}")
         self._bootstrap, self._prefix, self._partitions, self._ask = bootstrap, prefix, partitions, ask
         self.sent: set[tuple[str, int, int]] = set()
         self.said = 0
         self.asleep = threading.Event()
         self._woke = 0.0
         self._doubts: dict[tuple[str, int], tuple[int, str, float]] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"human-{prefix}", daemon=True)
-
-    def start(self) -> None:
-        """Goes to work."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Goes home."""
-        self._stopped.set()
-        self._thread.join()
 
     @property
     def open(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from refold.core.messages import ApprovalVote
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
+from tests.chaos.actor import Actor
 from tests.chaos.raw import Fields
 from tests.chaos.rules import ONCALL, REQUESTER, STRANGER
 
@@ -58,7 +58,7 @@ class _Word:
     remember: Remember | None = None
 
 
-class People:
+class People(Actor):
     """A thread that votes on every request it sees. Nobody leaves a question open that does not expire.
 
     `votes` are all that were meant, by id, `sent` where they lie in the topic, with their ids. `gone` tells who may not
@@ -66,6 +66,7 @@ class People:
     """
 
     def __init__(self, settings: KafkaSettings, key: SigningKey, *, seed: int, gone: Callable[[], str]) -> None:
+        super().__init__(f"people-{settings.prefix}")
         self._settings, self._key, self._random, self._gone = settings, key, random.Random(seed), gone
         self._forger = keys.new("vote", "forger")
         self.votes: dict[str, Said] = {}
@@ -74,17 +75,6 @@ class People:
         self._seen: set[tuple[str, int]] = set()
         self._due: list[tuple[float, int, Fields, _Word]] = []
         self._number = 0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"people-{settings.prefix}", daemon=True)
-
-    def start(self) -> None:
-        """Go to work."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Go home."""
-        self._stopped.set()
-        self._thread.join()
 
     def _work(self) -> None:
         options = {"bootstrap.servers": self._settings.bootstrap, "enable.idempotence": True, "log_level": 0}

@@ -19,6 +19,7 @@ from refold.core.messages import CatalogEntry
 from refold.core.policy import Policy
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
+from tests.chaos.actor import Actor
 
 REQUESTER = "rita"
 """Asks for every run. She is on call too, and may never decide on her own."""
@@ -96,23 +97,13 @@ class Decree:
     done_ms: float = math.inf
 
 
-class Ruler:
+class Ruler(Actor):
     """A thread that decrees something now and then, and takes it back."""
 
     def __init__(self, settings: KafkaSettings, kind: str, *, seed: int) -> None:
+        super().__init__(f"ruler-{kind}")
         self._settings, self._kind, self._random = settings, kind, random.Random(seed)
         self.decrees: list[Decree] = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"ruler-{kind}", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends, with everything as it was."""
-        self._stopped.set()
-        self._thread.join()
 
     def decreed(self) -> str:
         """What is decreed, as far as the ruler is concerned."""

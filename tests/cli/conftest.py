@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.approval.driving import Process, World
+from tests.cli.desk import Desk
 from tests.cli.platform import Dev
 from tests.waiting import eventually
 
@@ -38,3 +40,15 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def world() -> World:
+    """Give the topics of the approval service on a log in memory."""
+    return World()
+
+
+@pytest.fixture
+def desk(world: World) -> Desk:
+    """Give the place where votes are handed in, with a service that lives."""
+    return Desk(world, Process(world).run())

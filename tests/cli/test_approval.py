@@ -18,21 +18,11 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.core.state import RunState, Status
-from tests.approval.driving import PARTITIONS, POLICY, Process, World, request
+from tests.approval.driving import PARTITIONS, POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk
 
 ANY = Filter("all", "", "", "", "")
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def desk(world: World) -> Desk:
-    return Desk(world, Process(world).run())
 
 
 @pytest.fixture

@@ -23,19 +23,9 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.runtime import keys
-from tests.approval.driving import PARTITIONS, POLICY, SERVICE, Process, World, request
+from tests.approval.driving import PARTITIONS, POLICY, SERVICE, World, request
 from tests.cli.desk import Desk
 from tests.cli.platform import refold
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def desk(world: World) -> Desk:
-    return Desk(world, Process(world).run())
 
 
 class TestVoting:

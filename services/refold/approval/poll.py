@@ -55,7 +55,7 @@ class Poll:
         if over <= 0:
             return False
         votes = [vote for vote in self._read.values() if isinstance(vote, Vote) and vote not in count.void]
-        last = {vote.actor: vote for vote in sorted(votes, key=_order) if vote.action in ballot.SAYING}
+        last = {vote.actor: vote for vote in sorted(votes, key=ballot.order) if vote.action in ballot.SAYING}
 
         def counts(found: Vote | Void) -> int:
             if isinstance(found, Void) or found in count.void or found.action not in KEPT:
@@ -95,10 +95,6 @@ def open_vote(token: str, catalog: Catalog) -> Vote | Void:
         return Void("unauthorised", error.message)
     except MalformedError as error:
         return Void("malformed", error.message)
-
-
-def _order(vote: Vote) -> tuple[int, str, str]:
-    return vote.issued, vote.vote, repr(vote)
 
 
 def oversized(vote: Vote, limit: int) -> Void | None:

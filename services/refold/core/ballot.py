@@ -151,7 +151,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
     """
     void: dict[Vote, Void] = {}
     good: list[Vote] = []
-    for vote in sorted(set(votes), key=_order):
+    for vote in sorted(set(votes), key=order):
         if problem := objection(request, vote):
             void[vote] = problem
         else:
@@ -163,7 +163,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
         if vote.action in SAYING and vote.action != "withdraw" and vote.actor not in chains:
             void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(table.approvers)}")
     deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in chains]
-    cast = tuple((vote, _cast(vote, chains[vote.actor])) for vote in sorted(deciding, key=_order))
+    cast = tuple((vote, _cast(vote, chains[vote.actor])) for vote in sorted(deciding, key=order))
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
     return Count(_outcome(request, cast, groups), cast, leading, table.approvers, void)
@@ -267,7 +267,7 @@ def _outcome(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], grou
     ready = [group for group in groups if len(group) >= quorum]
     if not ready:
         return None
-    group = min(ready, key=lambda votes: _order(votes[quorum - 1]))
+    group = min(ready, key=lambda votes: order(votes[quorum - 1]))
     by_vote = dict(cast)
     first = group[0]
     return Outcome(
@@ -301,7 +301,7 @@ def _cast(vote: Vote, chain: tuple[str, ...]) -> Cast:
     return Cast(vote.actor, decision.via(chain), vote.strength, vote.vote, vote.issued)
 
 
-def _order(vote: Vote) -> tuple[int, str, str]:
+def order(vote: Vote) -> tuple[int, str, str]:
     """Total: two votes that differ in anything have a fixed order."""
     return vote.issued, vote.vote, repr(vote)
 

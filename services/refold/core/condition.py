@@ -9,7 +9,7 @@ is, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -112,29 +112,22 @@ class Chain:
         if not self._links:
             return NONE, ""
         if self._walks and _large(self.needs, variables):
-            return self._one_by_one(variables)
+            return self._singly(0, len(self._conditions), lambda condition: condition.value(variables))
         activation = _activation(self.needs, variables)
         for start, count, compiled in self._links:
             number = _number(compiled, activation)
             if number is None:
                 # One that fails makes the whole link fail, and so do many that walk too far together.
-                found = self._singly(start, count, activation)
+                found = self._singly(start, count, lambda condition: condition.ask(activation))
                 if found[0] != NONE:
                     return found
             elif number != NONE:
                 return start + number, ""
         return NONE, ""
 
-    def _one_by_one(self, variables: Mapping[str, Any]) -> tuple[int, str]:
-        for number, condition in enumerate(self._conditions):
-            value = condition.value(variables)
-            if value is not False:
-                return number, "" if value is True else value
-        return NONE, ""
-
-    def _singly(self, start: int, count: int, activation: cel.Activation) -> tuple[int, str]:
+    def _singly(self, start: int, count: int, ask: Callable[[Condition], bool | str]) -> tuple[int, str]:
         for number in range(start, start + count):
-            value = self._conditions[number].ask(activation)
+            value = ask(self._conditions[number])
             if value is not False:
                 return number, "" if value is True else value
         return NONE, ""
