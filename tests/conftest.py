@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,14 @@ from refold.embedded.valkey import EmbeddedValkey
 settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("whole", max_examples=60, deadline=None)
 settings.load_profile("quick")
+
+
+@pytest.fixture(autouse=True)
+def import_path() -> Iterator[None]:
+    """Put `sys.path` back after each test: loading an application adds its folder, which no other test is to see."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture(scope="session")

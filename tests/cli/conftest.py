@@ -13,7 +13,7 @@ import pytest
 
 from tests.approval.driving import Process, World
 from tests.cli.desk import Desk
-from tests.cli.platform import Dev
+from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
 APP = Path(__file__).with_name("app.py")

@@ -9,7 +9,7 @@ import pytest
 
 from refold.adapters.kafka.acls import Acl, Kind, principals, wanted
 from refold.embedded.kafka import EmbeddedKafka
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 
 NOBODY = ("--kafka", "127.0.0.1:9")
 

@@ -25,7 +25,7 @@ from refold.core.errors import (
 from refold.runtime import keys
 from tests.approval.driving import PARTITIONS, POLICY, SERVICE, World, request
 from tests.cli.desk import Desk
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 
 
 class TestVoting:

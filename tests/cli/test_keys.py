@@ -19,7 +19,7 @@ from refold.core.errors import NotFoundError, RefoldError, UnauthorisedError, Us
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 
 NOBODY = ("--kafka", "127.0.0.1:9")
 PARTITIONS = 3

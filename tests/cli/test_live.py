@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.cli.platform import Dev
+from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
 OUTSIDE = Path(__file__).parents[2] / "examples" / "outside"

@@ -36,7 +36,7 @@ from refold.core.policy import Policy
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
 from tests.cli.chronicle import NOW, Chronicle, completed
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 
 POLICY = """
 recheck: true

@@ -14,7 +14,7 @@ from refold.client import reach
 from refold.client.policies import load, problems
 from refold.core.errors import UsageError
 from refold.core.policy import Policy, Rule, merge
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 from tests.core.histories import examples
 
 READS = "rules: [{name: reads, when: 'tool.effect == \"pure\"', allow: true}]"

@@ -12,7 +12,7 @@ import pytest
 from refold.cli.errors import exit_code
 from refold.core import errors
 from refold.core.errors import RefoldError
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 
 NOBODY = ("--kafka", "127.0.0.1:9")
 HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")

@@ -24,7 +24,7 @@ from refold.embedded.stack import DevStack, Service
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.chaos.stack import log_lines
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 from tests.waiting import eventually
 
 T = TypeVar("T")

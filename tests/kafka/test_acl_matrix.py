@@ -31,7 +31,7 @@ from refold.planner import service as planning
 from refold.planner.service import PlannerSettings
 from refold.ports.log import Assigned, Membership, Outgoing, Record
 from refold.runtime.settings import KafkaSettings
-from tests.cli.platform import refold
+from tests.cli.terminal import refold
 from tests.kafka.probing import ALLOWED, DENIED, GROUP_OPERATIONS, TOPIC_OPERATIONS, Probe
 from tests.kafka.secured import OUTSIDER, PARTITIONS, POOLS, SecuredCluster
 from tests.waiting import eventually

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -151,7 +150,6 @@ def helper(n: int) -> int:
 
 
 def test_an_app_is_loaded_from_a_file_or_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
     file = tmp_path / "my_shop.py"
     file.write_text(FILE.format(name="shop", add=1))
     monkeypatch.chdir(tmp_path)
@@ -178,7 +176,6 @@ def test_an_app_is_loaded_from_a_file_or_a_module(tmp_path: Path, monkeypatch: p
 def test_an_app_that_is_not_there_is_told_in_one_line(
     target: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.py").write_text("from refold import App\na = App('a')\nb = App('b')\n")
 
@@ -186,8 +183,7 @@ def test_an_app_that_is_not_there_is_told_in_one_line(
         App.load(target)
 
 
-def test_a_mistake_inside_the_users_module_stays_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_a_mistake_inside_the_users_module_stays_visible(tmp_path: Path) -> None:
     (tmp_path / "broken_app.py").write_text("import no_such_module_here\n")
 
     with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):

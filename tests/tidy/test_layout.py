@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def test_every_name_says_what_is_in_it() -> None:
 @pytest.mark.parametrize("path", ["services/refold/utils.py", "tests/test_helpers.py", "x/wire_v2.py", "docs/PLAN.md"])
 def test_a_name_that_says_nothing_would_be_seen(path: str) -> None:
     assert misnamed(Path(path))
+
+
+def test_no_module_takes_the_name_of_one_of_pythons_own() -> None:
+    """Beside an application it would be imported in its stead: the application's folder comes first on `sys.path`."""
+    loose = [path for path in python() if path.parts[0] in ("tests", "examples")]
+
+    assert [str(path) for path in loose if path.stem in sys.stdlib_module_names] == []
 
 
 def test_every_module_and_room_tells_what_it_is_for() -> None:
