@@ -56,7 +56,7 @@ lint: setup ## Style, types and the direction of imports
 
 lock: setup ## Resolve pyproject.toml into requirements.lock (LOCK_FLAGS=--upgrade moves all)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock --quiet $(LOCK_FLAGS)
+		--custom-compile-command "make lock" --output-file requirements.lock --quiet $(LOCK_FLAGS)
 
 clean: ## Remove .venv and what tools left behind
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .refold

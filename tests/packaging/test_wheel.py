@@ -48,4 +48,4 @@ def test_every_dependency_is_locked_with_hashes_and_without_an_address() -> None
 
     assert {normal(re.split(r"[\[<>=]", line)[0]) for line in wanted} <= locked.keys()
     assert all("--hash=sha256:" in body for body in locked.values())
-    assert not re.search(r"https?:|index-url", lock)
+    assert not re.search(r"https?:|index.url", lock)

@@ -38,7 +38,7 @@ def test_no_file_holds_and_no_path_names_what_is_banned() -> None:
     [
         "/wo~rk/main/x",
         "see /ho~me/ann/notes",
-        "https://py~pi.org/simple",
+        "https://py~pi.o~rg/sim~ple",
         "mirror.artif~actory.example",
         "pip --index-~url x",
         "# TO~DO: later",
