@@ -99,9 +99,9 @@ class Grants:
         given = standing.given
         if (vote.question, vote.environment) != (given.question, given.environment):
             return Void("wrong_question", "the vote answers another question")
-        entitled = {name for by in given.votes for name in decision.names_behind(by)}
-        if not roles.entitled(sorted(entitled), vote.actor, vote.roles):
-            return Void("unentitled", f"{vote.actor} is none of {', '.join(sorted(entitled))}")
+        entitled = decision.behind(given)
+        if not roles.entitled(entitled, vote.actor, vote.roles):
+            return Void("unentitled", f"{vote.actor} is none of {', '.join(entitled)}")
         standing.revoked = True
         return None
 

@@ -36,7 +36,6 @@ from refold.ports.log import LogReader, Record
 
 REQUESTED, VOTED, DECIDED, DEAD_LETTER = "approval-requested", "approval-voted", "approval-decided", "dead-letter"
 TOPICS = (catalogs.TOPIC, REQUESTED, VOTED, DECIDED, DEAD_LETTER)
-GRANT = "grant/"
 SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many")
 """What only the service can say of a vote, because it knows the tools and its own limits; the rest is counted here."""
 
@@ -197,7 +196,7 @@ class Register:
         return [Granted(given, grant, self._standing(given, grant), tuple(uses[grant.id])) for given, grant in granted]
 
     def _standing(self, given: Decision, grant: Grant) -> Literal["standing", "revoked", "expired"]:
-        behind = sorted({name for by in given.votes for name in decision.names_behind(by)})
+        behind = decision.behind(given)
         partition = self._decisions[given.approval][0][0]
         for vote, place in self._said(partition, given.approval)[0].items():
             ends = vote.action == "revoke-grant" and vote.question == given.question and place not in self.letters

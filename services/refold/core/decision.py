@@ -306,6 +306,11 @@ def names_behind(cast: Cast) -> tuple[str, ...]:
     return tuple(dict.fromkeys((cast.actor, *chain(cast))))
 
 
+def behind(decision: Decision) -> list[str]:
+    """Everybody whose word a decision is: any of them may end the grant that it gives."""
+    return sorted({name for vote in decision.votes for name in names_behind(vote)})
+
+
 def disowned(decision: Decision, roles: Roles) -> Refusal | None:
     """Why the people behind a decision do not carry it any more; None if they do.
 
