@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,6 +17,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+
+from tests.waiting import eventually
 
 TOPIC_OPERATIONS = (
     "write",
@@ -38,6 +40,12 @@ _ANSWER_S = 15.0
 _AS_GOOD = {"TOPIC_ALREADY_EXISTS", "GROUP_ID_NOT_FOUND"}
 """What only somebody is told who would have been allowed to."""
 
+_NOT_YET = {
+    *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER"),
+    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT"),
+}
+"""No word about rights: a broker that is busy, or not the one to ask, wants to be asked again."""
+
 Outcomes = dict[tuple[str, str], str]
 """By operation and name: `ALLOWED`, or the name of the error."""
 
@@ -56,27 +64,27 @@ class Probe:
         resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
         change = ConfigEntry("retention.bytes", "-1", incremental_operation=AlterConfigOpType.SET)
         changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change]) for name in names]
-        found = {
-            "write": self.write(names),
-            "describe": self._describe(names),
-            "read": self._read(names),
-            "describe_configs": _named(admin.describe_configs(list(resources.values()))),
-            "alter_configs": _named(admin.incremental_alter_configs(changes, validate_only=True)),
-            "create": _answers(admin.create_topics([NewTopic(name, 3, 3) for name in names], validate_only=True)),
-            "alter": _answers(admin.create_partitions([NewPartitions(n, 4) for n in names], validate_only=True)),
-            "delete": _answers(admin.delete_topics(names)),
+        new, more = [NewTopic(name, 3, 3) for name in names], [NewPartitions(name, 4) for name in names]
+        ask: dict[str, Callable[[], dict[str, str]]] = {
+            "write": lambda: self.write(names),
+            "describe": lambda: self._describe(names),
+            "read": lambda: self._read(names),
+            "describe_configs": lambda: _named(admin.describe_configs(list(resources.values()))),
+            "alter_configs": lambda: _named(admin.incremental_alter_configs(changes, validate_only=True)),
+            "create": lambda: _answers(admin.create_topics(new, validate_only=True)),
+            "alter": lambda: _answers(admin.create_partitions(more, validate_only=True)),
+            "delete": lambda: _answers(admin.delete_topics(names)),
         }
-        return {(operation, name): answer for operation, answers in found.items() for name, answer in answers.items()}
+        return _told(ask)
 
     def groups(self, names: list[str]) -> Outcomes:
         """Every operation on every group. To commit is what members do, so it stands for `read`."""
-        found: Outcomes = {("read", name): self._commit(name) for name in names}
-        for operation, ask in (
-            ("describe", self._admin.describe_consumer_groups),
-            ("delete", self._admin.delete_consumer_groups),
-        ):
-            found |= {(operation, name): answer for name, answer in _answers(ask(names)).items()}
-        return found
+        ask: dict[str, Callable[[], dict[str, str]]] = {
+            "read": lambda: {name: self._commit(name) for name in names},
+            "describe": lambda: _answers(self._admin.describe_consumer_groups(names)),
+            "delete": lambda: _answers(self._admin.delete_consumer_groups(names)),
+        }
+        return _told(ask)
 
     def write(self, names: Iterable[str]) -> dict[str, str]:
         """A record each, acknowledged or refused."""
@@ -123,6 +131,19 @@ class Probe:
         except KafkaException as error:
             return str(error.args[0].name())
         return place.error.name() if place.error else ALLOWED
+
+
+def _told(ask: Mapping[str, Callable[[], dict[str, str]]]) -> Outcomes:
+    """The answers to every operation, in this order, each asked again until it speaks of rights."""
+    found: Outcomes = {}
+    for operation, question in ask.items():
+
+        def answered(question: Callable[[], dict[str, str]] = question) -> dict[str, str] | None:
+            answers = question()
+            return None if _NOT_YET & set(answers.values()) else answers
+
+        found |= {(operation, n): said for n, said in eventually(answered, what=f"an answer to {operation}").items()}
+    return found
 
 
 def _named(answers: dict[ConfigResource, Future[Any]]) -> dict[str, str]:
