@@ -174,8 +174,8 @@ class KafkaEventLog:
             self._taken.rebalances.append(Assigned(number, ours, captured))
             self._ends.update({(name, number): end for name, end in captured.items()})
         self._owned = set(numbers)
-        # As numbers: a logical "beginning" is looked up by the consumer itself, and costs it half a second. And asked by
-        # the consumer: it would notice only once a second that it does not know where the topics by hand are.
+        # As numbers: a logical "beginning" is looked up by the consumer itself, and costs it half a second. And asked
+        # by the consumer, which otherwise notices only once a second that it does not know where a topic is.
         first = latest(consumer, every, which=_EARLIEST)
         for start in every:
             name = self._logical[start.topic]
