@@ -25,6 +25,7 @@ from rich.table import Table
 
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
+from refold.runtime import logging
 
 GOALS = {
     "steps/s, 100 in flight, of the floor": (">=", 0.65, 0.4),
@@ -47,6 +48,7 @@ GOALS = {
 def main() -> int:
     """Runs what is asked for; exit code 1 when a figure misses its must."""
     options = _options()
+    logging.configure("bench")  # stdout is for the figures
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as name:
         folder = Path(name)
