@@ -55,7 +55,7 @@ def policy_rates(engine: Engine, load: int) -> dict[str, Any]:
     for number in range(ROUNDS):
         for name in list(POLICIES)[:: -1 if number % 2 else 1]:
             put_in_force(engine.settings, POLICIES[name])
-            engine.client.drive("ten", 50, in_flight=100)
+            engine.client.drive("ten", min(50, load), in_flight=100)
             begun = time.perf_counter()
             engine.client.drive("ten", load, in_flight=100)
             rates[name].append(round(load * STEPS / (time.perf_counter() - begun)))

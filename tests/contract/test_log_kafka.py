@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 
 import pytest
@@ -18,7 +19,7 @@ from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
-from tests.contract.log_benches import INPUTS, KafkaBench, membership, outgoing, take_until
+from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, take_until
 from tests.contract.raw_kafka import write_with_header
 from tests.waiting import eventually
 
@@ -50,6 +51,24 @@ def test_a_full_queue_makes_a_writer_wait_and_loses_nothing(kafka: EmbeddedKafka
     deliveries = log.append([outgoing(b"%d" % i, token=i) for i in range(200)])
 
     assert sorted(deliveries) == [(i, i) for i in range(200)]
+    bench.close()
+
+
+def test_a_process_that_is_back_reads_the_log_at_once(kafka: EmbeddedKafka) -> None:
+    """A client notices only once a second that it does not know where a topic is that nobody has subscribed to."""
+    bench = KafkaBench(kafka.bootstrap)
+    bench.log().append([outgoing(b"1", topic=CHAIN)])
+    waits = []
+
+    for _ in range(3):
+        log = bench.log()
+        found = take_until(log, lambda taken: taken.rebalances)
+        begun = time.monotonic()
+        if not found.records:
+            take_until(log, lambda taken: taken.records)
+        waits.append(time.monotonic() - begun)
+
+    assert min(waits) < 0.6
     bench.close()
 
 
