@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -15,6 +16,8 @@ from refold.testing.sim.faults import parse
 from refold.testing.sim.scenarios import SCENARIOS
 
 SHOWN = 5
+TELL_S = 30.0
+"""Between two lines of progress where there is no terminal."""
 
 
 def main() -> int:
@@ -62,7 +65,17 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
     columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[wrong]} wrong"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(name, total=len(cases), wrong=0)
-        return campaign(cases, jobs=jobs, progress=lambda done, _, wrong: bar.update(task, completed=done, wrong=wrong))
+        told = time.monotonic()
+
+        def progress(done: int, cases: int, wrong: int) -> None:
+            nonlocal told
+            bar.update(task, completed=done, wrong=wrong)
+            # Elsewhere than on a terminal the bar is only seen when it is full.
+            if not console.is_terminal and time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                console.print(f"{name}: {done:,} of {cases:,} cases, {wrong} wrong")
+
+        return campaign(cases, jobs=jobs, progress=progress)
 
 
 def _one(options: argparse.Namespace) -> int:
