@@ -218,6 +218,33 @@ class TestResult:
         assert isinstance(log.feed(log.result(status="splendid")), Refuse)
 
 
+class TestLate:
+    """What an executor says whom another has overtaken."""
+
+    @pytest.mark.parametrize("effect", ["pure", "keyed", "probed"])
+    @pytest.mark.parametrize("status", ["failed", "unknown"])
+    def test_its_failure_says_nothing_of_whoever_acts_now(self, effect: str, status: str) -> None:
+        log = calling(effect)
+
+        assert isinstance(log.feed(log.result(status=status, late=True, retryable=False)), Ignore)
+        assert log.feed(log.result()) == [CallCompleted(1, 1, '"done"')]
+
+    def test_its_result_is_the_result(self) -> None:
+        log = calling()
+
+        assert log.feed(log.result(late=True)) == [CallCompleted(1, 1, '"done"')]
+
+    def test_nobody_acts_now_where_a_human_has_to_be_asked(self) -> None:
+        log = calling("once")
+
+        assert log.feed(log.result(status="failed", late=True, retryable=False)) == [CallFailed(1, 1, BOOM)]
+
+    def test_what_happened_badly_has_happened(self) -> None:
+        log = calling()
+
+        assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM)]
+
+
 class TestDoubt:
     def test_a_late_result_settles_it(self) -> None:
         log = doubting()

@@ -289,11 +289,18 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verd
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
+    if result.late and result.status in ("failed", "unknown") and _taken_over(state, step, opened):
+        return Ignore("somebody else acts on it")
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
     if result.status == "unauthorised":
         return _unauthorised(state, step, result, now, rules)
     return _unsuccessful(state, step, opened, result, now)
+
+
+def _taken_over(state: RunState, step: int, opened: Open) -> bool:
+    """Whether whoever overtook a late executor may act: of a `once` call nobody does that was claimed before."""
+    return opened.phase == "dispatched" and state.call(step).effect != "once"
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:

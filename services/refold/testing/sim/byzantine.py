@@ -73,7 +73,7 @@ class Bystander(Witness):
                 if chain.extends(self.heads.get(run, chain.Head()), judged.entry):
                     self.heads[run] = chain.Head(judged.id, judged.entry.last_seq)
 
-    def starts(self, ask: object) -> None:
+    def starts(self, ask: object, *, looked: int) -> None:
         """See `Witness`."""
 
     def starts_by_ledger(self, ask: object, **known: object) -> None:

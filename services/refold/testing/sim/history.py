@@ -65,8 +65,8 @@ class Call:
     """A call as the log has it. `attempts` were dispatched, `said` are the verdicts of humans by attempt.
 
     `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
-    (token, first attempt, last), `held`: it needs one, `answered`: people gave the result. `ordered` has the times of
-    the dispatches of each attempt.
+    (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
+    start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt.
     """
 
     id: str
@@ -87,6 +87,7 @@ class Call:
     permit: tuple[int, int] | None = None
     permits: list[tuple[str, int, int]] = field(default_factory=list)
     held: bool = False
+    held_from: int = field(default=-1, repr=False)
     answered: bool = False
     ordered: dict[int, list[int]] = field(default_factory=dict)
 
@@ -131,6 +132,7 @@ class History:
         self._seen: set[bytes] = set()
         self._causes: set[tuple[str, str, int, int]] = set()
         self._now: dict[int, int] = {}
+        self._offset = 0
 
     def follow(self, record: Record) -> Datum | None:
         """Takes the next record of a partition; gives the entry if it counts."""
@@ -148,6 +150,7 @@ class History:
         self._check_cause(entry, record)
         self._check_clock(entry, record)
         assert record.value is not None
+        self._offset = record.offset
         run.head = blake2b(record.value[5:], digest_size=16).digest()
         for name, event in entry["events"]:
             run.seq += 1
@@ -289,7 +292,9 @@ class History:
             escalates_ms=escalates_ms,
             on_expiry=needed["on_expiry"],
         )
-        call.phase, call.permit, call.held = "approval", None, True
+        if not call.held:
+            call.held, call.held_from = True, self._offset
+        call.phase, call.permit = "approval", None
 
     def _decided(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
         question = call.asked

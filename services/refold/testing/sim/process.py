@@ -66,7 +66,8 @@ class Cursor:
 class Process:
     """A process of one role. `cursors` are those of its partitions, whether they are still its own or not.
 
-    `read_upto` is, by partition, up to where it has to read the decisions before it makes any.
+    `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by job, where
+    the run log ended when it ordered the tool to start.
     """
 
     def __init__(self, world: World, name: str, services: Sequence[Service], membership: Membership) -> None:
@@ -78,6 +79,7 @@ class Process:
         self.rebalances: list[Assigned | Revoked] = []
         self.tool_acts: list[Act] = []
         self.checked_ms: dict[int, int] = {}
+        self.looked: dict[int, int] = {}
         self.read_upto: dict[int, int] = {}
         self.skew_ms = 0
         self._born_ms = world.now_ms
@@ -132,8 +134,10 @@ class Process:
                     self.world.counts[f"refused: {_DIGITS.sub('N', str(fields['reason']))}"] += 1
             service.news.clear()
         for effect in effects:
-            if isinstance(effect, StartTool) and effect.request.effect != "pure" and not effect.probe:
-                self.checked_ms[effect.job] = self.world.now_ms
+            if isinstance(effect, StartTool) and not effect.probe:
+                self.looked[effect.job] = self.world.log_end(effect.request.run_id)
+                if effect.request.effect != "pure":
+                    self.checked_ms[effect.job] = self.world.now_ms
         due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
         self._due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
         return effects

@@ -71,8 +71,12 @@ class Witness:
     def _accepted(self, run: Run, question: Question, event: Datum) -> None:
         self.approvals.accepts(run, question, event, self._partition)
 
-    def starts(self, ask: ToolRequest) -> None:
-        """A tool begins: by the log, is it allowed to?"""
+    def starts(self, ask: ToolRequest, *, looked: int) -> None:
+        """A tool begins: by the log, is it allowed to?
+
+        `looked` is where the run log ended when its process last looked: what people are asked after that comes too
+        late for a process that stalls before the receiver.
+        """
         run = self.history.runs.get(ask.run_id)
         call = run.calls.get(ask.step) if run else None
         name = f"{ask.call_id} attempt {ask.attempt}"
@@ -82,7 +86,7 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
         elif ask.at_ms not in call.ordered[ask.attempt]:
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
-        elif call.held and not accepted_for(call, ask):
+        elif call.held and call.held_from < looked and not accepted_for(call, ask):
             self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
         if ask.effect in GUARDED and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")

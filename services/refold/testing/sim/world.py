@@ -364,12 +364,16 @@ class World:
             if owners[place[1]] is process or position > before:
                 group[place] = position
 
+    def log_end(self, run: str) -> int:
+        """Where the run log ends that a run is in."""
+        return self.broker.log("run-log", home(run, self.settings.partitions)).end
+
     def on_start(self, process: Process, order: StartTool) -> None:
         """A tool begins: is it allowed to?"""
         ask = order.request
         self.note("tool", process.name, ask.call_id, ask.attempt)
         place = home(ask.run_id, self.settings.partitions)
-        self.witness.starts(ask)
+        self.witness.starts(ask, looked=process.looked.pop(order.job))
         self._begins(process, order, place)
         if any("wipe" in fault or "rollback" in fault for fault in self.struck):
             return
