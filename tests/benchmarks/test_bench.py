@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.crash import RUNS, crash
@@ -17,12 +18,9 @@ from refold.embedded.valkey import EmbeddedValkey
 def test_a_killed_planner_is_back_and_nothing_happens_twice(
     kafka: EmbeddedKafka, valkey: EmbeddedValkey, tmp_path: Path
 ) -> None:
-    engine = Engine(kafka.bootstrap, valkey.url, tmp_path, sync=False)
-    try:
+    with closing(Engine(kafka.bootstrap, valkey.url, tmp_path, sync=False)) as engine:
         found = crash(engine, "planner", "ten_keyed")
         folded = fold.rate_from_broker(engine.settings)
-    finally:
-        engine.close()
 
     assert (found["effects"], found["effects_twice"]) == (RUNS * STEPS, 0)
     assert found["all_done_s"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
@@ -135,15 +136,15 @@ class Probe:
 
 def _told(ask: Mapping[str, Callable[[], dict[str, str]]]) -> Outcomes:
     """The answers to every operation, in this order, each asked again until it speaks of rights."""
-    found: Outcomes = {}
-    for operation, question in ask.items():
+    found = {
+        name: eventually(partial(_of_rights, question), what=f"an answer to {name}") for name, question in ask.items()
+    }
+    return {(operation, name): answer for operation, answers in found.items() for name, answer in answers.items()}
 
-        def answered(question: Callable[[], dict[str, str]] = question) -> dict[str, str] | None:
-            answers = question()
-            return None if _NOT_YET & set(answers.values()) else answers
 
-        found |= {(operation, n): said for n, said in eventually(answered, what=f"an answer to {operation}").items()}
-    return found
+def _of_rights(question: Callable[[], dict[str, str]]) -> dict[str, str] | None:
+    answers = question()
+    return None if _NOT_YET & set(answers.values()) else answers
 
 
 def _named(answers: dict[ConfigResource, Future[Any]]) -> dict[str, str]:

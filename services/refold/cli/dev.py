@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.platform import DataOption, data_dir
+from refold.cli.platform import DataOption, data_dir, quiet
 from refold.cli.provision import Provision, folder_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def dev(
     """Run a broker, Valkey and every service here, each as a process that is started again when it dies."""
     from refold.embedded.stack import DevStack
 
+    quiet()
     began = time.monotonic()
     needs = Provision(pools_of(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(

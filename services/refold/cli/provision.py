@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.platform import DataOption, KafkaOption, connect, data_dir, quiet
+from refold.cli.platform import DataOption, KafkaOption, connect, data_dir
 from refold.core.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class Provision:
             from refold.adapters.kafka.topics import Topics
             from refold.runtime.settings import load
 
-            quiet()
             settings = load(kafka={"bootstrap": bootstrap})
             Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
             self._publish(settings)

@@ -289,18 +289,11 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verd
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
-    if result.late and result.status in ("failed", "unknown") and _taken_over(state, step, opened):
-        return Ignore("somebody else acts on it")
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
     if result.status == "unauthorised":
         return _unauthorised(state, step, result, now, rules)
     return _unsuccessful(state, step, opened, result, now)
-
-
-def _taken_over(state: RunState, step: int, opened: Open) -> bool:
-    """Whether whoever overtook a late executor may act: of a `once` call nobody does that was claimed before."""
-    return opened.phase == "dispatched" and state.call(step).effect != "once"
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
@@ -357,6 +350,8 @@ def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, 
         return [CallDoubted(step, result.attempt, failure)]
     if result.status == "broken":
         return [CallFailed(step, result.attempt, failure)]
+    if result.late and opened.phase == "dispatched" and call.effect != "once":
+        return Ignore("somebody else acts on it")  # of a `once` call nobody does that was claimed before
     sent_before = opened.maybe or opened.dispatches > 1
     unknown = call.effect != "pure" and (result.status == "unknown" or (call.effect == "keyed" and sent_before))
     again = (

@@ -67,13 +67,13 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
         task = bar.add_task(name, total=len(cases), wrong=0)
         told = time.monotonic()
 
-        def progress(done: int, cases: int, wrong: int) -> None:
+        def progress(done: int, whole: int, wrong: int) -> None:
             nonlocal told
             bar.update(task, completed=done, wrong=wrong)
             # Elsewhere than on a terminal the bar is only seen when it is full.
             if not console.is_terminal and time.monotonic() - told > TELL_S:
                 told = time.monotonic()
-                console.print(f"{name}: {done:,} of {cases:,} cases, {wrong} wrong")
+                console.print(f"{name}: {done:,} of {whole:,} cases, {wrong} wrong")
 
         return campaign(cases, jobs=jobs, progress=progress)
 
