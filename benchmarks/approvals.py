@@ -13,9 +13,9 @@ from benchmarks.measure import STEPS, memory_mib
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
-from refold.core import canonical
+from refold.core.approval.policy import Policy
 from refold.core.messages import CatalogEntry
-from refold.core.policy import Policy
+from refold.core.wire import canonical
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime.settings import KafkaSettings
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.core import chain, state, wire
 from refold.core.events import (
     CallCompleted,
     CallDispatched,
@@ -28,8 +27,11 @@ from refold.core.events import (
     RunRequested,
     RunStarted,
 )
-from refold.core.ids import NO_ENTRY, call_id, idempotency_key, log_key
+from refold.core.ids import NO_ENTRY, call_id, log_key
 from refold.core.messages import ToolResult
+from refold.core.run import chain, state
+from refold.core.wire import codec
+from refold.core.wire.canonical import idempotency_key
 from refold.runtime.settings import KafkaSettings
 
 STEPS = 10
@@ -60,7 +62,7 @@ def history(run: str) -> list[Pair]:
         events += propose(run, step)
         cause = Cause("tool-completed", 3, 1000 + step)
         entry = Entry(run, seq, prev, 1_700_000_000_000 + step, cause, "planner-1", bytes(16), events)
-        prev, value = wire.encode_entry(entry)
+        prev, value = codec.encode_entry(entry)
         pairs.append((log_key(run, seq, prev), value))
         seq += len(events)
     return pairs
@@ -78,7 +80,7 @@ def fold(pairs: Iterable[Pair]) -> int:
         if known is None:
             known = states[entry.run_id] = state.RunState(entry.run_id)
         if chain.extends(known.head, entry):
-            state.apply(known, entry, judged.id)
+            fold.apply(known, entry, judged.id)
             events += len(entry.events)
     return events
 
@@ -118,7 +120,9 @@ def main(runs: int) -> dict[str, float]:
     entry = chain.read(*pairs[STEPS - 1])
     assert isinstance(entry, chain.LogRecord)
     typical = entry.entry
-    result = wire.encode(ToolResult(call_id("run-000001", 27), "run-000001", 9, 1, "completed", RESULT, executor="e-1"))
+    result = codec.encode(
+        ToolResult(call_id("run-000001", 27), "run-000001", 9, 1, "completed", RESULT, executor="e-1")
+    )
     repeat = range(5_000)
     return {
         "events": events,
@@ -126,9 +130,11 @@ def main(runs: int) -> dict[str, float]:
         "fold_events_per_s": events / seconds(lambda: fold(pairs)),
         "fold_events_per_s_collector_off": events / seconds(lambda: without_collector(lambda: fold(pairs))),
         "read_us": seconds(lambda: [chain.read(*pairs[5]) for _ in repeat]) / len(repeat) * 1e6,
-        "decode_entry_us": seconds(lambda: [wire.decode(Entry, pairs[5][1]) for _ in repeat]) / len(repeat) * 1e6,
-        "encode_entry_us": seconds(lambda: [wire.encode_entry(typical) for _ in repeat]) / len(repeat) * 1e6,
-        "decode_tool_result_us": seconds(lambda: [wire.decode(ToolResult, result) for _ in repeat]) / len(repeat) * 1e6,
+        "decode_entry_us": seconds(lambda: [codec.decode(Entry, pairs[5][1]) for _ in repeat]) / len(repeat) * 1e6,
+        "encode_entry_us": seconds(lambda: [codec.encode_entry(typical) for _ in repeat]) / len(repeat) * 1e6,
+        "decode_tool_result_us": seconds(lambda: [codec.decode(ToolResult, result) for _ in repeat])
+        / len(repeat)
+        * 1e6,
     }
 
 

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from refold.core.authority import variables
-from refold.core.decision import ToolFacts
+from refold.core.approval.authority import variables
+from refold.core.approval.decision import ToolFacts
+from refold.core.approval.policy import Policy
 from refold.core.events import CallProposed, RetryPolicy, RunRequested
-from refold.core.policy import Policy
-from refold.core.state import RunState
+from refold.core.run.state import RunState
 
 WHENS = (
     'tool.effect == "pure"',

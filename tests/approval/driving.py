@@ -8,23 +8,24 @@ from itertools import count
 from typing import Any, Literal
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
-from refold.approval.intake import DECIDED, REQUESTED, VOTED
-from refold.approval.seat import Limits
+from refold.approval.process import Limits
 from refold.approval.service import ApprovalService, ApprovalSettings, membership
-from refold.core import canonical, capability, wire
-from refold.core.ballot import Vote
-from refold.core.capability import SigningKey
-from refold.core.decision import Decision
+from refold.core.approval import signature
+from refold.core.approval.ballot import Vote
+from refold.core.approval.decision import Decision
+from refold.core.approval.policy import Policy
+from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
-from refold.core.policy import Policy
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
+from refold.core.wire import canonical, codec
 from refold.ports.effects import Effect, Item, Now, Publish
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.questions import NOW, RUN
 
-TOPICS = (REQUESTED, VOTED, DECIDED, "catalog", "dead-letter")
+TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog", "dead-letter")
 PARTITIONS = 3
 GATEWAY = SigningKey("gateway", "vote", bytes(31) + b"v")
 SERVICE = SigningKey("approval", "decision", bytes(31) + b"d")
@@ -84,24 +85,24 @@ class World:
 
     def publish(self, name: str, kind: str, content: Any) -> None:
         """Writes an entry of the catalog into every partition."""
-        value = wire.encode(CatalogEntry(name, kind, canonical.dumps(content)))
+        value = codec.encode(CatalogEntry(name, kind, canonical.dumps(content)))
         for number in range(PARTITIONS):
             self.write("catalog", number, name, value)
 
     def ask(self, asked: ApprovalRequest, *, partition: int | None = None) -> int:
         """Writes a request, as the planner does."""
         number = home(asked.run_id, PARTITIONS) if partition is None else partition
-        return self.write(REQUESTED, number, asked.approval_id, wire.encode(asked))
+        return self.write(APPROVAL_REQUESTED, number, asked.approval_id, codec.encode(asked))
 
     def close(self, asked: ApprovalRequest) -> None:
         """Closes an approval, as the planner does."""
-        self.write(REQUESTED, home(asked.run_id, PARTITIONS), asked.approval_id, None)
+        self.write(APPROVAL_REQUESTED, home(asked.run_id, PARTITIONS), asked.approval_id, None)
 
     def say(self, vote: Vote, *, key: SigningKey = GATEWAY) -> int:
         """Signs a vote and writes it, as the gateway does."""
         run = vote.approval.partition("/")[0]
-        message = ApprovalVote(vote.approval, vote.vote, run, capability.sign(vote.payload(), key))
-        return self.write(VOTED, home(run, PARTITIONS), f"{vote.approval}/{vote.vote}", wire.encode(message))
+        message = ApprovalVote(vote.approval, vote.vote, run, signature.sign(vote.payload(), key))
+        return self.write(APPROVAL_VOTED, home(run, PARTITIONS), f"{vote.approval}/{vote.vote}", codec.encode(message))
 
     def vote(self, asked: ApprovalRequest, actor: str, action: str = "approve", **more: Any) -> int:
         """What somebody says of a request."""
@@ -116,9 +117,9 @@ class World:
         """The decisions in the log, of one approval or of all, with their signatures checked."""
         keys = {SERVICE.kid: SERVICE.public()}
         found = []
-        for record in self.records(DECIDED):
-            if record.value and (message := wire.decode(ApprovalDecision, record.value)).kind == "decision":
-                found.append(Decision.parse(capability.verify(message.token, keys, use="decision")))
+        for record in self.records(APPROVAL_DECIDED):
+            if record.value and (message := codec.decode(ApprovalDecision, record.value)).kind == "decision":
+                found.append(Decision.parse(signature.verify(message.token, keys, use="decision")))
         return [each for each in found if asked is None or each.approval == asked.approval_id]
 
     def verdicts(self, asked: ApprovalRequest) -> list[str]:
@@ -127,14 +128,14 @@ class World:
 
     def letters(self) -> list[tuple[str, int, str]]:
         """Topic, offset and code of every dead letter."""
-        found = [wire.decode(DeadLetter, record.value or b"") for record in self.records("dead-letter")]
+        found = [codec.decode(DeadLetter, record.value or b"") for record in self.records("dead-letter")]
         return [(letter.topic, letter.offset, letter.code) for letter in found]
 
     def grants(self) -> list[set[str]]:
         """The grants that stand in each partition."""
         found: list[set[str]] = []
         for number in range(PARTITIONS):
-            last = {record.key or b"": record.value for record in self.broker.log(DECIDED, number).records}
+            last = {record.key or b"": record.value for record in self.broker.log(APPROVAL_DECIDED, number).records}
             found.append({key.decode() for key, value in last.items() if value and key.startswith(b"grant/")})
         return found
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import count
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
-from refold.core import canonical, chain, wire
 from refold.core.events import Event
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, RunRequest
-from refold.core.state import RunState, apply
+from refold.core.run import chain
+from refold.core.run.fold import apply
+from refold.core.run.state import RunState
+from refold.core.wire import canonical, codec
 from refold.planner.service import Planner, PlannerSettings, membership
 from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish
 from refold.ports.log import Delivery
@@ -56,9 +58,9 @@ class Planning:
     def ask(self, run: str = "run-1") -> ApprovalRequest:
         """Starts a run; returns what it asks people."""
         start = RunRequest(run, "one", canonical.dumps({"n": 1}))
-        self.world.write("run-requested", home(run, PARTITIONS), run, wire.encode(start))
+        self.world.write("run-requested", home(run, PARTITIONS), run, codec.encode(start))
         self.run()
-        [asked] = [wire.decode(ApprovalRequest, r.value) for r in self.world.records("approval-requested") if r.value]
+        [asked] = [codec.decode(ApprovalRequest, r.value) for r in self.world.records("approval-requested") if r.value]
         return asked
 
     def run(self) -> None:

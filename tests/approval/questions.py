@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from refold.core import decision
-from refold.core.ballot import Vote
-from refold.core.catalog import Roles
+from refold.core.approval import decision
+from refold.core.approval.ballot import Vote
+from refold.core.approval.catalog import Roles
 from refold.core.events import Requirement
-from refold.core.ids import idempotency_key
 from refold.core.messages import ApprovalRequest
+from refold.core.wire.canonical import idempotency_key
 
 NOW = 1_800_000_000_000
 RUN = "run-1"

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from refold.approval import post
-from refold.approval.intake import REQUESTED, VOTED
-from refold.approval.seat import Limits
-from refold.core import capability, decision, wire
-from refold.core.capability import SigningKey
-from refold.core.decision import args_digest
+from refold.approval import outbox
+from refold.approval.process import Limits
+from refold.core.approval import decision, signature
+from refold.core.approval.decision import args_digest
+from refold.core.approval.signature import SigningKey
 from refold.core.events import Requirement
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
+from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED
+from refold.core.wire import codec
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process, World, request
@@ -75,7 +76,7 @@ class TestDeciding:
         process.run()
 
         assert world.verdicts(asked) == ["approve"]
-        assert world.letters() == [(VOTED, late, "late")]
+        assert world.letters() == [(APPROVAL_VOTED, late, "late")]
 
     def test_the_same_votes_again_change_nothing(self, world: World, process: Process) -> None:
         asked = request(by="two")
@@ -97,7 +98,7 @@ class TestDeciding:
         process.run()
 
         assert world.verdicts(asked) == ["approve"]
-        assert world.letters() == [(VOTED, late, "late")]
+        assert world.letters() == [(APPROVAL_VOTED, late, "late")]
         assert not any(lane.polls for lane in process.service.lanes.values())
 
     def test_a_vote_that_is_read_before_its_request_waits_for_it(self, world: World, process: Process) -> None:
@@ -117,14 +118,14 @@ class TestDeciding:
         world.now = process.service.next_due_ms() or 0
         process.run()
 
-        assert world.letters() == [(VOTED, offset, "unknown")]
+        assert world.letters() == [(APPROVAL_VOTED, offset, "unknown")]
 
     def test_only_so_many_votes_wait(self, world: World) -> None:
         process = Process(world, limits=Limits(parked=2)).run()
         offsets = [world.vote(request(f"run-1/{number}"), "ada") for number in (5, 7, 9)]
         process.run()
 
-        assert world.letters() == [(VOTED, offsets[0], "unknown")]
+        assert world.letters() == [(APPROVAL_VOTED, offsets[0], "unknown")]
 
 
 class TestTime:
@@ -154,7 +155,7 @@ class TestTime:
         world.ask(asked)
         unentitled = world.vote(asked, "ada")
         process.run()
-        assert world.letters() == [(VOTED, unentitled, "unentitled")]
+        assert world.letters() == [(APPROVAL_VOTED, unentitled, "unentitled")]
 
         world.ask(replace(asked, level=1, expires_ms=NOW + 90_000))
         process.run()
@@ -195,7 +196,7 @@ class TestWhatIsVoid:
         process.run()
 
         assert world.decisions() == []
-        assert world.letters() == [(VOTED, offset, code)]
+        assert world.letters() == [(APPROVAL_VOTED, offset, code)]
         assert process.service.counts["vote.void"] == 1
 
     def test_an_edit_of_a_tool_that_has_changed_since_is_void(self, world: World) -> None:
@@ -211,7 +212,7 @@ class TestWhatIsVoid:
         offset = world.vote(asked, "ada", "edit", args='{"service":"db"}')
         process.run()
 
-        assert world.letters() == [(VOTED, offset, "edit_not_possible")]
+        assert world.letters() == [(APPROVAL_VOTED, offset, "edit_not_possible")]
 
     def test_an_approval_needs_no_knowledge_of_the_tool(self, world: World) -> None:
         process = Process(world, app_=App("empty")).run()
@@ -236,7 +237,7 @@ class TestWhatIsVoid:
         process.run()
 
         assert world.decisions() == []
-        assert world.letters() == [(VOTED, offset, "unauthorised")]
+        assert world.letters() == [(APPROVAL_VOTED, offset, "unauthorised")]
         assert process.service.counts["unauthorised"] == 1
         assert "unauthorised" in [name for name, _ in process.service.news]
 
@@ -254,7 +255,7 @@ class TestWhatIsVoid:
         assert world.decisions() == []
 
     @pytest.mark.parametrize("value", [b"", b"\0", b"{}", b"\0\0\0\0\1junk", b"\0\xff\xff\xff\xff"])
-    @pytest.mark.parametrize("topic", [REQUESTED, VOTED])
+    @pytest.mark.parametrize("topic", [APPROVAL_REQUESTED, APPROVAL_VOTED])
     def test_an_unreadable_record_is_put_away_and_the_lane_goes_on(
         self, topic: str, value: bytes, world: World, process: Process
     ) -> None:
@@ -291,14 +292,14 @@ class TestWhatIsVoid:
         offset = world.ask(bad, partition=home(good.run_id, PARTITIONS))
         process.run()
 
-        assert world.letters() == [(REQUESTED, offset, "malformed")]
+        assert world.letters() == [(APPROVAL_REQUESTED, offset, "malformed")]
 
     def test_a_request_away_from_home_is_put_away(self, world: World, process: Process) -> None:
         asked = request()
         offset = world.ask(asked, partition=(home(asked.run_id, PARTITIONS) + 1) % PARTITIONS)
         process.run()
 
-        assert world.letters() == [(REQUESTED, offset, "malformed")]
+        assert world.letters() == [(APPROVAL_REQUESTED, offset, "malformed")]
 
     def test_the_question_of_an_approval_cannot_be_exchanged(self, world: World, process: Process) -> None:
         asked = request()
@@ -309,7 +310,7 @@ class TestWhatIsVoid:
         world.vote(asked, "ada")
         process.run()
 
-        assert world.letters() == [(REQUESTED, offset, "malformed")]
+        assert world.letters() == [(APPROVAL_REQUESTED, offset, "malformed")]
         assert [each.question for each in world.decisions()] == [asked.question]
 
 
@@ -371,9 +372,9 @@ class TestAuthority:
         world.ask(asked)
         forger = SigningKey("approval", "decision", bytes(32))
         found = decision.build(asked, "approve", votes=(), issued_ms=NOW, nonce="x")
-        forged = post.decided(
+        forged = outbox.decided(
             found,
-            capability.sign(found.payload(), forger),
+            signature.sign(found.payload(), forger),
             partition=home(asked.run_id, PARTITIONS),
             actor="mallory",
             trace="",
@@ -384,5 +385,5 @@ class TestAuthority:
         process.run()
 
         assert process.service.counts["unauthorised"] == 1
-        decided = [r for r in world.records("approval-decided") if r.value and wire.schema_id(r.value)]
+        decided = [r for r in world.records("approval-decided") if r.value and codec.schema_id(r.value)]
         assert len(decided) == 2

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from refold.approval import post
-from refold.approval.intake import DECIDED
-from refold.core import capability, decision
-from refold.core.ballot import Remember
-from refold.core.capability import SigningKey
-from refold.core.decision import Cast, Grant
+from refold.approval import outbox
+from refold.core.approval import decision, signature
+from refold.core.approval.ballot import Remember
+from refold.core.approval.decision import Cast, Grant
+from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
+from refold.core.topics import APPROVAL_DECIDED
 from refold.ports.log import Delivery, Outgoing
 from tests.approval.driving import PARTITIONS, ROLES, Process, World, request
 from tests.approval.questions import NOW
@@ -163,9 +163,9 @@ class TestOneRun:
         grant = Grant(asked.approval_id, "run", NOW + HOUR, 9, 0, "s1", asked.rule)
         by = Cast("ada", "role:lead", "", "v1", NOW)
         found = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="n", grant=grant)
-        token = capability.sign(found.payload(), old)
+        token = signature.sign(found.payload(), old)
         number = home(asked.run_id, PARTITIONS)
-        world.broker.write(post.decided(found, token, partition=number, actor="before", trace=""))
+        world.broker.write(outbox.decided(found, token, partition=number, actor="before", trace=""))
         world.close(asked)
         world.ask(request("run-1/9", step=2))
         process.run()
@@ -254,15 +254,17 @@ class TestSessions:
         process.run()
 
         assert len(world.decisions(asked)) == 2
-        assert sum((record.key or b"").startswith(b"grant/") for record in world.records(DECIDED)) == PARTITIONS
+        assert (
+            sum((record.key or b"").startswith(b"grant/") for record in world.records(APPROVAL_DECIDED)) == PARTITIONS
+        )
 
     def test_a_successor_does_not_tell_what_stands_already(self, world: World, process: Process) -> None:
         give(world, process, "session")
-        before = sum(1 for _ in world.records(DECIDED))
+        before = sum(1 for _ in world.records(APPROVAL_DECIDED))
 
         Process(world).run()
 
-        assert sum(1 for _ in world.records(DECIDED)) == before
+        assert sum(1 for _ in world.records(APPROVAL_DECIDED)) == before
 
 
 class TestRevocation:
@@ -322,13 +324,13 @@ class TestRevocation:
     def test_what_was_told_of_it_is_told_again_as_long_as_it_holds(self, world: World) -> None:
         process = Slow(world).run()
         given = give(world, process, "session")
-        before = sum(1 for _ in world.records(DECIDED))
+        before = sum(1 for _ in world.records(APPROVAL_DECIDED))
 
         process.answer_late()
         process.run()
 
         # The one that nobody knew of, and then the one at home: what stands there stands everywhere.
-        assert sum(1 for _ in world.records(DECIDED)) == before + 2
+        assert sum(1 for _ in world.records(APPROVAL_DECIDED)) == before + 2
         assert world.grants() == [{f"grant/{given.approval_id}"}] * PARTITIONS
 
     @pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
@@ -337,18 +339,18 @@ class TestRevocation:
     ) -> None:
         given = give(world, process, "session")
         number = home(ELSEWHERE, PARTITIONS)
-        [told] = [r for r in world.broker.log(DECIDED, number).records if (r.key or b"").startswith(b"grant/")]
+        [told] = [r for r in world.broker.log(APPROVAL_DECIDED, number).records if (r.key or b"").startswith(b"grant/")]
         world.vote(given, "bob", "revoke-grant", at=5)
         process.run()
-        world.broker.write(Outgoing(DECIDED, number, told.key or b"", told.value, (), 0))
+        world.broker.write(Outgoing(APPROVAL_DECIDED, number, told.key or b"", told.value, (), 0))
 
         again = Process(world) if restart else process
 
         assert ask(world, again, f"{ELSEWHERE}/5") == []
         assert world.grants() == [set()] * PARTITIONS
-        ends = [world.broker.log(DECIDED, each).end for each in range(PARTITIONS)]
+        ends = [world.broker.log(APPROVAL_DECIDED, each).end for each in range(PARTITIONS)]
         Process(world).run()
-        assert [world.broker.log(DECIDED, each).end for each in range(PARTITIONS)] == ends
+        assert [world.broker.log(APPROVAL_DECIDED, each).end for each in range(PARTITIONS)] == ends
 
     def test_only_who_might_have_given_it_revokes_it(self, world: World, process: Process) -> None:
         given = give(world, process)

@@ -20,9 +20,9 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.client import catalog
 from refold.client.approvals import Approvals
-from refold.core import canonical, wire
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, CatalogEntry
+from refold.core.wire import canonical, codec
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
@@ -58,7 +58,7 @@ class Bench:
     def ask(self, asked: ApprovalRequest) -> None:
         """Asks as the planner does."""
         number, key = home(asked.run_id, PARTITIONS), asked.approval_id.encode()
-        self.publisher.send_raw("approval-requested", number, key=key, value=wire.encode(asked), headers=[])
+        self.publisher.send_raw("approval-requested", number, key=key, value=codec.encode(asked), headers=[])
 
     def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
         """Starts a command on these topics."""

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BeforeValidator
 
-from refold.approval.intake import VOTED
-from refold.approval.poll import oversized
-from refold.approval.seat import Limits
-from refold.core import canonical, capability, wire
+from refold.approval.process import Limits
+from refold.approval.question import oversized
+from refold.core.approval import signature
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
+from refold.core.topics import APPROVAL_VOTED
+from refold.core.wire import canonical, codec
 from refold.sdk.app import App
 from tests.approval import planning, questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, Process, World, request
@@ -58,7 +59,7 @@ class TestSize:
         asked = running.ask()
         offset = running.world.vote(asked, "ada", action, **full(action, over=1))
         running.run()
-        assert running.world.letters() == [(VOTED, offset, "too_large")]
+        assert running.world.letters() == [(APPROVAL_VOTED, offset, "too_large")]
         assert running.world.decisions() == []
 
         running.world.vote(asked, "ada", "reject", at=2)
@@ -82,7 +83,7 @@ def test_a_decision_that_cannot_be_is_held_and_kills_nobody(
     cause: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cause == "signature":
-        monkeypatch.setattr(capability, "MAX_BYTES", 3_000)
+        monkeypatch.setattr(signature, "MAX_BYTES", 3_000)
     process = Process(world, limits=Limits(payload_bytes=3_000 if cause == "planner" else 2**20)).run()
     asked, other = request("run-1/5"), request("run-1/9", step=2)
     for each in (asked, other):
@@ -128,7 +129,7 @@ def test_a_type_of_the_tool_that_raises_what_it_likes_makes_the_edit_void(world:
     world.vote(other, "ada", "edit", args='{"port":"http"}')
     process.run()
 
-    assert world.letters() == [(VOTED, offset, "edit_not_possible")]
+    assert world.letters() == [(APPROVAL_VOTED, offset, "edit_not_possible")]
     assert world.verdicts(other) == ["edit"]
 
 
@@ -136,7 +137,7 @@ def junk(world: World, asked: ApprovalRequest, number: int) -> int:
     """A vote that nobody signed."""
     message = ApprovalVote(asked.approval_id, str(number), asked.run_id, f"junk{number}")
     name = f"{asked.approval_id}/{number}"
-    return world.write(VOTED, home(asked.run_id, PARTITIONS), name, wire.encode(message))
+    return world.write(APPROVAL_VOTED, home(asked.run_id, PARTITIONS), name, codec.encode(message))
 
 
 class TestNumber:
@@ -191,7 +192,7 @@ class TestNumber:
         ]
         process.run()
 
-        assert world.letters() == [(VOTED, offsets[2], "too_many")]
+        assert world.letters() == [(APPROVAL_VOTED, offsets[2], "too_many")]
 
     def test_a_comment_is_answered_and_not_kept(self, world: World) -> None:
         process = Process(world).run()
@@ -262,13 +263,13 @@ class TestTurns:
         self.asked(world)
         process.run()
         seen: list[str] = []
-        original = capability.verify
+        original = signature.verify
 
         def counting(token: str, *args: Any, **how: Any) -> dict[str, Any]:
             seen.append(token)
             return original(token, *args, **how)
 
-        monkeypatch.setattr(capability, "verify", counting)
+        monkeypatch.setattr(signature, "verify", counting)
         content = ROLES if entry == "roles" else replace(GATEWAY.public(), not_before_ms=NOW - 9).content()
         world.publish(entry, entry.partition("/")[0], content)
         process.run()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refold.approval.intake import DECIDED, REQUESTED, VOTED
 from refold.core.ids import home
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
 from tests.approval.driving import PARTITIONS, SERVICE, Process, World, request
 from tests.approval.questions import NOW
 
@@ -112,7 +112,7 @@ class TestSuccessors:
             world.vote(asked, "ada")
         Process(world).run()
         world.close(done)
-        for topic in (REQUESTED, VOTED, DECIDED, "catalog"):
+        for topic in (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog"):
             for number in range(PARTITIONS):
                 world.broker.compact(topic, number, tombstones=True)
 
@@ -128,7 +128,7 @@ class TestPoison:
         asked = request()
         number = home(asked.run_id, PARTITIONS)
         process = Process(world).run()
-        offsets = [world.write(topic, number, "poison", b"\0") for topic in (REQUESTED, VOTED)]
+        offsets = [world.write(topic, number, "poison", b"\0") for topic in (APPROVAL_REQUESTED, APPROVAL_VOTED)]
         world.ask(asked)
         void = world.vote(asked, "zoe")
         process.run()
@@ -137,9 +137,9 @@ class TestPoison:
         again = successor(world)
 
         assert told == [
-            (REQUESTED, offsets[0], "malformed"),
-            (VOTED, offsets[1], "malformed"),
-            (VOTED, void, "unentitled"),
+            (APPROVAL_REQUESTED, offsets[0], "malformed"),
+            (APPROVAL_VOTED, offsets[1], "malformed"),
+            (APPROVAL_VOTED, void, "unentitled"),
         ]
         assert world.letters() == told
         assert again.service.counts["void.known"] == 3
@@ -149,10 +149,10 @@ class TestPoison:
         world.ask(asked)
         process = Process(world)
         process.turn(limit=1)
-        offset = world.write(VOTED, home(asked.run_id, PARTITIONS), "poison", b"\0")
+        offset = world.write(APPROVAL_VOTED, home(asked.run_id, PARTITIONS), "poison", b"\0")
         process.run()
 
-        assert world.letters() == [(VOTED, offset, "malformed")]
+        assert world.letters() == [(APPROVAL_VOTED, offset, "malformed")]
 
 
 class TestWrites:
@@ -184,7 +184,7 @@ class TestWrites:
         process.fate = "sent"
         process.run()
 
-        assert world.letters() == [(VOTED, offset, "unentitled")]
+        assert world.letters() == [(APPROVAL_VOTED, offset, "unentitled")]
 
 
 class TestZombies:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from refold.approval.intake import request_of, vouched
-from refold.core import decision, wire
-from refold.core.catalog import Catalog
+from refold.approval.inputs import request_of, vouched
+from refold.core.approval import decision
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy import FALLBACK, Policy
 from refold.core.errors import MalformedError
 from refold.core.messages import ApprovalRequest
-from refold.core.policy import FALLBACK, Policy
+from refold.core.wire import codec
 from refold.ports.log import Record
 from tests.approval import questions
 from tests.approval.driving import app
@@ -87,7 +88,7 @@ def test_the_question_binds_the_rule_and_what_it_asks_for() -> None:
 
 def test_a_once_call_is_asked_for_one_attempt_at_a_time() -> None:
     request = asked(effect="once", covers=2)
-    record = Record("approval-requested", 0, 0, request.approval_id.encode(), wire.encode(request), lambda: None)
+    record = Record("approval-requested", 0, 0, request.approval_id.encode(), codec.encode(request), lambda: None)
 
     with pytest.raises(MalformedError, match="number of attempts"):
         request_of(record, environment="test", partitions=1)

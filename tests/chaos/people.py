@@ -12,11 +12,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from refold.core import canonical, capability, wire
-from refold.core.ballot import Remember, Vote
-from refold.core.capability import SigningKey
+from refold.core.approval import signature
+from refold.core.approval.ballot import Remember, Vote
+from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalVote
+from refold.core.wire import canonical, codec
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
@@ -164,7 +165,7 @@ class People(Actor):
         _, for_ms, uses = word.remember or ("", 0, 0)
         self.votes[name] = Said(vote.approval, word.actor, word.action, word.void, uses, vote.issued + for_ms)
         self.counts[f"votes.{word.void or word.action}"] += 1
-        token = capability.sign(vote.payload(), self._forger if word.void == "unauthorised" else self._key)
+        token = signature.sign(vote.payload(), self._forger if word.void == "unauthorised" else self._key)
         for _ in range(1 + word.twice):
             self._send(producer, ApprovalVote(vote.approval, name, ask["run_id"], token))
 
@@ -175,4 +176,4 @@ class People(Actor):
 
         topic, number = f"{self._settings.prefix}{VOTED}", home(message.run_id, self._settings.partitions)
         key: Any = f"{message.approval_id}/{message.vote_id}"
-        producer.produce(topic, wire.encode(message), key, number, on_delivery=answered)
+        producer.produce(topic, codec.encode(message), key, number, on_delivery=answered)

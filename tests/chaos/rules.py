@@ -12,11 +12,11 @@ from typing import Any
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.client import catalog
-from refold.core import canonical
-from refold.core.capability import SigningKey
+from refold.core.approval.policy import Policy
+from refold.core.approval.signature import SigningKey
 from refold.core.errors import RefoldError
 from refold.core.messages import CatalogEntry
-from refold.core.policy import Policy
+from refold.core.wire import canonical
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.chaos.actor import Actor

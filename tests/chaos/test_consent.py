@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from refold.core import capability, wire
-from refold.core.capability import SigningKey
-from refold.core.decision import Cast, Decision, Grant
+from refold.core.approval import signature
+from refold.core.approval.decision import Cast, Decision, Grant
+from refold.core.approval.signature import SigningKey
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -29,6 +29,7 @@ from refold.core.events import (
     RunStarted,
 )
 from refold.core.messages import ApprovalDecision, ApprovalRequest
+from refold.core.wire import codec
 from tests.chaos.consent import Papers, key_of
 from tests.chaos.judge import Evidence, judge
 from tests.chaos.people import Said
@@ -65,7 +66,7 @@ def decision(
         expires=2,
         nonce="n",
     )
-    return capability.sign(dataclasses.replace(found, **other).payload(), key)
+    return signature.sign(dataclasses.replace(found, **other).payload(), key)
 
 
 def decided(verdict: str = "edit", token: str = "") -> ApprovalDecided:
@@ -98,7 +99,7 @@ def request(value: bool = True, name: str = "r1/4", amount: int = 100) -> Raw:
         *(name, "r1", "r1/3", 1, 1, 1, "errand", "rita", "", "dev", "fire", "1", "s", "once", args(amount), "k", "p"),
         *("two", NEEDED, "q", "proposal", 1),
     )
-    return Raw(0, 0, name.encode(), wire.encode(ask) if value else None)
+    return Raw(0, 0, name.encode(), codec.encode(ask) if value else None)
 
 
 def said(verdict: str = "edit", void: str = "", *, uses: int = 0) -> dict[str, Said]:
@@ -109,7 +110,7 @@ def said(verdict: str = "edit", void: str = "", *, uses: int = 0) -> dict[str, S
 def story(verdict: str = "edit", token: str = "", *, amount: int = 7, at: float = AT_S, **other: Any) -> Evidence:
     """A run with a dangerous call in which nothing is wrong, but for what is said otherwise."""
     token = token or decision(verdict)
-    records = [Raw(0, 0, b"r1/4", wire.encode(ApprovalDecision("r1/4", "r1", token)))]
+    records = [Raw(0, 0, b"r1/4", codec.encode(ApprovalDecision("r1/4", "r1", token)))]
     asked = other.pop("asked", [request(), request(False)])
     meant, decrees = other.pop("said", said(verdict)), other.pop("decrees", ())
     papers = Papers(asked, records, meant, key_of(KEY.public().x), decrees)
@@ -219,7 +220,7 @@ def granted(
     parts[-1].append(RunCompleted("[1]"))
     decided_now = zip(names, tokens, strict=True)
     records = [
-        Raw(0, 0, name.encode(), wire.encode(ApprovalDecision(name, "r1", token))) for name, token in decided_now
+        Raw(0, 0, name.encode(), codec.encode(ApprovalDecision(name, "r1", token))) for name, token in decided_now
     ]
     asked = [request(), *(request(name=name, amount=amount) for name in names[1:])]
     meant = other.pop("said", said("approve", uses=2))
@@ -288,7 +289,7 @@ def again(*people: str, policy: str = "p") -> Evidence:
     last: list[Event] = [decided(token=token), CallDispatched(1, 2, 9), CallCompleted(1, 2, "1"), RunCompleted("[1]")]
     first: list[Event] = [decided(), CallDispatched(1, 1, 9), asked]
     evidence = story(run_log=log(*first, *last), outcomes=[outcome(seq=11)])
-    evidence.papers.decided.append(Raw(0, 1, b"r1/4", wire.encode(ApprovalDecision("r1/4", "r1", token))))
+    evidence.papers.decided.append(Raw(0, 1, b"r1/4", codec.encode(ApprovalDecision("r1/4", "r1", token))))
     return evidence
 
 

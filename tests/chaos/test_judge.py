@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from refold.core import wire
 from refold.core.events import (
     CallCompleted,
     CallDispatched,
@@ -25,6 +24,7 @@ from refold.core.events import (
 )
 from refold.core.ids import log_key
 from refold.core.messages import DeadLetter, RunOutcome, ToolRequest
+from refold.core.wire import codec
 from tests.chaos.judge import Evidence, Verdict, judge
 from tests.chaos.raw import Raw
 
@@ -39,7 +39,7 @@ def entries(*parts: list[Event]) -> list[Raw]:
     seq, prev = 1, b""
     for offset, events in enumerate(parts):
         entry = Entry("r1", seq, prev, 1, CAUSE, "planner-1", bytes([offset]), events)
-        name, value = wire.encode_entry(entry)
+        name, value = codec.encode_entry(entry)
         records.append(Raw(0, offset, log_key("r1", seq, name), value))
         seq, prev = seq + len(events), name
     return records
@@ -55,17 +55,17 @@ def ended(result: str = "1") -> list[Event]:
 
 
 def outcome(seq: int = 6) -> Raw:
-    return Raw(0, 0, b"r1", wire.encode(RunOutcome("r1", "completed", "errand", "[1]", None, seq, CAUSE, 1)))
+    return Raw(0, 0, b"r1", codec.encode(RunOutcome("r1", "completed", "errand", "[1]", None, seq, CAUSE, 1)))
 
 
 def letter(topic: str, partition: int, offset: int) -> Raw:
     return Raw(
-        0, 0, b"p", wire.encode(DeadLetter(topic, partition, offset, "malformed", "no", b"", b"", "planner-1", 1))
+        0, 0, b"p", codec.encode(DeadLetter(topic, partition, offset, "malformed", "no", b"", b"", "planner-1", 1))
     )
 
 
 def request() -> Raw:
-    return Raw(0, 0, b"r1/3", wire.encode(ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "k", "once", 1)))
+    return Raw(0, 0, b"r1/3", codec.encode(ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "k", "once", 1)))
 
 
 def truth(**other: Any) -> Evidence:

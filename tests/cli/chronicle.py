@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refold.adapters.memory.log import MemoryBroker, MemoryLogReader
-from refold.core import wire
-from refold.core.commands import commands
 from refold.core.events import (
     CallCompleted,
     CallDispatched,
@@ -24,7 +22,10 @@ from refold.core.events import (
 )
 from refold.core.ids import EntryId, home, log_key
 from refold.core.messages import RunRequest, RunSignal
-from refold.core.state import RunState, evolve
+from refold.core.planning.commands import commands
+from refold.core.run.fold import evolve
+from refold.core.run.state import RunState
+from refold.core.wire import codec
 from refold.ports.log import Outgoing
 
 TOPICS = (
@@ -90,7 +91,7 @@ class Chronicle:
             offset = self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
             self.states[run] = after = evolve(self.states.get(run), entry, name)
             for command in commands(after, entry, offset) if emit else []:
-                message = wire.encode(command.message) if command.message else None
+                message = codec.encode(command.message) if command.message else None
                 self.write(command.topic, run, key=command.key.encode(), value=message)
 
     def entry(self, run: str, events: list[Event], *, seq: int, prev: bytes) -> tuple[EntryId, Entry, bytes]:
@@ -98,7 +99,7 @@ class Chronicle:
         self.nonce += 1
         cause = Cause("run-requested", home(run, 4), 0)
         entry = Entry(run, seq, prev, NOW + self.nonce, cause, "planner", self.nonce.to_bytes(16, "big"), events)
-        name, value = wire.encode_entry(entry)
+        name, value = codec.encode_entry(entry)
         return name, entry, value
 
     def void(self, run: str, *, prev: bytes = b"", seq: int = 1) -> None:
@@ -122,6 +123,6 @@ class Hand:
     def send(self, message: RunRequest | RunSignal) -> tuple[int, int]:
         """See `Sender`."""
         self.sent.append(message)
-        topic = wire.SUBJECTS[type(message)]
-        offset = self.chronicle.write(topic, message.run_id, key=b"key", value=wire.encode(message))
+        topic = codec.SUBJECTS[type(message)]
+        offset = self.chronicle.write(topic, message.run_id, key=b"key", value=codec.encode(message))
         return home(message.run_id, 4), offset

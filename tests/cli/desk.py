@@ -7,10 +7,10 @@ from typing import Any
 
 from refold.adapters.memory.log import MemoryLogReader
 from refold.client.approvals import Answer, Approvals
-from refold.core import wire
-from refold.core.capability import SigningKey
+from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
+from refold.core.wire import codec
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
 from tests.approval.questions import NOW
 
@@ -26,7 +26,7 @@ class Desk:
         """See `Sender`."""
         number = home(message.run_id, PARTITIONS)
         key = f"{message.approval_id}/{message.vote_id}"
-        offset = self.world.write("approval-voted", number, key, wire.encode(message))
+        offset = self.world.write("approval-voted", number, key, codec.encode(message))
         if self.process:
             self.process.run()
         return number, offset

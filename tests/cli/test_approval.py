@@ -8,16 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from refold.cli import approval_views, output
-from refold.cli.approval import Filter, changes
+from refold.cli import output
+from refold.cli.commands.approval import Filter, changes
+from refold.cli.views import approvals
 from refold.client.runs import Run
 from refold.client.timeline import Ask, StepLine, Timeline
-from refold.core.ballot import Remember
-from refold.core.capability import SigningKey
+from refold.core.approval.ballot import Remember
+from refold.core.approval.signature import SigningKey
 from refold.core.errors import (
     UsageError,
 )
-from refold.core.state import RunState, Status
+from refold.core.run.state import RunState, Status
 from tests.approval.driving import PARTITIONS, POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk
@@ -86,8 +87,8 @@ class TestListing:
             world.write("catalog", number, f"policy/{POLICY.digest}", None)
 
         (found,) = desk.approvals.read().all()
-        row = approval_views.row(found)
-        approval_views.print_list([row])
+        row = approvals.row(found)
+        approvals.print_list([row])
 
         assert (row["state"], "is not in the catalog" in row["held"]) == ("open", True)
         assert "held" in printed()
@@ -104,8 +105,8 @@ class TestListing:
         desk.process.run()
 
         (standing,) = desk.approvals.read().grants()
-        approval_views.print_approval(desk.approvals.get("run-1/5"), grant=standing)
-        approval_views.print_list([approval_views.row(desk.approvals.get("run-1/9"))])
+        approvals.print_approval(desk.approvals.get("run-1/5"), grant=standing)
+        approvals.print_list([approvals.row(desk.approvals.get("run-1/9"))])
         text = printed()
         desk.vote(asked, "bob", "revoke-grant")
         (ended,) = desk.approvals.read().grants()
@@ -149,7 +150,7 @@ class TestListing:
         with pytest.raises(UsageError):
             desk.vote(asked, "ada", "approve", key=SigningKey("gateway", "vote", bytes(32)))
 
-        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         assert "cannot be trusted: the key gateway did not sign this" in printed()
 
@@ -161,7 +162,7 @@ class TestShowing:
         asked = request(args='{"after":"one\\ntwo\\n","before":"one\\n2\\n","path":"p"}')
         world.ask(asked)
 
-        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         lines = [line.strip() for line in printed().splitlines()]
         assert {"-2", "+two", "one", 'path: "p"', "--- before", "+++ after"} <= set(lines)
@@ -173,7 +174,7 @@ class TestShowing:
         world.ask(asked)
         desk.vote(asked, "ada", "approve", message="fine with me")
 
-        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         text = printed()
         for part in ("run-1/5", 'service: "api"', "role:lead; 1 of 2, not the requester", "two of policy", "eve"):
@@ -190,11 +191,11 @@ class TestShowing:
             world.vote(asked, actor, action, at=at, **({"result": "1"} if action == "answer" else {}))
 
         found = desk.approvals.get(asked.approval_id)
-        approval_views.print_approval(found)
+        approvals.print_approval(found)
 
         fates = ["superseded", "counts", "withdrawn", "recorded", "void"]
         assert [found.fate(vote) for vote in found.said] == fates
-        assert [each["fate"] for each in approval_views.data(found)["said"]] == fates
+        assert [each["fate"] for each in approvals.data(found)["said"]] == fates
         text = printed()
         assert all(f"  {fate}" in text for fate in ("superseded", "withdrawn", "void, it does not count now: zoe"))
         assert "ada, bob, cyd" in text
@@ -202,10 +203,10 @@ class TestShowing:
     def test_an_escalation_is_told_before_and_after(self, world: World, desk: Desk, printed: Callable[[], str]) -> None:
         asked = request(by="rising", expires_ms=NOW + 600_000)
         world.ask(asked)
-        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
         before = printed()
         world.ask(replace(asked, level=1))
-        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         assert "at 2027-01-15 08:01:00 UTC to role:lead" in before
         assert "2027-01-15 08:10:00 UTC, then it is rejected" in before
@@ -232,14 +233,14 @@ class TestShowing:
         )
         run = Run(RunState("run-1", status=status), timeline)
 
-        assert approval_views.ended(run, desk.approvals.get("run-1/5")) == says
+        assert approvals.ended(run, desk.approvals.get("run-1/5")) == says
 
     def test_a_question_that_does_not_hold_is_cried_out(
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:
         world.ask(replace(request(), args='{"service":"other"}'))
 
-        approval_views.print_approval(desk.approvals.get("run-1/5"))
+        approvals.print_approval(desk.approvals.get("run-1/5"))
 
         assert "IT DOES NOT HOLD: do not vote" in printed()
 
@@ -252,23 +253,23 @@ class TestShowing:
         assert output.visible(hidden) == "<U+202E>ipa<U+200B><U+001B>[31m<U+000D>"
         assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
         for found in desk.approvals.read().all():
-            approval_views.print_approval(found)
-            approval_views.print_list([approval_views.row(found)])
+            approvals.print_approval(found)
+            approvals.print_list([approvals.row(found)])
         assert not {"\u202e", "\u200b", "\x1b[31m", "\r"} & set(printed())
 
     def test_a_text_of_many_lines_is_read_line_by_line_and_compared_so(self) -> None:
         before = json.dumps({"content": "one\ntwo\n", "path": "a"})
         after = json.dumps({"content": "one\n2\n", "path": "a"})
 
-        assert approval_views.readable(before) == ["content:", "  | one", "  | two", "  | ", 'path: "a"']
-        assert [line for line in approval_views.diff(before, after) if line[0] in "+-"][2:] == ["-  | two", "+  | 2"]
+        assert approvals.readable(before) == ["content:", "  | one", "  | two", "  | ", 'path: "a"']
+        assert [line for line in approvals.diff(before, after) if line[0] in "+-"][2:] == ["-  | two", "+  | 2"]
 
     def test_an_edit_is_shown_as_a_diff(self, world: World, desk: Desk, printed: Callable[[], str]) -> None:
         asked = request(by="two")
         world.ask(asked)
         desk.vote(asked, "ada", "edit", args='{"service":"db"}')
 
-        approval_views.print_approval(desk.approvals.get(asked.approval_id))
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         text = printed()
         assert '-service: "api"' in text
@@ -279,7 +280,7 @@ class TestShowing:
         world.ask(asked)
         desk.vote(asked, "ada", "approve")
 
-        found = json.loads(json.dumps(approval_views.data(desk.approvals.get(asked.approval_id))))
+        found = json.loads(json.dumps(approvals.data(desk.approvals.get(asked.approval_id))))
 
         assert (found["state"], found["verdict"], found["question_holds"]) == ("decided", "approve", True)
         assert [(vote["actor"], vote["counts"]) for vote in found["said"]] == [("ada", True)]

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from refold.cli import approval
+from refold.cli.commands import approval
 from refold.client.approvals import changed
-from refold.core import canonical
-from refold.core.ballot import Remember
-from refold.core.capability import SigningKey
+from refold.core.approval.ballot import Remember
+from refold.core.approval.signature import SigningKey
 from refold.core.errors import (
     ConflictError,
     MalformedError,
@@ -22,6 +21,7 @@ from refold.core.errors import (
     TimedOutError,
     UsageError,
 )
+from refold.core.wire import canonical
 from refold.runtime import keys
 from tests.approval.driving import PARTITIONS, POLICY, SERVICE, World, request
 from tests.cli.desk import Desk

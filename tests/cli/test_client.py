@@ -6,11 +6,11 @@ import pytest
 
 from refold.client.inputs import Inputs, resolution
 from refold.client.runs import Runs
-from refold.core import wire
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import AttemptFailed, CallDispatched, Cause, DoubtResolved, Failure, RunCancelled, SleepStarted
 from refold.core.ids import home
 from refold.core.messages import DeadLetter, RunRequest, RunSignal
+from refold.core.wire import codec
 from tests.cli.chronicle import NOW, Chronicle, Hand, completed, doubted, ended, proposed, requested
 
 REQUEST = RunRequest("r", "deploy", "{}")
@@ -31,7 +31,7 @@ def runs(chronicle: Chronicle) -> Runs:
 def letter(chronicle: Chronicle, position: Cause, code: str) -> None:
     """What a planner leaves for an input that it cannot use."""
     content = DeadLetter(position.topic, position.partition, position.offset, code, "no", b"r", b"{}", "planner", NOW)
-    chronicle.write("dead-letter", "r", key=b"r", value=wire.encode(content))
+    chronicle.write("dead-letter", "r", key=b"r", value=codec.encode(content))
 
 
 def test_a_run_is_told_step_by_step(chronicle: Chronicle, runs: Runs) -> None:

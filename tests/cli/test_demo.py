@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.cli import checkout
+from refold.cli.commands import checkout
 from refold.core.errors import UsageError
 
 

@@ -13,9 +13,10 @@ from typer.testing import Result
 
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
-from refold.core.capability import PublicKey, SigningKey, sign, verify
-from refold.core.catalog import TOPIC, Catalog
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.signature import PublicKey, SigningKey, sign, verify
 from refold.core.errors import NotFoundError, RefoldError, UnauthorisedError, UsageError
+from refold.core.topics import CATALOG
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
@@ -200,7 +201,7 @@ class Shop:
     def known(self, partition: int = 0) -> dict[str, PublicKey]:
         """The keys that a lane of this partition knows."""
         catalog = Catalog()
-        for record in KafkaLogReader(self.settings).scan(TOPIC, partition):
+        for record in KafkaLogReader(self.settings).scan(CATALOG, partition):
             catalog.follow(record.offset, record.key, record.value)
         assert catalog.void == 0
         return catalog.keys

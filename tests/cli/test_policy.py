@@ -16,7 +16,7 @@ from refold.client.catalog import publish, read
 from refold.client.hindsight import recorded
 from refold.client.policies import load_file
 from refold.client.runs import Runs
-from refold.core import canonical
+from refold.core.approval.policy import Policy
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -32,7 +32,7 @@ from refold.core.events import (
     RunStarted,
 )
 from refold.core.messages import CatalogEntry
-from refold.core.policy import Policy
+from refold.core.wire import canonical
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
 from tests.cli.chronicle import NOW, Chronicle, completed

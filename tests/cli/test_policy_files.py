@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from refold.client import reach
 from refold.client.policies import load, problems
+from refold.core.approval.policy import Policy, Rule, merge
 from refold.core.errors import UsageError
-from refold.core.policy import Policy, Rule, merge
 from tests.cli.terminal import refold
 from tests.core.histories import examples
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from refold.client.verify import Verified, verify
-from refold.core import wire
 from refold.core.ids import home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
+from refold.core.wire import codec
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
 
 
@@ -79,13 +79,13 @@ def untold_end(chronicle: Chronicle) -> None:
 def false_end(chronicle: Chronicle) -> None:
     """An outcome of a run that goes on."""
     outcome = RunOutcome("open", "completed", "deploy")
-    chronicle.write("run-completed", "open", key=b"open", value=wire.encode(outcome))
+    chronicle.write("run-completed", "open", key=b"open", value=codec.encode(outcome))
 
 
 def two_ends(chronicle: Chronicle) -> None:
     """A second outcome that says otherwise."""
     outcome = RunOutcome("done", "failed", "deploy", seq=6)
-    chronicle.write("run-completed", "done", key=b"done", value=wire.encode(outcome))
+    chronicle.write("run-completed", "done", key=b"done", value=codec.encode(outcome))
 
 
 def unrequested_call(chronicle: Chronicle) -> None:
@@ -96,7 +96,7 @@ def unrequested_call(chronicle: Chronicle) -> None:
 def zombie_call(chronicle: Chronicle) -> None:
     """A call that is settled, and executors are asked for it again."""
     request = ToolRequest("done/3", "done", 1, 1, 1, "push", "{}", "key-1", "keyed", 1_000)
-    chronicle.write("tool-requested.default", "done", key=b"done/3", value=wire.encode(request))
+    chronicle.write("tool-requested.default", "done", key=b"done/3", value=codec.encode(request))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import structlog
 from rich.console import Console
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
-from refold.cli import output, views
+from refold.cli import output
+from refold.cli.views import runs
 from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
@@ -40,7 +41,7 @@ def seen(*events: Event) -> str:
     chronicle.add("r", requested(), [proposed(1)[0], *events], emit=False)
     console = Console(width=1_000, emoji=False)
     with console.capture() as captured:
-        console.print(views.run_view(Runs(chronicle.reader).get("r")))
+        console.print(runs.run_view(Runs(chronicle.reader).get("r")))
     return captured.get()
 
 
@@ -55,7 +56,7 @@ def test_an_event_is_a_line_whatever_its_values_are() -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(given=f'"{EVIL}"'.replace("\n", "\\n")), [RunCancelled(EVIL, EVIL)], emit=False)
 
-    lines = [views.event_line(row) for row in views.event_rows(Runs(chronicle.reader).get("r"))]
+    lines = [runs.event_line(row) for row in runs.event_rows(Runs(chronicle.reader).get("r"))]
 
     assert all(len(line.splitlines()) == 1 and line.isprintable() for line in lines)
     assert lines[-1].count(SPELT) == 2

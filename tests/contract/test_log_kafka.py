@@ -13,10 +13,10 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Difference, Topics, wanted
-from refold.core import wire
 from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
+from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
 from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, take_until
@@ -109,7 +109,7 @@ def test_a_client_publishes_to_the_home_of_the_run(settings: KafkaSettings) -> N
     record = next(iter(KafkaLogReader(settings).scan("run-requested")))
     signal = next(iter(KafkaLogReader(settings).scan("run-signalled", home("r-1", 2))))
     assert (number, offset) == (record.partition, record.offset) == (home("r-1", 2), 0)
-    assert (record.key, wire.decode(RunRequest, record.value or b"")) == (
+    assert (record.key, codec.decode(RunRequest, record.value or b"")) == (
         b"r-1",
         RunRequest("r-1", "deploy", '{"a":1}'),
     )

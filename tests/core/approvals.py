@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from refold.core import approve, canonical, capability, decision, wire
-from refold.core.authority import Authority
-from refold.core.capability import SigningKey
-from refold.core.catalog import Catalog
-from refold.core.decide import Decided
-from refold.core.decision import Cast, ToolFacts, Verdict
+from refold.core.approval import decision, signature
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Cast, ToolFacts, Verdict
+from refold.core.approval.policy import Policy
+from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest, CatalogEntry
-from refold.core.policy import Policy
-from refold.core.state import RunState
+from refold.core.planning import asking
+from refold.core.planning.verdict import Decided
+from refold.core.run.state import RunState
+from refold.core.wire import canonical, codec
 
 KEY = SigningKey("test-1", "decision", bytes(range(32)))
 TOOLS = {
@@ -43,7 +45,7 @@ ADA = (Cast("ada", "*", "key", "vote-1", 0),)
 def publish(catalog: Catalog, name: str, kind: str, content: Any) -> None:
     """Puts an entry into a catalog as a lane reads it."""
     entry = CatalogEntry(name, kind, canonical.dumps(content))
-    catalog.follow(catalog.position, name.encode(), wire.encode(entry))
+    catalog.follow(catalog.position, name.encode(), codec.encode(entry))
 
 
 def catalog(policy: dict[str, Any] | None = CONTENT) -> Catalog:
@@ -72,7 +74,7 @@ def request(state: RunState, step: int) -> ApprovalRequest:
     """What people are asked for the approval that a step waits for."""
     opened = state.open[step]
     assert opened.asked is not None
-    return approve.request_of(state, state.call(step), opened.asked, seq=opened.seq)
+    return asking.request_of(state, state.call(step), opened.asked, seq=opened.seq)
 
 
 def decided(state: RunState, step: int, verdict: Verdict = "approve", *, now: int, **more: Any) -> Decided:
@@ -80,5 +82,5 @@ def decided(state: RunState, step: int, verdict: Verdict = "approve", *, now: in
     changes, key = more.pop("changes", {}), more.pop("key", KEY)
     asked = request(state, step)
     found = decision.build(asked, verdict, votes=ADA, issued_ms=now, nonce="nonce", **more)
-    token = capability.sign(replace(found, **changes).payload(), key)
+    token = signature.sign(replace(found, **changes).payload(), key)
     return Decided(state.run_id, int(asked.approval_id.rpartition("/")[2]), token)

@@ -7,11 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 
-from refold.core import approve, chain, wire
-from refold.core.approve import Proposal
-from refold.core.chain import Head
-from refold.core.decide import Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict, decide, dispatch
-from refold.core.decision import VERDICTS
+from refold.core.approval.decision import VERDICTS
 from refold.core.events import (
     CallProposed,
     Cause,
@@ -26,7 +22,15 @@ from refold.core.events import (
 )
 from refold.core.ids import EntryId, call_id, log_key
 from refold.core.messages import RunRequest, RunSignal, ToolResult
-from refold.core.state import REFUSED, RunState, apply, evolve
+from refold.core.planning import asking as questions
+from refold.core.planning.asking import Proposal, dispatch
+from refold.core.planning.decide import decide
+from refold.core.planning.verdict import Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict
+from refold.core.run import chain
+from refold.core.run.chain import Head
+from refold.core.run.fold import apply, evolve
+from refold.core.run.state import REFUSED, RunState
+from refold.core.wire import codec
 from tests.core import approvals
 
 RUN = "run-1"
@@ -106,7 +110,7 @@ class Log:
             nonce=number.to_bytes(16),
             events=events,
         )
-        name, value = wire.encode_entry(entry)
+        name, value = codec.encode_entry(entry)
         return name, entry, (log_key(self.run_id, entry.seq, name), value)
 
     def propose(self, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> int:
@@ -115,7 +119,7 @@ class Log:
         asked, held = call(step, effect, attempts=attempts, window_ms=window_ms), None
         if self.rules.authority:
             new = Proposal(asked, self.live.head.seq + 1, 0)
-            asked, held = approve.propose(self.live, new, self.rules.authority, self.now)
+            asked, held = questions.propose(self.live, new, self.rules.authority, self.now)
         self.append([asked, held or dispatch(asked, 1, 0, self.now, RULES)])
         return step
 

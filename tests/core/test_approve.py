@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from refold.core.capability import SigningKey
-from refold.core.commands import commands
-from refold.core.decide import Ignore, Park, Refuse
-from refold.core.decision import Grant, Verdict
+from refold.core.approval.decision import Grant, Verdict
+from refold.core.approval.policy import FALLBACK
+from refold.core.approval.signature import SigningKey
 from refold.core.events import (
     ApprovalDecided,
     ApprovalEscalated,
@@ -28,7 +27,8 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.messages import ApprovalRequest, ToolRequest
-from refold.core.policy import FALLBACK
+from refold.core.planning.commands import commands
+from refold.core.planning.verdict import Ignore, Park, Refuse
 from tests.core import approvals
 from tests.core.approvals import CONTENT, decided
 from tests.core.histories import JUDGED, NOW, RULES, Log, asking, signal, start

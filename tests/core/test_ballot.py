@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import capability, decision
-from refold.core.ballot import MAX_HANDS, Outcome, Remember, Vote, count, opened, tally
-from refold.core.capability import SigningKey
-from refold.core.catalog import Roles
-from refold.core.decision import Cast, names_behind
+from refold.core.approval import decision, signature
+from refold.core.approval.ballot import MAX_HANDS, Outcome, Remember, Vote, count, opened, tally
+from refold.core.approval.catalog import Roles
+from refold.core.approval.decision import Cast, names_behind
+from refold.core.approval.signature import SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
@@ -366,7 +366,7 @@ class TestNamesThatAreNoPersons:
     def test_nobody_is_called_like_a_role_or_a_chain(self, name: str) -> None:
         roles = Roles({"lead": frozenset({"ada", name})})
 
-        token = capability.sign({**vote(ONE, "ada").payload(), "actor": name}, KEY)
+        token = signature.sign({**vote(ONE, "ada").payload(), "actor": name}, KEY)
 
         with pytest.raises(MalformedError, match="is not the name of a person"):
             opened(token, {KEY.kid: KEY.public()})
@@ -375,7 +375,7 @@ class TestNamesThatAreNoPersons:
 
     @pytest.mark.parametrize("name", ["role:lead", "handed:zoe", "*"])
     def test_nobody_decides_in_place_of_another_under_such_a_name(self, name: str) -> None:
-        token = capability.sign(vote(ONE, "ada", "delegate", to=(name,)).payload(), KEY)
+        token = signature.sign(vote(ONE, "ada", "delegate", to=(name,)).payload(), KEY)
 
         with pytest.raises(MalformedError):
             opened(token, {KEY.kid: KEY.public()})
@@ -518,12 +518,12 @@ def test_whoever_the_policy_names_can_always_bring_a_question_to_an_end(
 
 class TestTokens:
     def signed(self, **more: Any) -> str:
-        return capability.sign({**vote(ONE, "ada", remember=Remember("run", 1, 1)).payload(), **more}, KEY)
+        return signature.sign({**vote(ONE, "ada", remember=Remember("run", 1, 1)).payload(), **more}, KEY)
 
     def test_a_vote_comes_out_of_its_token_as_it_went_in(self) -> None:
         said = vote(ONE, "ada", "edit", args='{"a":1}', roles=("lead",), strength="password", message="so")
 
-        token = capability.sign(said.payload(), KEY)
+        token = signature.sign(said.payload(), KEY)
 
         assert opened(token, {KEY.kid: KEY.public()}) == said
         assert opened(token, {KEY.kid: KEY.public(strength="mfa")}).strength == "mfa"

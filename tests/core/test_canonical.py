@@ -12,8 +12,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.canonical import MAX_DEPTH, MAX_INTEGER, dumps, parse, text
 from refold.core.errors import MalformedError
+from refold.core.wire.canonical import MAX_DEPTH, MAX_INTEGER, dumps, parse, text
 from tests.core.histories import examples
 
 strings = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey
 
-from refold.core import canonical
-from refold.core.capability import ALGORITHM, MAX_BYTES, PublicKey, SigningKey, sign, verify
+from refold.core.approval.signature import ALGORITHM, MAX_BYTES, PublicKey, SigningKey, sign, verify
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.wire import canonical
 from tests.core.histories import examples
 
 KEY = SigningKey("ops-1", "decision", bytes(range(32)))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core import chain, wire
-from refold.core.chain import Head, LogRecord, Unreadable
 from refold.core.events import Entry, RunCompleted, SleepEnded
 from refold.core.ids import NO_ENTRY, RunId, entry_id, log_key
+from refold.core.run import chain
+from refold.core.run.chain import Head, LogRecord, Unreadable
+from refold.core.wire import codec
 from tests.core.histories import NOW, RUN, started
 
 
 def record(entry: Entry) -> tuple[bytes, bytes]:
-    name, value = wire.encode_entry(entry)
+    name, value = codec.encode_entry(entry)
     return log_key(entry.run_id, entry.seq, name), value
 
 
@@ -20,13 +21,13 @@ FIRST = Entry(RUN, 1, NO_ENTRY, NOW, None, "p", b"n", [SleepEnded(1), RunComplet
 
 
 def test_a_record_that_is_what_its_key_says_is_read() -> None:
-    name, _ = wire.encode_entry(FIRST)
+    name, _ = codec.encode_entry(FIRST)
 
     assert chain.read(*record(FIRST)) == LogRecord(name, FIRST)
 
 
 def test_the_first_entry_extends_nothing_and_the_next_extends_the_first() -> None:
-    name, _ = wire.encode_entry(FIRST)
+    name, _ = codec.encode_entry(FIRST)
     head = Head(name, FIRST.last_seq)
     following = Entry(RUN, 3, name, NOW, None, "p", b"n", [SleepEnded(2)])
 
@@ -64,7 +65,7 @@ def test_bytes_that_are_not_those_of_the_id_are_void() -> None:
 
 
 def test_an_entry_under_the_key_of_another_run_or_seq_is_void() -> None:
-    name, value = wire.encode_entry(FIRST)
+    name, value = codec.encode_entry(FIRST)
 
     assert chain.read(log_key("run-2", 1, name), value) == "body"
     assert chain.read(log_key(RUN, 2, name), value) == "body"

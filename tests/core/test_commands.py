@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refold.core.commands import Command, commands
-from refold.core.decide import Start
 from refold.core.events import Failure, NoteRecorded, RunCompleted, RunFailed, SleepStarted
 from refold.core.messages import RunOutcome, RunRequest, ToolRequest
+from refold.core.planning.commands import Command, commands
+from refold.core.planning.verdict import Start
 from tests.core.histories import NOW, RUN, Log, calling, doubting, signal, started
 
 

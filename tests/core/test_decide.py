@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from refold.core.decide import MAX_RETRY_AFTER_MS, Due, Ignore, Park, Refuse, decide, dispatch
 from refold.core.events import (
     AttemptFailed,
     CallCompleted,
@@ -25,7 +24,10 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.retry import backoff_ms
+from refold.core.planning.asking import dispatch
+from refold.core.planning.decide import MAX_RETRY_AFTER_MS, decide
+from refold.core.planning.verdict import Due, Ignore, Park, Refuse
+from refold.core.run.retry import backoff_ms
 from tests.core.histories import NOW, RULES, RUN, Log, call, calling, doubting, signal, start, started
 
 BOOM = Failure("boom", "it broke")

@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import chain
-from refold.core.chain import Head
-from refold.core.commands import commands
-from refold.core.decide import Ignore, decide
 from refold.core.errors import FoldError
 from refold.core.events import (
     CallCompleted,
@@ -23,7 +19,13 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.ids import NO_ENTRY, EntryId
-from refold.core.state import RunState, apply, evolve, fold, kinds
+from refold.core.planning.commands import commands
+from refold.core.planning.decide import decide
+from refold.core.planning.verdict import Ignore
+from refold.core.run import chain
+from refold.core.run.chain import Head
+from refold.core.run.fold import apply, evolve, fold, kinds
+from refold.core.run.state import RunState
 from tests.core.histories import (
     NOW,
     RULES,

@@ -9,20 +9,10 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import canonical
 from refold.core.errors import MalformedError
-from refold.core.ids import (
-    call_id,
-    entry_id,
-    home,
-    idempotency_key,
-    log_key,
-    murmur2,
-    parse_call_id,
-    parse_log_key,
-    root_of,
-    run_id,
-)
+from refold.core.ids import call_id, entry_id, home, log_key, murmur2, parse_call_id, parse_log_key, root_of, run_id
+from refold.core.wire import canonical
+from refold.core.wire.canonical import idempotency_key
 from tests.core.histories import examples
 
 text = st.text(st.characters(codec="utf-8"), max_size=30)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import canonical
-from refold.core.condition import LINKED
+from refold.core.approval.condition import LINKED
+from refold.core.approval.policy import FALLBACK, VARIABLES, Policy, merge
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
-from refold.core.policy import FALLBACK, VARIABLES, Policy, merge
+from refold.core.wire import canonical
 from tests.core.histories import examples
 
 CALL: Mapping[str, Any] = {

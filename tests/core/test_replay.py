@@ -22,8 +22,8 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.replay import Call, Execution, Gather, Intent, Moment, Note, Raised, Returned, Sleep, replay
-from refold.core.state import Outcome, RunState
+from refold.core.run.replay import Call, Execution, Gather, Intent, Moment, Note, Raised, Returned, Sleep, replay
+from refold.core.run.state import Outcome, RunState
 from tests.core.histories import examples
 
 Code = Coroutine[Intent, Any, Any]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import schemas
-from refold.core.compatibility import conflicts
 from refold.core.errors import ConflictError
-from refold.core.schemas import Registered
-from refold.runtime.schema_export import check, export
+from refold.core.wire import schemas
+from refold.core.wire.schemas import Registered
+from refold.schemas.compatibility import conflicts
+from refold.schemas.export import check, export
 from tests.core.histories import examples
 
 
@@ -39,7 +39,7 @@ def game(*fields: tuple[str, Any] | tuple[str, Any, Any]) -> type:
 def exported(folder: Path, *versions: type) -> list[Registered]:
     for version in versions:
         export(folder, {version: "game"})
-    return schemas.lock(folder)
+    return schemas.lock((folder / "schemas.lock").read_text())
 
 
 def test_the_schemas_of_the_repository_are_those_of_the_classes() -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import avro, schemas, wire
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy
 from refold.core.ids import entry_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
-from refold.runtime.schema_export import generate
+from refold.core.wire import avro, codec, schemas
+from refold.schemas.export import generate
 from tests.core.histories import examples
 
 longs = st.integers(-(2**63), 2**63 - 1)
@@ -40,21 +40,21 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     return st.one_of([st.none() if option is type(None) else anything(option) for option in get_args(kind)])
 
 
-messages: st.SearchStrategy[Any] = st.one_of([anything(cls) for cls in wire.SUBJECTS])
+messages: st.SearchStrategy[Any] = st.one_of([anything(cls) for cls in codec.SUBJECTS])
 
 
 @examples
 @given(messages)
 def test_a_message_goes_through_its_bytes_and_back(message: Any) -> None:
-    assert wire.decode(type(message), wire.encode(message)) == message
+    assert codec.decode(type(message), codec.encode(message)) == message
 
 
 @examples
 @given(messages)
 def test_the_bytes_are_what_any_avro_library_writes_and_reads(message: Any) -> None:
-    subject = wire.SUBJECTS[type(message)]
+    subject = codec.SUBJECTS[type(message)]
     number, schema = schemas.table()[1][subject]
-    value = wire.encode(message)
+    value = codec.encode(message)
     datum = plain(message)
     written = io.BytesIO()
     fastavro.schemaless_writer(written, schema, datum)
@@ -78,7 +78,7 @@ def plain(value: Any) -> Any:
 def test_what_is_decoded_cannot_be_changed(cls: type) -> None:
     entry = Entry("r", 1, b"", 0, None, "a", b"n", [sample(cls)])
 
-    (read,) = wire.decode(Entry, wire.encode(entry)).events
+    (read,) = codec.decode(Entry, codec.encode(entry)).events
 
     assert type(read) is cls
     assert read == sample(cls)
@@ -89,24 +89,24 @@ def test_what_is_decoded_cannot_be_changed(cls: type) -> None:
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\0\0\0", b"\1\0\0\0\1", b"{}", b"\0\0\0\0\2"])
 def test_a_value_without_frame_or_body_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedError):
-        wire.decode(RunRequest, value)
+        codec.decode(RunRequest, value)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 999, 2**32 - 1])
 def test_a_schema_of_another_subject_or_of_tomorrow_stops_a_fold(number: int) -> None:
-    body = wire.encode(RunRequest("r", "a"))[5:]
+    body = codec.encode(RunRequest("r", "a"))[5:]
 
     with pytest.raises(FoldError, match=f"schema id {number} is not"):
-        wire.decode(RunRequest, b"\0" + number.to_bytes(4) + body)
+        codec.decode(RunRequest, b"\0" + number.to_bytes(4) + body)
 
 
-REQUEST = wire.encode(RunRequest("r", "a", labels={"k": "v"}))
+REQUEST = codec.encode(RunRequest("r", "a", labels={"k": "v"}))
 
 
 @pytest.mark.parametrize("cut", range(len(REQUEST)))
 def test_a_value_that_was_cut_short_is_malformed(cut: int) -> None:
     with pytest.raises(MalformedError):
-        wire.decode(RunRequest, REQUEST[:cut])
+        codec.decode(RunRequest, REQUEST[:cut])
 
 
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the zigzag form of 2**63 - 1
@@ -128,28 +128,28 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the zigzag form of 2**63 -
 )
 def test_a_body_that_lies_is_malformed(body: bytes, reason: str) -> None:
     with pytest.raises(MalformedError, match=reason):
-        wire.decode(RunRequest, REQUEST[:5] + body)
+        codec.decode(RunRequest, REQUEST[:5] + body)
 
 
 def test_a_map_in_blocks_with_sizes_is_read() -> None:
     body = b"\x02r\x02a\x08null\x00\x00" + b"\x01\x08\x02k\x02v" + b"\x02\x02l\x02w" + b"\x00"
 
-    assert wire.decode(RunRequest, REQUEST[:5] + body).labels == {"k": "v", "l": "w"}
+    assert codec.decode(RunRequest, REQUEST[:5] + body).labels == {"k": "v", "l": "w"}
 
 
 def test_a_boolean_is_zero_or_one_and_a_union_has_its_branches() -> None:
-    value = wire.encode(ToolResult("c", "r", 1, 1, "completed", retryable=True, late=True))
+    value = codec.encode(ToolResult("c", "r", 1, 1, "completed", retryable=True, late=True))
     body = [index for index in range(5, len(value)) if value[index] == 1]
 
     for index in body:
         with pytest.raises(MalformedError):
-            wire.decode(ToolResult, value[:index] + b"\x05" + value[index + 1 :])
+            codec.decode(ToolResult, value[:index] + b"\x05" + value[index + 1 :])
 
 
 def test_text_that_is_not_unicode_is_written_as_its_escape() -> None:
     broken = ToolResult("c", "r", 1, 1, "failed", failure=Failure("x", "no such file: \udcff"))
 
-    read = wire.decode(ToolResult, wire.encode(broken))
+    read = codec.decode(ToolResult, codec.encode(broken))
 
     assert read.failure == Failure("x", "no such file: \\udcff")
 
@@ -157,7 +157,7 @@ def test_text_that_is_not_unicode_is_written_as_its_escape() -> None:
 def test_a_number_of_more_than_64_bits_is_not_written() -> None:
     for number in (2**63, -(2**63) - 1):
         with pytest.raises(MalformedError):
-            wire.encode(RunRequest("r", "a", not_before_ms=number))
+            codec.encode(RunRequest("r", "a", not_before_ms=number))
 
 
 def test_an_older_schema_is_read_with_defaults_and_without_what_is_gone() -> None:
@@ -210,8 +210,8 @@ def test_a_request_reads_the_same_from_avro_and_from_json(request: RunRequest, a
     in_avro = {**asdict(request), "input": json.dumps(asked, indent=1), "not_before_ms": 5}
     in_json = {**in_avro, "input": asked}
 
-    one = wire.decode_input(RunRequest, wire.encode(RunRequest(**in_avro)), json_fields=("input",))
-    other = wire.decode_input(RunRequest, json.dumps(in_json).encode(), json_fields=("input",))
+    one = codec.decode_input(RunRequest, codec.encode(RunRequest(**in_avro)), json_fields=("input",))
+    other = codec.decode_input(RunRequest, json.dumps(in_json).encode(), json_fields=("input",))
 
     assert one == other
     assert json.loads(one.input) == asked
@@ -220,7 +220,7 @@ def test_a_request_reads_the_same_from_avro_and_from_json(request: RunRequest, a
 def test_the_smallest_request_is_enough() -> None:
     value = b'{"run_id": "r-1", "agent": "deploy", "input": {"b": 1, "a": 2}}'
 
-    read = wire.decode_input(RunRequest, value, json_fields=("input",))
+    read = codec.decode_input(RunRequest, value, json_fields=("input",))
 
     assert read == RunRequest("r-1", "deploy", '{"a":2,"b":1}')
 
@@ -245,13 +245,13 @@ def test_the_smallest_request_is_enough() -> None:
 )
 def test_an_input_that_is_not_exactly_a_message_is_malformed(value: bytes, reason: str) -> None:
     with pytest.raises(MalformedError, match=reason):
-        wire.decode_input(RunRequest, value, json_fields=("input",))
+        codec.decode_input(RunRequest, value, json_fields=("input",))
 
 
 def test_a_signal_is_read_from_json() -> None:
     value = b'{"run_id": "r", "signal_id": "s", "kind": "cancel", "data": {"reason": "enough"}}'
 
-    read = wire.decode_input(RunSignal, value, json_fields=("data",))
+    read = codec.decode_input(RunSignal, value, json_fields=("data",))
 
     assert read == RunSignal("r", "s", "cancel", '{"reason":"enough"}')
 
@@ -259,11 +259,11 @@ def test_a_signal_is_read_from_json() -> None:
 def test_an_entry_is_named_by_its_body_alone() -> None:
     entry = Entry("r", 1, b"", 0, None, "a", b"n", [])
 
-    name, value = wire.encode_entry(entry)
+    name, value = codec.encode_entry(entry)
 
     assert len(name) == 16
     assert name == entry_id(value[5:])
-    assert name != wire.encode_entry(Entry("r", 1, b"", 0, None, "a", b"m", []))[0]
+    assert name != codec.encode_entry(Entry("r", 1, b"", 0, None, "a", b"m", []))[0]
 
 
 def _classes() -> dict[str, type]:

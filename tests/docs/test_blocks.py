@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from refold.cli.commands.serve import serve
 from refold.cli.main import app
-from refold.cli.serve import serve
 from refold.client import policies
-from refold.core.catalog import Roles
+from refold.core.approval.catalog import Roles
 from tests.docs.blocks import ROOT, Block, blocks, everywhere
 from tests.sdk.driving import run
 

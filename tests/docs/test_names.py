@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from refold.adapters.kafka.acls import ROLES
-from refold.core import policy, requirement
+from refold.core.approval import policy, requirement
 from refold.runtime.settings import PREFIX, Settings
 from tests.docs.blocks import ROOT, blocks, pages
 

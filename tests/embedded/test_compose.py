@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from refold.cli import dev
-from refold.cli.provision import Provision
+from refold.cli.commands import dev
+from refold.cli.commands.provision import Provision
+from refold.core.wire.resources import resource
 from refold.embedded.properties import server_properties
 from refold.embedded.valkey import EmbeddedValkey
-from refold.resources import resource
 
 ROOT = Path(__file__).parents[2]
 # Where the containers live differs; how the one node behaves must not.

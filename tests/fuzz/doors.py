@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from refold.core import canonical, chain, wire
-from refold.core.decide import decide
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
 from refold.core.messages import RunRequest, RunSignal, ToolClaim, ToolRequest, ToolResult
-from refold.core.state import RunState, evolve
+from refold.core.planning.decide import decide
+from refold.core.run import chain
+from refold.core.run.fold import evolve
+from refold.core.run.state import RunState
+from refold.core.wire import canonical, codec
 from refold.planner.inputs import TOPICS
 from refold.planner.inputs import read as read_input
 from refold.ports.log import Record
@@ -33,11 +35,11 @@ Door = Callable[[bytes, Inputs, random.Random], Any]
 
 
 def _request(value: bytes, inputs: Inputs, rng: random.Random) -> Any:
-    return wire.decode_input(RunRequest, value, json_fields=("input",))
+    return codec.decode_input(RunRequest, value, json_fields=("input",))
 
 
 def _signal(value: bytes, inputs: Inputs, rng: random.Random) -> Any:
-    return wire.decode_input(RunSignal, value, json_fields=("data",))
+    return codec.decode_input(RunSignal, value, json_fields=("data",))
 
 
 def _planner(value: bytes, inputs: Inputs, rng: random.Random) -> Any:
@@ -60,7 +62,7 @@ def _json(value: bytes, inputs: Inputs, rng: random.Random) -> Any:
 
 
 def _decoding(cls: type) -> Door:
-    return lambda value, inputs, rng: wire.decode(cls, value)
+    return lambda value, inputs, rng: codec.decode(cls, value)
 
 
 DOORS: dict[str, tuple[Door, tuple[type[Exception], ...]]] = {

@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from refold.core import canonical, decision
-from refold.core.capability import PublicKey, SigningKey, sign, verify
-from refold.core.catalog import Catalog, Roles
-from refold.core.decision import SKEW_MS, Cast, Grant, ToolFacts
+from refold.core.approval import decision
+from refold.core.approval.catalog import Catalog, Roles
+from refold.core.approval.decision import SKEW_MS, Cast, Grant, ToolFacts
+from refold.core.approval.signature import PublicKey, SigningKey, sign, verify
 from refold.core.errors import UnauthorisedError
 from refold.core.events import Requirement
-from refold.core.ids import home, idempotency_key
+from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
-from refold.executor.guard import Guard
+from refold.core.wire import canonical
+from refold.core.wire.canonical import idempotency_key
+from refold.executor.gate import Guard
 
 NOW, VALID_MS, PARTITIONS = 1_700_000_000_000, 3_600_000, 8
 ARGS = '{"amount":100,"to":"ann"}'

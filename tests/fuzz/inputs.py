@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from refold.core import wire
 from refold.core.events import Entry
 from refold.core.ids import entry_id, log_key
 from refold.core.messages import RunRequest, RunSignal, ToolClaim, ToolRequest, ToolResult
+from refold.core.wire import codec
 from tests.core.histories import RUN, random_log
 from tests.golden.samples import KINDS, sample
 
@@ -104,10 +104,10 @@ NASTY += [
 
 def samples() -> list[bytes]:
     """Valid values: all golden samples, the entries of some histories, and inputs as JSON."""
-    found = [wire.encode(sample(KINDS[name])) for name in KINDS if KINDS[name] in wire.SUBJECTS]
+    found = [codec.encode(sample(KINDS[name])) for name in KINDS if KINDS[name] in codec.SUBJECTS]
     found += [value for seed in range(20) for _, value in random_log(seed).records]
     found += [REQUEST.encode(), SIGNAL.encode(), b'{"run_id":"run-1","agent":"a"}', b"[1,2,{}]"]
-    found += [wire.encode(message) for message in PLAIN]
+    found += [codec.encode(message) for message in PLAIN]
     return found
 
 
@@ -121,7 +121,7 @@ PLAIN = (
 )
 
 
-FRAMES = {type(message): wire.encode(message)[:5] for message in PLAIN}
+FRAMES = {type(message): codec.encode(message)[:5] for message in PLAIN}
 
 
 class Inputs:

@@ -17,15 +17,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core import canonical, decision, wire
-from refold.core.capability import ALGORITHM, SigningKey, verify
-from refold.core.catalog import Catalog
-from refold.core.decision import Cast, ToolFacts
+from refold.core.approval import decision
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Cast, ToolFacts
+from refold.core.approval.policy import Policy
+from refold.core.approval.signature import ALGORITHM, SigningKey, verify
 from refold.core.errors import MalformedError, RefoldError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
-from refold.core.ids import idempotency_key
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest, RunSignal, ToolRequest
-from refold.core.policy import Policy
+from refold.core.wire import canonical, codec
+from refold.core.wire.canonical import idempotency_key
 from refold.sdk.app import App
 from tests.core.histories import examples
 
@@ -63,33 +64,33 @@ def refusing(error: type[RefoldError], read: Callable[[bytes], Any]) -> Callable
 def planted(message: Any, field: str, text: bytes) -> bytes:
     """The Avro value of a message, with bytes in a field that need not be UTF-8."""
     holder = "@" * len(text)
-    value = wire.encode(type(message)(**{**{n: getattr(message, n) for n in message.__slots__}, field: holder}))
+    value = codec.encode(type(message)(**{**{n: getattr(message, n) for n in message.__slots__}, field: holder}))
     assert value.count(holder.encode()) == 1 or not text
     return value.replace(holder.encode(), text)
 
 
 def of_request(text: bytes) -> Any:
     value = b'{"run_id":"r","agent":"a","input":' + text + b"}"
-    return json.loads(wire.decode_input(RunRequest, value, json_fields=("input",)).input)
+    return json.loads(codec.decode_input(RunRequest, value, json_fields=("input",)).input)
 
 
 def of_whole_request(text: bytes) -> Any:
-    return wire.decode_input(RunRequest, text, json_fields=("input",)).not_before_ms
+    return codec.decode_input(RunRequest, text, json_fields=("input",)).not_before_ms
 
 
 def of_avro_request(text: bytes) -> Any:
     value = planted(RunRequest("r", "a"), "input", text)
-    return json.loads(wire.decode_input(RunRequest, value, json_fields=("input",)).input)
+    return json.loads(codec.decode_input(RunRequest, value, json_fields=("input",)).input)
 
 
 def of_signal(text: bytes) -> Any:
     value = b'{"run_id":"r","signal_id":"s","kind":"cancel","data":' + text + b"}"
-    return json.loads(wire.decode_input(RunSignal, value, json_fields=("data",)).data)
+    return json.loads(codec.decode_input(RunSignal, value, json_fields=("data",)).data)
 
 
 def of_avro_signal(text: bytes) -> Any:
     value = planted(RunSignal("r", "s", "cancel"), "data", text)
-    return json.loads(wire.decode_input(RunSignal, value, json_fields=("data",)).data)
+    return json.loads(codec.decode_input(RunSignal, value, json_fields=("data",)).data)
 
 
 def of_token(use: str) -> Callable[[bytes], Any]:
@@ -108,7 +109,7 @@ def of_token(use: str) -> Callable[[bytes], Any]:
 def ordered(text: bytes) -> ToolRequest:
     """The order that an executor reads, with these bytes for its arguments."""
     order = ToolRequest("r/3", "r", 1, 1, 0, "pay", "", "", "once", 1, policy="p", at_ms=NOW)
-    read = refusing(MalformedError, lambda value: wire.decode(ToolRequest, value))
+    read = refusing(MalformedError, lambda value: codec.decode(ToolRequest, value))
     found: ToolRequest = read(planted(order, "args", text))
     return found
 

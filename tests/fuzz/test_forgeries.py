@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from refold.core import canonical, decision
-from refold.core.capability import verify
-from refold.core.decision import SKEW_MS, Decision, Grant
+from refold.core.approval import decision
+from refold.core.approval.decision import SKEW_MS, Decision, Grant
+from refold.core.approval.signature import verify
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ToolRequest
+from refold.core.wire import canonical
 from tests.fuzz.forgeries import (
     ARGS,
     DECISION,

@@ -12,16 +12,16 @@ from dataclasses import MISSING, Field, asdict, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from refold.core import wire
 from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy
-from refold.core.state import RunState
+from refold.core.run.state import RunState
+from refold.core.wire import codec
 from tests.core.histories import Log, calling, doubting, random_log, read_fold, signal, started
 
 HERE = Path(__file__).parent
 MESSAGES, HISTORIES = HERE / "messages.txt", HERE / "histories.json"
 
 EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}
-KINDS: dict[str, type] = EVENTS | {cls.__name__: cls for cls in wire.SUBJECTS}
+KINDS: dict[str, type] = EVENTS | {cls.__name__: cls for cls in codec.SUBJECTS}
 
 _FIRST = list(EVENTS)[:16]
 """The events of version 1 of the run log, which its golden entry holds."""
@@ -51,16 +51,16 @@ def sample(cls: type) -> Any:
 def framed(name: str) -> bytes:
     """The sample as a record's value."""
     if name in EVENTS:
-        return wire.encode(Entry("run-1", 1, b"", 0, None, "planner-1", b"nonce", [sample(EVENTS[name])]))
-    return wire.encode(sample(KINDS[name]))
+        return codec.encode(Entry("run-1", 1, b"", 0, None, "planner-1", b"nonce", [sample(EVENTS[name])]))
+    return codec.encode(sample(KINDS[name]))
 
 
 def unframed(name: str, value: bytes) -> Any:
     """What is in a recorded value: the event or the message."""
     if name in EVENTS:
-        (event,) = wire.decode(Entry, value).events
+        (event,) = codec.decode(Entry, value).events
         return event
-    return wire.decode(KINDS[name], value)
+    return codec.decode(KINDS[name], value)
 
 
 def recorded() -> dict[str, bytes]:
@@ -108,7 +108,7 @@ def _plain(event: Any) -> Any:
 
 
 def _first_fields(cls: type) -> set[str]:
-    path = Path(__file__).parents[2] / "schemas" / f"{wire.SUBJECTS.get(cls, 'run-log')}.v1.avsc"
+    path = Path(__file__).parents[2] / "schemas" / f"{codec.SUBJECTS.get(cls, 'run-log')}.v1.avsc"
     golden = json.loads(path.read_text())
     return _fields_of(golden, cls.__name__) or {spec.name for spec in fields(cls)}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core import chain, schemas, wire
 from refold.core.events import Entry
+from refold.core.run import chain
+from refold.core.wire import codec, schemas
 from tests.core.histories import read_fold
 from tests.golden.samples import EVENTS, KINDS, covers, facts, framed, histories, recorded, sample, unframed
 
@@ -26,7 +27,7 @@ def test_a_golden_sample_is_read_as_it_was_written(name: str) -> None:
 def current() -> list[str]:
     """The samples whose schema is still the newest of its subject: the others are read, and written no more."""
     newest = schemas.table()[1]
-    subjects = {name: wire.SUBJECTS[Entry if name in EVENTS else KINDS[name]] for name in recorded()}
+    subjects = {name: codec.SUBJECTS[Entry if name in EVENTS else KINDS[name]] for name in recorded()}
     return [name for name, value in recorded().items() if int.from_bytes(value[1:5]) == newest[subjects[name]][0]]
 
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.cli import dev
-from refold.cli.provision import Provision
+from refold.cli.commands import dev
+from refold.cli.commands.provision import Provision
 from refold.client.approvals import Answer, Approvals
 from refold.client.runs import Run, Runs
 from refold.embedded.stack import DevStack, Service

@@ -8,10 +8,9 @@ import pytest
 
 from refold import App, CallFailed, Context
 from refold.client import policies
-from refold.core import canonical, wire
-from refold.core.authority import Authority
-from refold.core.catalog import CURRENT, Catalog
-from refold.core.decide import Rules
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import CURRENT, Catalog
+from refold.core.approval.policy import Policy, merge
 from refold.core.events import (
     ApprovalRequested,
     CallDispatched,
@@ -26,10 +25,11 @@ from refold.core.events import (
 from refold.core.events import CallFailed as Failed
 from refold.core.ids import EntryId
 from refold.core.messages import CatalogEntry
-from refold.core.policy import Policy, merge
-from refold.core.state import fold
+from refold.core.planning.verdict import Rules
+from refold.core.run.fold import fold
+from refold.core.wire import canonical, codec
+from refold.core.wire.resources import resource
 from refold.planner.hosting import Agents
-from refold.resources import resource
 from tests.incident.scene import APP, EXAMPLE
 
 INCIDENT = [str(EXAMPLE / "policies")]
@@ -63,7 +63,7 @@ def proposed(files: list[str], agent: str, path: str) -> list[Event]:
     if policy is not None:
         entries = [(f"policy/{policy.digest}", "policy", policy.content), (CURRENT, "current", policy.digest)]
     for offset, (name, kind, content) in enumerate(entries):
-        known.follow(offset, name.encode(), wire.encode(CatalogEntry(name, kind, canonical.dumps(content))))
+        known.follow(offset, name.encode(), codec.encode(CatalogEntry(name, kind, canonical.dumps(content))))
     tools = {tool.name: tool.facts for tool in app.tools.values()}
     rules = Rules(authority=Authority(tools, "test", known))
     given = canonical.dumps({"path": path})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.client.judged import LogFold
-from refold.core import wire
 from refold.core.events import Entry
 from refold.core.ids import home, log_key
+from refold.core.run.log import LogFold
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.faults import Saboteur
@@ -106,8 +108,8 @@ def _forge_rivals(platform: Platform) -> int:
     records = [record for record in raw.scan(platform.stack.dev.kafka, LOG) if record.value]
     rivals = 0
     for record in records[::3]:
-        entry = dataclasses.replace(wire.decode(Entry, record.value or b""), actor="zombie", nonce=bytes(16))
-        name, value = wire.encode_entry(entry)
+        entry = dataclasses.replace(codec.decode(Entry, record.value or b""), actor="zombie", nonce=bytes(16))
+        name, value = codec.encode_entry(entry)
         platform.producer.produce(LOG, value, log_key(entry.run_id, entry.seq, name), record.partition)
         assert record.partition == home(entry.run_id, platform.world.settings.partitions)
         rivals += 1
@@ -138,17 +140,25 @@ def _roll_and_look(platform: Platform, first_junk: dict[int, int]) -> bool:
     return not any(place in there for place in first_junk.items())
 
 
-def _fold(world: World) -> LogFold:
-    fold = LogFold()
-    for record in KafkaLogReader(world.settings).scan("run-log"):
-        fold.feed(record)
+class Fold(LogFold):
+    """The fold of all partitions, which keeps count of what is void."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.void: Counter[str] = Counter()
+
+
+def _fold(world: World) -> Fold:
+    fold = Fold()
+    for record in KafkaLogReader(world.settings).scan(RUN_LOG):
+        fold.void[fold.feed(record.key, record.value).void] += 1
     return fold
 
 
-def _forged(fold: LogFold) -> int:
+def _forged(fold: Fold) -> int:
     """What came too late: for the head of its run, or after the run's end."""
     return fold.void["raced"] + fold.void["over"]
 
 
-def _digests(fold: LogFold) -> dict[str, str]:
+def _digests(fold: Fold) -> dict[str, str]:
     return {run: state.digest() for run, state in fold.states.items()}

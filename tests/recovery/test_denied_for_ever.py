@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from refold import App, CallFailed, Context
 from refold.core.events import CallProposed, Event, RunFailed
-from refold.core.state import RunState, advance
+from refold.core.run.fold import advance
+from refold.core.run.state import RunState
 from refold.planner.hosting import MOST_DENIED, Agents
 from tests.core import approvals
 from tests.core.histories import NOW, RULES, Log, start

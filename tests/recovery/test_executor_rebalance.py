@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from refold.core import wire
 from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.wire import codec
 from refold.executor.service import Executor, ExecutorSettings
 from refold.ports.effects import Answers, Append, AskLedger, Effect, Item, Now, StartTool
 from refold.ports.ledger import Claim, Claimed, Operation, Release
@@ -35,7 +35,7 @@ class Bench:
 
 
 def request(offset: int) -> Record:
-    return Record("tool-requested.default", 0, offset, b"r1/3", wire.encode(REQUEST), lambda: None)
+    return Record("tool-requested.default", 0, offset, b"r1/3", codec.encode(REQUEST), lambda: None)
 
 
 def asked(effects: list[Effect], kind: type[Operation]) -> list[tuple[int, Operation]]:
@@ -94,7 +94,7 @@ def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
     claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
     bench.turn(Delivery(claim.token, 0))
     read = Record("tool-claimed", 0, 0, claim.key, claim.value, lambda: None)
-    assert wire.decode(ToolClaim, claim.value or b"").call_id == "r1/3"
+    assert codec.decode(ToolClaim, claim.value or b"").call_id == "r1/3"
     assert [effect for effect in bench.turn(read) if isinstance(effect, StartTool)]
 
     effects = bench.turn(Revoked(0))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from refold.core import canonical, wire
+from refold.core.approval.policy import Policy
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest
-from refold.core.policy import Policy
+from refold.core.wire import canonical, codec
 from refold.planner.service import Planner, PlannerSettings
 from refold.ports.effects import Append, Effect, Item, Now, Publish
 from refold.ports.log import Assigned, Delivery, Outgoing, Record
@@ -54,7 +54,7 @@ class Bench:
 def questions(published: list[Outgoing]) -> list[tuple[int, Outgoing]]:
     """What people are asked, with the level of each question."""
     records = [record for record in published if record.topic == "approval-requested" and record.value]
-    return [(wire.decode(ApprovalRequest, record.value or b"").level, record) for record in records]
+    return [(codec.decode(ApprovalRequest, record.value or b"").level, record) for record in records]
 
 
 def test_a_question_that_has_escalated_since_is_not_sent_as_it_was() -> None:
@@ -65,10 +65,10 @@ def test_a_question_that_has_escalated_since_is_not_sent_as_it_was() -> None:
         CatalogEntry("current", "current", canonical.dumps(policy.digest)),
     ]
     catalog = [
-        Record("catalog", 0, at, entry.name.encode(), wire.encode(entry), lambda: None)
+        Record("catalog", 0, at, entry.name.encode(), codec.encode(entry), lambda: None)
         for at, entry in enumerate(entries)
     ]
-    start = Record("run-requested", 0, 0, b"r1", wire.encode(RunRequest("r1", "one", '{"n":1}')), lambda: None)
+    start = Record("run-requested", 0, 0, b"r1", codec.encode(RunRequest("r1", "one", '{"n":1}')), lambda: None)
     ((first, asked),) = questions(bench.turn(ASSIGNED, *catalog, start))
     bench.now += 61_000
     ((second, _),) = questions(bench.turn())

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from refold.core import wire
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
-from refold.executor.guard import Guard
+from refold.core.wire import codec
+from refold.executor.gate import Guard
 from refold.executor.service import ExecutorSettings
 from refold.ports.effects import Answers, AskLedger, Effect
 from refold.ports.ledger import Claim, Claimed, Complete
@@ -22,20 +22,20 @@ HOUR_MS = 3_600_000
 
 def order(request: ToolRequest) -> Record:
     """A request that comes without the decision which this executor wants to see."""
-    return Record("tool-requested.default", 0, 0, request.call_id.encode(), wire.encode(request), lambda: None)
+    return Record("tool-requested.default", 0, 0, request.call_id.encode(), codec.encode(request), lambda: None)
 
 
 def claimed(request: ToolRequest, call: str) -> Record:
     """The claim of a call by somebody else, which is the only record of the chain."""
     claim = ToolClaim(call, "somebody-1", "", request.attempt, False, "somebody")
-    return Record("tool-claimed", 0, 0, f"{call}/somebody-1".encode(), wire.encode(claim), lambda: None)
+    return Record("tool-claimed", 0, 0, f"{call}/somebody-1".encode(), codec.encode(claim), lambda: None)
 
 
 def said(effects: list[Effect]) -> ToolResult:
     """The result that goes to ledger and outbox."""
     ((_, complete),) = asked(effects, Complete)
     assert isinstance(complete, Complete)
-    return wire.decode(ToolResult, complete.result)
+    return codec.decode(ToolResult, complete.result)
 
 
 def refused(request: ToolRequest, chain: str, *, takeover: bool) -> ToolResult:

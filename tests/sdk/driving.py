@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold import App, Context, Heartbeat, RefoldError
-from refold.core.canonical import dumps
 from refold.core.events import (
     CallCompleted,
     CallFailed,
@@ -19,10 +18,11 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
-from refold.core.state import Outcome, RunState
-from refold.sdk import guard
+from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
+from refold.core.run.state import Outcome, RunState
+from refold.core.wire.canonical import dumps
 from refold.sdk.agent import AgentDef
+from refold.sdk.determinism import watch
 from refold.sdk.tool import ToolDef
 
 START_MS = 1_700_000_000_000
@@ -51,7 +51,7 @@ class Driven:
         moment = Moment()
         context = Context("r-1", seed="seed", moment=moment, app=self.app)
         execution = Execution((agent or self.agent).open(self.input, context), moment)
-        with guard.watching():
+        with watch.watching():
             return execution, replay(execution, self.state)
 
     def record(self, asked: Asked) -> None:
@@ -65,7 +65,7 @@ class Driven:
         outcome = self._outcome(step)
         self.state.outcomes[step] = (self.now_ms, outcome)
         self.execution.moment.now_ms = self.now_ms
-        with guard.watching():
+        with watch.watching():
             asked = self.execution.settle(step, outcome)
         self.record(asked)
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from refold import App, Context, UsageError
-from refold.core.replay import Moment
+from refold.core.run.replay import Moment
 from tests.sdk.driving import run
 
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from refold import App, CallFailed, Context, NonDeterminismError, Retry, TerminalError, UsageError
 from refold.core.events import CallProposed, NoteRecorded, RetryPolicy
-from refold.core.replay import Call, Moment, Returned
+from refold.core.run.replay import Call, Moment, Returned
 from tests.sdk.driving import START_MS, Driven, run, start
 
 app = App("tests")

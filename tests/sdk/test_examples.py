@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from refold import App, CallFailed, NotDone
-from refold.core.canonical import parse
 from refold.core.events import CallProposed
+from refold.core.wire.canonical import parse
 from tests.sdk.driving import Driven, run, run_probe, run_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

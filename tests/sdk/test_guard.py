@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from refold import App, Context, UsageError
-from refold.sdk import guard
+from refold.sdk.determinism import watch
 from tests.sdk.driving import run, start
 
 app = App("guarded")
@@ -338,12 +338,12 @@ def test_only_the_thread_that_drives_an_agent_is_watched_and_only_while_it_does(
 
     waiting = threading.Thread(target=later)
     waiting.start()
-    with guard.watching():
+    with watch.watching():
         with pytest.raises(UsageError):
             socket.socket()
-        with guard.unwatched():
+        with watch.unwatched():
             socket.socket().close()
-        with guard.watching(), pytest.raises(UsageError):
+        with watch.watching(), pytest.raises(UsageError):
             socket.socket()
         release.set()
         waiting.join()
@@ -360,7 +360,7 @@ def test_an_import_while_an_agent_runs_may_write_its_bytecode(tmp_path: Path, mo
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("sys.dont_write_bytecode", False)
 
-    with guard.watching():
+    with watch.watching():
         found: int = importlib.import_module("imported_late").value
 
     assert found == 3
@@ -369,7 +369,7 @@ def test_an_import_while_an_agent_runs_may_write_its_bytecode(tmp_path: Path, mo
 
 def test_the_guard_costs_next_to_nothing() -> None:
     def watched() -> None:
-        with guard.watching():
+        with watch.watching():
             pass
 
     best = min(timeit.repeat(watched, number=1000, repeat=5)) / 1000

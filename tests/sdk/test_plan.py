@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from refold import App, CallFailed, TerminalError, UsageError
-from refold.core.canonical import parse
 from refold.core.events import CallProposed, NoteRecorded
-from refold.core.replay import Returned
+from refold.core.run.replay import Returned
+from refold.core.wire.canonical import parse
 from tests.sdk.driving import Driven, run, start
 
 app = App("plans")

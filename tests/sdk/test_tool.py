@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, Field
 
 from refold import DID_NOT_HAPPEN, App, CallFailed, Cancelled, Heartbeat, Retry, UsageError
-from refold.core import canonical
 from refold.core.events import CallCompleted, Failure, RetryPolicy, SleepEnded
 from refold.core.events import CallFailed as CallFailedEvent
+from refold.core.wire import canonical
 from refold.sdk.tool import ToolDef
 from tests.sdk.driving import run_probe, run_tool
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refold.core import canonical
-from refold.core.ballot import Remember
+from refold.core.approval.ballot import Remember
 from refold.core.messages import ApprovalRequest
+from refold.core.wire import canonical
 from tests.security.hijack import Call, Hijack, Outcome, ask_for
 from tests.security.plays import Play
 from tests.waiting import eventually

@@ -16,13 +16,15 @@ from confluent_kafka import TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.core import canonical, decision, wire
-from refold.core.decision import ToolFacts
+from refold.core.approval import decision
+from refold.core.approval.decision import ToolFacts
+from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
-from refold.core.ids import home, idempotency_key
+from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ToolRequest, ToolResult
-from refold.core.policy import Policy
+from refold.core.wire import canonical, codec
+from refold.core.wire.canonical import idempotency_key
 from refold.ports.log import Record
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import app
@@ -150,7 +152,7 @@ class Hijack:
 
     def ask(self, request: ApprovalRequest) -> None:
         """Asks people."""
-        number, value = home(request.run_id, PARTITIONS), wire.encode(request)
+        number, value = home(request.run_id, PARTITIONS), codec.encode(request)
         self.write("approval-requested", number, key=request.approval_id, value=value)
 
     def decision(self, request: ApprovalRequest, *actors: str, action: str = "approve", **more: Any) -> str:
@@ -201,7 +203,7 @@ class Hijack:
     def send(self, request: ToolRequest, *, pool: str = "default", at: int = -1) -> None:
         """Sends an order and does not wait."""
         partition = home(request.run_id, PARTITIONS) if at < 0 else at
-        self.write(f"tool-requested.{pool}", partition, key=request.call_id, value=wire.encode(request))
+        self.write(f"tool-requested.{pool}", partition, key=request.call_id, value=codec.encode(request))
 
     def results(self, call: str) -> list[ToolResult]:
         """What has come of a call so far."""
@@ -269,10 +271,10 @@ class Hijack:
         if record.value is None:
             return
         if record.topic == "tool-completed":
-            result = wire.decode(ToolResult, record.value)
+            result = codec.decode(ToolResult, record.value)
             self._results[result.call_id].append(result)
         else:
-            found = wire.decode(ApprovalDecision, record.value)
+            found = codec.decode(ApprovalDecision, record.value)
             if found.kind != "again":  # of that kind nothing is decided
                 self._tokens[found.approval_id].append(found.token)
 

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refold.core import wire
 from refold.core.messages import ApprovalDecision
+from refold.core.wire import codec
 from tests.security.hijack import Hijack, Outcome, ask_for
 from tests.security.plays import Play
 from tests.security.unsigned import forged
@@ -89,4 +89,4 @@ def written_grant(hijack: Hijack) -> Outcome:
     call = hijack.call()
     asked = ask_for(call)
     message = ApprovalDecision(asked.approval_id, asked.run_id, hijack.decision(asked), kind="grant")
-    return hijack.forbidden("approval-decided", key=f"grant/{asked.approval_id}", value=wire.encode(message))
+    return hijack.forbidden("approval-decided", key=f"grant/{asked.approval_id}", value=codec.encode(message))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from refold.core import canonical
 from refold.core.ids import home
+from refold.core.wire import canonical
 from tests.kafka.secured import PARTITIONS
 from tests.security.hijack import Call, Hijack, Outcome, ask_for, payload
 from tests.security.plays import Play

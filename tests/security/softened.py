@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from refold.core.approval.policy import FALLBACK
 from refold.core.events import Requirement
 from refold.core.ids import home
-from refold.core.policy import FALLBACK
 from tests.kafka.secured import PARTITIONS
 from tests.security.hijack import Hijack, Outcome, ask_for, asks
 from tests.security.plays import Play

@@ -22,11 +22,13 @@ from refold.adapters.kafka import clients
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.topics import Topics
 from refold.client import catalog
-from refold.core import canonical, capability, letters, wire
-from refold.core.ballot import Vote
-from refold.core.capability import SigningKey
+from refold.core.approval import signature
+from refold.core.approval.ballot import Vote
+from refold.core.approval.policy import Policy
+from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
-from refold.core.policy import Policy
+from refold.core.topics import DEAD_LETTER
+from refold.core.wire import canonical, codec
 from refold.embedded.children import Child, Exit
 from refold.embedded.secured import ADMIN
 from refold.embedded.supervisor import Supervisor
@@ -100,7 +102,7 @@ class Stage:
         self._operator = KafkaPublisher(self.settings("operator"), partitions=PARTITIONS)
         self._dead = clients.consumer(self.settings("operator"), "refold-reader")
         self._stack.callback(self._dead.close)
-        self._dead.assign([TopicPartition(f"{PREFIX}{letters.TOPIC}", number, 0) for number in range(PARTITIONS)])
+        self._dead.assign([TopicPartition(f"{PREFIX}{DEAD_LETTER}", number, 0) for number in range(PARTITIONS)])
         self._approver = KafkaPublisher(self.settings("approver"), partitions=PARTITIONS)
         keys.save(self.service, self.folder / "decision.json")
         self.publish("roles", "roles", ROLES)
@@ -181,7 +183,7 @@ class Stage:
             issued=time.time_ns() // 1_000_000,
             **{"vote": secrets.token_hex(8), **more},
         )
-        return capability.sign(said.payload(), key or self.gateway)
+        return signature.sign(said.payload(), key or self.gateway)
 
     def cast(self, request: ApprovalRequest, token: str, *, vote: str) -> None:
         """A gateway hands on what is said to be a vote on a request."""
@@ -233,5 +235,5 @@ class Stage:
         """The dead letters, as an operator reads them."""
         for message in self._dead.consume(500, 0):
             if message.error() is None:
-                self._known.append(wire.decode(DeadLetter, message.value() or b""))
+                self._known.append(codec.decode(DeadLetter, message.value() or b""))
         return self._known

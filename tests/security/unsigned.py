@@ -13,9 +13,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from refold.core import canonical, capability, decision, wire
-from refold.core.capability import SigningKey
-from refold.core.decision import Cast, Decision
+from refold.core.approval import decision, signature
+from refold.core.approval.decision import Cast, Decision
+from refold.core.approval.signature import SigningKey
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -29,6 +29,7 @@ from refold.core.events import (
 )
 from refold.core.ids import NO_ENTRY, home, log_key
 from refold.core.messages import ApprovalDecision, ApprovalVote, CatalogEntry, ToolClaim, ToolResult
+from refold.core.wire import canonical, codec
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import DANGEROUS
 from tests.security.hijack import Call, Hijack, Outcome, ask_for
@@ -72,7 +73,7 @@ def forged(call: Call, key: SigningKey) -> str:
     now = time.time_ns() // 1_000_000
     votes = (Cast("ada", "role:lead", "key", "approve", now),)
     found: Decision = decision.build(ask_for(call), "approve", votes=votes, issued_ms=now, nonce=secrets.token_hex(16))
-    return capability.sign(found.payload(), key)
+    return signature.sign(found.payload(), key)
 
 
 def bare(hijack: Hijack, *, tool: str) -> Outcome:
@@ -117,7 +118,7 @@ def written_history(hijack: Hijack) -> Outcome:
     prev, seq, number = NO_ENTRY, 1, home(call.run, PARTITIONS)
     for events in entries:
         entry = Entry(call.run, seq, prev, now, None, "planner-1", secrets.token_bytes(16), events)
-        name, value = wire.encode_entry(entry)
+        name, value = codec.encode_entry(entry)
         hijack.write("run-log", number, key=log_key(call.run, seq, name).decode(), value=value)
         prev, seq = name, seq + len(events)
     return hijack.refused(call)
@@ -129,7 +130,7 @@ def written_history(hijack: Hijack) -> Outcome:
 def publish_key(hijack: Hijack) -> Outcome:
     """And, if the broker let it, use it."""
     entry = CatalogEntry(f"key/{OWN.kid}", "key", canonical.dumps(OWN.public().content()))
-    outcome = hijack.forbidden("catalog", key=entry.name, value=wire.encode(entry))
+    outcome = hijack.forbidden("catalog", key=entry.name, value=codec.encode(entry))
     call = hijack.call()
     used = hijack.refused(call, forged(call, OWN))
     return outcome if used.stopped else used
@@ -137,32 +138,32 @@ def publish_key(hijack: Hijack) -> Outcome:
 
 def publish_roles(hijack: Hijack) -> Outcome:
     entry = CatalogEntry("roles", "roles", '{"roles":{"lead":["eve"]},"revoked":[]}')
-    return hijack.forbidden("catalog", key="roles", value=wire.encode(entry))
+    return hijack.forbidden("catalog", key="roles", value=codec.encode(entry))
 
 
 def write_decision(hijack: Hijack) -> Outcome:
     asked = ask_for(hijack.call())
     message = ApprovalDecision(asked.approval_id, asked.run_id, forged(hijack.call(), OWN))
-    return hijack.forbidden("approval-decided", key=asked.approval_id, value=wire.encode(message))
+    return hijack.forbidden("approval-decided", key=asked.approval_id, value=codec.encode(message))
 
 
 def write_vote(hijack: Hijack) -> Outcome:
     asked = ask_for(hijack.call())
     hijack.ask(asked)
-    token = capability.sign({"issued": 1, "kind": "vote"}, SigningKey("attacker-2", "vote", b"v" * 32))
+    token = signature.sign({"issued": 1, "kind": "vote"}, SigningKey("attacker-2", "vote", b"v" * 32))
     message = ApprovalVote(asked.approval_id, "v1", asked.run_id, token)
-    return hijack.forbidden("approval-voted", key=f"{asked.approval_id}/v1", value=wire.encode(message))
+    return hijack.forbidden("approval-voted", key=f"{asked.approval_id}/v1", value=codec.encode(message))
 
 
 def write_claim(hijack: Hijack) -> Outcome:
     claim = ToolClaim(hijack.call().id, "c1", "", 1, False, "executor-default")
-    return hijack.forbidden("tool-claimed", key=f"{claim.call_id}/{claim.claim_id}", value=wire.encode(claim))
+    return hijack.forbidden("tool-claimed", key=f"{claim.call_id}/{claim.claim_id}", value=codec.encode(claim))
 
 
 def write_result(hijack: Hijack) -> Outcome:
     call = hijack.call()
     result = ToolResult(call.id, call.run, 1, 1, "completed", '"done"')
-    return hijack.forbidden("tool-completed", key=call.id, value=wire.encode(result))
+    return hijack.forbidden("tool-completed", key=call.id, value=codec.encode(result))
 
 
 def erase_claims(hijack: Hijack) -> Outcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.testing.sim.bugs import BUGS
-from refold.testing.sim.hunt import hunt
+from refold.simulator.bugs.bugs import BUGS
+from refold.simulator.bugs.hunt import hunt
 
 
 @pytest.mark.parametrize("name", BUGS)

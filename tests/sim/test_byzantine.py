@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from refold.testing.sim.byzantine import NEEDED_LIES
-from refold.testing.sim.campaign import sieges
-from refold.testing.sim.liar import rights
-from refold.testing.sim.lies import LIES
+from refold.simulator.attacks.byzantine import NEEDED_LIES
+from refold.simulator.attacks.liar import rights
+from refold.simulator.attacks.lies import LIES
+from refold.simulator.campaign import sieges
 
 SIEGES = 150
 """About 7 s of one core. `make sim` runs 20,000 of them."""

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from refold.testing.sim.byzantine import run_siege
-from refold.testing.sim.case import run_schedule
+from refold.simulator.attacks.byzantine import run_siege
+from refold.simulator.case import run_schedule
 
-_PROGRAM = "from refold.testing.sim.case import run_schedule; print(run_schedule({seed}).trace)"
+_PROGRAM = "from refold.simulator.case import run_schedule; print(run_schedule({seed}).trace)"
 
 
 @pytest.mark.parametrize("seed", [3, 77, 2_024])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.testing.sim.campaign import Named
-from refold.testing.sim.faults import parse
+from refold.simulator.campaign import Named
+from refold.simulator.world.faults import parse
 
 _FILE = Path(__file__).parent / "regressions" / "cases.txt"
 

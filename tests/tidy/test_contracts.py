@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from refold.core import schemas, wire
 from refold.core.events import Event
-from refold.core.state import kinds
-from refold.runtime.schema_export import check
+from refold.core.run.fold import kinds
+from refold.core.wire import codec, schemas
+from refold.schemas.export import check
 from tests.golden.samples import recorded
 from tests.tidy.repository import ROOT, python
 
@@ -54,5 +54,5 @@ def test_the_exported_schemas_are_those_of_the_classes() -> None:
 def test_every_schema_file_is_in_the_lock_and_of_a_message() -> None:
     files = {path.name for path in (ROOT / "schemas").glob("*.avsc")}
 
-    assert files == {schemas.path_of(line).name for line in schemas.lock()}
-    assert {line.subject for line in schemas.lock()} == set(wire.SUBJECTS.values())
+    assert files == {schemas.file_name(line) for line in schemas.locked()}
+    assert {line.subject for line in schemas.locked()} == set(codec.SUBJECTS.values())

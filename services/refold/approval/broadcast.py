@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refold.approval import post
+from refold.approval import outbox
 from refold.approval.grants import Standing
-from refold.approval.post import Post
-from refold.approval.seat import Seat
-from refold.core.decision import Decision
+from refold.approval.outbox import Post
+from refold.approval.process import Seat
+from refold.core.approval.decision import Decision
 from refold.core.ids import home
 
 
@@ -31,9 +31,9 @@ class Broadcast:
         standing.sending = wanted
         given, token, actor = standing.given, standing.token, self._seat.member
         records = [
-            post.standing(given, token, partition=number, actor=actor)
+            outbox.standing(given, token, partition=number, actor=actor)
             if in_force
-            else post.gone(given.approval, partition=number)
+            else outbox.gone(given.approval, partition=number)
             for number in range(self._seat.partitions)
         ]
         own = records.pop(self._partition)

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from refold.core import capability, decision
-from refold.core.ballot import Outcome, Void, Vote
-from refold.core.capability import PublicKey
-from refold.core.catalog import Catalog, Roles
-from refold.core.decision import Decision, Grant
+from refold.core.approval import decision, signature
+from refold.core.approval.ballot import Outcome, Void, Vote
+from refold.core.approval.catalog import Catalog, Roles
+from refold.core.approval.decision import Decision, Grant
+from refold.core.approval.signature import PublicKey
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 
@@ -109,7 +109,7 @@ class Grants:
 def _holds(standing: Standing, keys: Mapping[str, PublicKey]) -> bool:
     """Whether the signature that a grant rests on is good by the keys as they are now."""
     try:
-        capability.verify(standing.token, keys, use="decision")
+        signature.verify(standing.token, keys, use="decision")
     except UnauthorisedError:
         return False
     return True

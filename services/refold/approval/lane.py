@@ -13,23 +13,24 @@ from binascii import Error as Base64Error
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from refold.approval import intake, post
+from refold.approval import inputs, outbox
 from refold.approval.broadcast import Broadcast
 from refold.approval.grants import Grants, Standing
-from refold.approval.intake import DECIDED, GRANT, REQUESTED, VOTED
-from refold.approval.parking import Parked, Parking
-from refold.approval.poll import KEPT, Poll, open_vote
-from refold.approval.post import Post
-from refold.approval.seat import Seat
-from refold.core import ballot, capability, decision, letters
-from refold.core import catalog as catalogs
-from refold.core.ballot import Count, Outcome, Void, Vote
-from refold.core.catalog import Catalog
-from refold.core.decision import Decision
+from refold.approval.inputs import GRANT
+from refold.approval.outbox import Post
+from refold.approval.process import Seat
+from refold.approval.question import KEPT, Poll, open_vote
+from refold.core.approval import ballot, decision, signature
+from refold.core.approval.ballot import Count, Outcome, Void, Vote
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Decision
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
+from refold.core.wire import letters
 from refold.ports.log import Assigned, Record
+from refold.runtime.parking import Parked, Parking
 
-TOPICS = (REQUESTED, VOTED, DECIDED, catalogs.TOPIC)
+TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 
 
 class Lane:
@@ -57,7 +58,7 @@ class Lane:
 
     def take(self, record: Record) -> None:
         """A record of one of the topics, in order of offset."""
-        if not self.live and record.topic in (VOTED, DECIDED):
+        if not self.live and record.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
             self._held.append(record)
         else:
             self._read(record)
@@ -65,7 +66,7 @@ class Lane:
 
     def reached(self, topic: str, offset: int) -> None:
         """Reading has come to this offset, though the records before it may be gone by compaction."""
-        if topic == catalogs.TOPIC:
+        if topic == CATALOG:
             self.catalog.reached(offset)
         if offset >= self._ends[topic]:
             self._missing.discard(topic)
@@ -92,7 +93,7 @@ class Lane:
         while self._stale:
             approval, run = self._stale.popitem()
             actor, now = self._seat.member, self.now
-            self.post.send([post.again(approval, run, partition=self.partition, actor=actor, at_ms=now)])
+            self.post.send([outbox.again(approval, run, partition=self.partition, actor=actor, at_ms=now)])
         for parked in self._parking.overdue(self.now):
             self._put_away(parked.record, Void("unknown", "there is no such approval"))
         return counted
@@ -106,7 +107,7 @@ class Lane:
 
     def _go_live(self) -> None:
         held, self._held = self._held, []
-        for record in sorted(held, key=lambda record: (record.topic != DECIDED, record.offset)):
+        for record in sorted(held, key=lambda record: (record.topic != APPROVAL_DECIDED, record.offset)):
             self._read(record)
         self.live = True
         self._counts["lane.live"] += 1
@@ -118,11 +119,11 @@ class Lane:
 
     def _read(self, record: Record) -> None:
         try:
-            if record.topic == catalogs.TOPIC:
+            if record.topic == CATALOG:
                 self._learn(record)
-            elif record.topic == REQUESTED:
+            elif record.topic == APPROVAL_REQUESTED:
                 self._asked(record)
-            elif record.topic == VOTED:
+            elif record.topic == APPROVAL_VOTED:
                 self._voted(record)
             else:
                 self._decided(record)
@@ -141,7 +142,7 @@ class Lane:
         if record.value is None:
             self._close((record.key or b"").decode(errors="replace"))
             return
-        request = intake.request_of(record, environment=self._seat.environment, partitions=self._seat.partitions)
+        request = inputs.request_of(record, environment=self._seat.environment, partitions=self._seat.partitions)
         name = request.approval_id
         poll = self.polls.get(name)
         if self._over.get(name) == "closed":
@@ -173,7 +174,7 @@ class Lane:
     def _voted(self, record: Record) -> None:
         if record.value is None:
             return
-        message = intake.vote_of(record, partitions=self._seat.partitions)
+        message = inputs.vote_of(record, partitions=self._seat.partitions)
         if poll := self.polls.get(message.approval_id):
             self._say(poll, record, message.token)
         elif message.approval_id in self.grants:
@@ -205,14 +206,14 @@ class Lane:
                 self._gone(key.removeprefix(GRANT))
             return
         try:
-            message = intake.decision_of(record)
+            message = inputs.decision_of(record)
             if message.kind == "again":
                 return
-            known = record.offset < self._ends[DECIDED] and message.approval_id not in self.polls
+            known = record.offset < self._ends[APPROVAL_DECIDED] and message.approval_id not in self.polls
             if known and not _may_grant(message.token):
                 self._end_if_open(message.approval_id)
                 return
-            found = Decision.parse(capability.verify(message.token, self.catalog.keys, use="decision"))
+            found = Decision.parse(signature.verify(message.token, self.catalog.keys, use="decision"))
             if (found.approval, found.run) != (message.approval_id, message.run_id):
                 raise MalformedError("the decision is another one than its record says")
         except (MalformedError, UnauthorisedError) as error:
@@ -283,7 +284,7 @@ class Lane:
         """Decides what has an outcome, as far as that may be decided now."""
         if not self._may_sign(poll):
             return
-        vouched = intake.vouched(poll.request, self.catalog, self._seat.tools)
+        vouched = inputs.vouched(poll.request, self.catalog, self._seat.tools)
         if vouched:
             outcome = outcome or self.grants.use(poll.request, self.catalog, self.now)
         else:
@@ -324,11 +325,11 @@ class Lane:
                 message=outcome.message,
                 grant=outcome.grant,
             )
-            token = capability.sign(found.payload(), seat.key)
+            token = signature.sign(found.payload(), seat.key)
         except (UsageError, MalformedError) as error:
             self._hold(poll, f"its decision cannot be signed: {error}")
             return
-        record = post.decided(found, token, partition=self.partition, actor=seat.member, trace=request.traceparent)
+        record = outbox.decided(found, token, partition=self.partition, actor=seat.member, trace=request.traceparent)
         if len(record.value or b"") > limit:
             self._hold(poll, f"its decision would have more than {limit} bytes, and the planner would not take it")
             return
@@ -367,7 +368,7 @@ class Lane:
         """Ends a grant again: an owner that had lost its partition has told of it after its end."""
         self._end(f"{GRANT}{grant}", "back")
         if self.live:
-            self.post.send([post.gone(grant, partition=self.partition)])
+            self.post.send([outbox.gone(grant, partition=self.partition)])
 
     def _show(self, standing: Standing) -> None:
         if self.live:
@@ -389,7 +390,7 @@ class Lane:
         if void.code == "unauthorised":
             self._alarm(record, void.reason)
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        self._seat.tell("vote.void" if record.topic == VOTED else "request.void", **place, **void._asdict())
+        self._seat.tell("vote.void" if record.topic == APPROVAL_VOTED else "request.void", **place, **void._asdict())
         letter = letters.letter(
             record,
             code=void.code,
@@ -398,7 +399,7 @@ class Lane:
             at_ms=self.now,
             limit=self._limits.payload_bytes,
         )
-        self.post.send([post.dead(letter, partition=self.partition)])
+        self.post.send([outbox.dead(letter, partition=self.partition)])
 
     def _alarm(self, record: Record, reason: str) -> None:
         """Somebody has written what they may not, or with a key that does not hold."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from refold.approval.intake import REQUESTED
 from refold.approval.lane import TOPICS, Lane
-from refold.approval.seat import Limits, Seat
-from refold.core.capability import SigningKey
+from refold.approval.process import Limits, Seat
+from refold.core.approval.signature import SigningKey
+from refold.core.topics import APPROVAL_REQUESTED
 from refold.ports.effects import Effect, Item, News, Now, Publish
 from refold.ports.log import Assigned, Delivery, Membership, Reached, Record, Revoked
 from refold.sdk.app import App
@@ -28,7 +28,7 @@ class ApprovalSettings:
 
 def membership(settings: ApprovalSettings) -> Membership:
     """How the service reads: the group decides on the requests, and everything is read from the start."""
-    return Membership(group="refold-approval", member=settings.member, subscribe=REQUESTED, replay=TOPICS)
+    return Membership(group="refold-approval", member=settings.member, subscribe=APPROVAL_REQUESTED, replay=TOPICS)
 
 
 class ApprovalService:

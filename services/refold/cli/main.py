@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli import (
+from refold.cli.commands import (
     approval,
     bench,
     deadletter,
@@ -40,7 +40,7 @@ class Root(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments name."""
         if args[:1] == [SERVE]:
-            from refold.cli.serve import serve
+            from refold.cli.commands.serve import serve
 
             return SERVE, typer.main.get_command(serve), args[1:]
         return super().resolve_command(ctx, args)

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from refold.core import ballot, canonical, capability, decision, wire
-from refold.core import catalog as catalogs
-from refold.core.ballot import Count, Remember, Void, Vote
-from refold.core.capability import PublicKey, SigningKey
-from refold.core.catalog import Catalog, Roles
-from refold.core.decision import Decision, Grant
+from refold.core.approval import ballot, decision, signature
+from refold.core.approval import catalog as catalogs
+from refold.core.approval.ballot import Count, Remember, Void, Vote
+from refold.core.approval.catalog import Catalog, Roles
+from refold.core.approval.decision import Decision, Grant
+from refold.core.approval.policy import FALLBACK
+from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import (
     ConflictError,
     FoldError,
@@ -31,11 +32,11 @@ from refold.core.errors import (
 from refold.core.events import Cause
 from refold.core.ids import home, parse_call_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
-from refold.core.policy import FALLBACK
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER
+from refold.core.wire import canonical, codec
 from refold.ports.log import LogReader, Record
 
-REQUESTED, VOTED, DECIDED, DEAD_LETTER = "approval-requested", "approval-voted", "approval-decided", "dead-letter"
-TOPICS = (catalogs.TOPIC, REQUESTED, VOTED, DECIDED, DEAD_LETTER)
+TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER)
 SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many")
 """What only the service can say of a vote, because it knows the tools and its own limits; the rest is counted here."""
 
@@ -133,7 +134,7 @@ class Register:
 
     def feed(self, record: Record) -> None:
         """Takes a record; what cannot be read says nothing."""
-        if record.topic == catalogs.TOPIC:
+        if record.topic == CATALOG:
             self.catalogs[record.partition].follow(record.offset, record.key, record.value)
             return
         try:
@@ -143,25 +144,25 @@ class Register:
 
     def _take(self, record: Record) -> None:
         if record.value is None:
-            if record.topic == REQUESTED:
+            if record.topic == APPROVAL_REQUESTED:
                 self._open.discard((record.key or b"").decode(errors="replace"))
-        elif record.topic == REQUESTED:
-            request = wire.decode(ApprovalRequest, record.value)
+        elif record.topic == APPROVAL_REQUESTED:
+            request = codec.decode(ApprovalRequest, record.value)
             known = self._requests.get(request.approval_id)
             if known is None:
                 self._open.add(request.approval_id)
             if known is None or request.level > known[1].level:
                 self._requests[request.approval_id] = record.partition, request
-        elif record.topic == VOTED:
-            vote = wire.decode(ApprovalVote, record.value)
+        elif record.topic == APPROVAL_VOTED:
+            vote = codec.decode(ApprovalVote, record.value)
             self._votes[vote.approval_id][vote.token] = vote.vote_id, record.partition, record.offset
-        elif record.topic == DECIDED:
-            found = wire.decode(ApprovalDecision, record.value)
+        elif record.topic == APPROVAL_DECIDED:
+            found = codec.decode(ApprovalDecision, record.value)
             if found.kind == "decision":
                 self._decisions[found.approval_id].append((record.partition, found.token))
         elif record.topic == DEAD_LETTER:
-            letter = wire.decode(DeadLetter, record.value)
-            if letter.topic == VOTED:
+            letter = codec.decode(DeadLetter, record.value)
+            if letter.topic == APPROVAL_VOTED:
                 self.letters[letter.partition, letter.offset] = Void(letter.code, letter.reason)
 
     def all(self) -> list[Approval]:
@@ -178,7 +179,7 @@ class Register:
         """The first decision of an approval whose signature holds, however long ago it was made."""
         for partition, token in self._decisions.get(name, ()):
             try:
-                found = Decision.parse(capability.verify(token, self.catalogs[partition].keys, use="decision"))
+                found = Decision.parse(signature.verify(token, self.catalogs[partition].keys, use="decision"))
             except (UnauthorisedError, MalformedError):
                 continue
             if found.approval == name:
@@ -324,8 +325,8 @@ class Approvals:
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
         """Signs and publishes a vote; returns where it lies."""
         run, _ = parse_call_id(vote.approval)
-        token = capability.sign(vote.payload(), key)
-        return Cause(VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
+        token = signature.sign(vote.payload(), key)
+        return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answer:
         """Waits until it is known what became of a vote.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from refold.core import wire
-from refold.core.catalog import TOPIC, Catalog
-from refold.core.headers import cloud_event
+from refold.core.approval.catalog import Catalog
 from refold.core.messages import CatalogEntry
+from refold.core.topics import CATALOG
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, LogReader
 
 
@@ -31,26 +32,26 @@ def publish(publisher: RawSender, partitions: int, entry: CatalogEntry) -> None:
     again mends that.
     """
     at_ms = entry.at_ms or time.time_ns() // 1_000_000
-    headers = cloud_event(TOPIC, entry.name, id=f"{entry.name}/{at_ms}", source="refold", at_ms=at_ms)
-    key, value = entry.name.encode(), wire.encode(entry)
+    headers = cloud_event(CATALOG, entry.name, id=f"{entry.name}/{at_ms}", source="refold", at_ms=at_ms)
+    key, value = entry.name.encode(), codec.encode(entry)
     for number in range(partitions):
-        publisher.send_raw(TOPIC, number, key=key, value=value, headers=headers)
+        publisher.send_raw(CATALOG, number, key=key, value=value, headers=headers)
 
 
 def remove(publisher: RawSender, partitions: int, name: str) -> None:
     """Takes an entry out of every partition of the catalog. **Raises** as `publish`."""
     for number in range(partitions):
-        publisher.send_raw(TOPIC, number, key=name.encode(), value=None, headers=())
+        publisher.send_raw(CATALOG, number, key=name.encode(), value=None, headers=())
 
 
 def read(reader: LogReader, partition: int = 0) -> Catalog:
     """The catalog as a partition has it. All have the same, unless a publication broke off."""
     catalog = Catalog()
-    for record in reader.scan(TOPIC, partition):
+    for record in reader.scan(CATALOG, partition):
         catalog.follow(record.offset, record.key, record.value)
     return catalog
 
 
 def read_all(reader: LogReader) -> list[Catalog]:
     """The catalog as each partition has it, in their order."""
-    return [read(reader, number) for number in range(reader.partitions(TOPIC))]
+    return [read(reader, number) for number in range(reader.partitions(CATALOG))]

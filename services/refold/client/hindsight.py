@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from refold.client.runs import Run
-from refold.core.authority import Authority, variables
-from refold.core.catalog import Catalog
-from refold.core.decision import ToolFacts
+from refold.core.approval.authority import Authority, variables
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import ToolFacts
+from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.core.errors import NotFoundError
 from refold.core.events import (
     ApprovalDecided,
@@ -20,8 +21,7 @@ from refold.core.events import (
     CallProposed,
 )
 from refold.core.ids import call_id, parse_call_id
-from refold.core.policy import Explanation, Judgement, Policy
-from refold.core.state import RunState
+from refold.core.run.state import RunState
 
 DENIED = "denied"
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from refold.client.judged import Judged
-from refold.client.runs import Run, Runs
-from refold.core import canonical, wire
+from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import home, parse_call_id
 from refold.core.messages import DeadLetter, RunRequest, RunSignal
+from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.wire import canonical, codec
 from refold.ports.log import Record
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Inputs:
 
     def start(self, request: RunRequest) -> Cause:
         """Publishes a request; returns where it lies."""
-        return Cause("run-requested", *self._sender.send(request))
+        return Cause(RUN_REQUESTED, *self._sender.send(request))
 
     def started(self, request: RunRequest, position: Cause, timeout_s: float | None = 30.0) -> Answer:
         """Waits until the planner has taken a request.
@@ -54,7 +54,7 @@ class Inputs:
         **Raises** ConflictError when the run exists with other input, TimedOutError.
         """
 
-        def judge(run: Run, judged: Judged | None) -> Answer | None:
+        def judge(run: Run, judged: JudgedRecord | None) -> Answer | None:
             asked = run.state.request
             if asked is None:
                 return None
@@ -79,14 +79,14 @@ class Inputs:
         if state.over and state.status != "cancelled":
             raise ConflictError(f"run {signal.run_id} is {state.status} already", hint="nothing is left to cancel")
 
-        def judge(run: Run, judged: Judged | None) -> Answer | None:
+        def judge(run: Run, judged: JudgedRecord | None) -> Answer | None:
             if not run.state.over:
                 return None
             if run.state.status != "cancelled":
                 raise ConflictError(f"run {signal.run_id} {run.state.status} first", hint="nothing is left to cancel")
             return Answer("accepted" if self._answers(run, position) else "known", run, position)
 
-        position = Cause("run-signalled", *self._sender.send(signal))
+        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
         return self._follow(signal.run_id, position, judge, timeout_s)
 
     def resolve(self, signal: RunSignal, timeout_s: float | None = 30.0) -> Answer:
@@ -97,7 +97,7 @@ class Inputs:
         data = canonical.parse(signal.data)
         step, attempt, verdict = data["step"], data["attempt"], data["verdict"]
 
-        def judge(run: Run, judged: Judged | None) -> Answer | None:
+        def judge(run: Run, judged: JudgedRecord | None) -> Answer | None:
             if self._answers(run, position):
                 return Answer("accepted", run, position)
             said = run.state.resolved.get(step)
@@ -112,14 +112,14 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
             return None
 
-        position = Cause("run-signalled", *self._sender.send(signal))
+        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
         return self._follow(signal.run_id, position, judge, timeout_s)
 
     def _answers(self, run: Run, position: Cause) -> bool:
         return any(found.entry is not None and found.entry.cause == position for found in run.records)
 
     def _follow(
-        self, run: str, position: Cause, judge: Callable[[Run, Judged | None], T | None], timeout_s: float | None
+        self, run: str, position: Cause, judge: Callable[[Run, JudgedRecord | None], T | None], timeout_s: float | None
     ) -> T:
         letters = self._letters(run)
         what = f"done with {position.topic}/{position.partition}/{position.offset}"
@@ -131,7 +131,7 @@ class Inputs:
                 _refuse(letters, position)
         raise AssertionError("a tail goes on for ever")
 
-    def _until(self, run: str, timeout_s: float | None, what: str) -> Iterator[tuple[Run, Judged | None]]:
+    def _until(self, run: str, timeout_s: float | None, what: str) -> Iterator[tuple[Run, JudgedRecord | None]]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for found in self._runs.follow(run):
             yield found
@@ -142,7 +142,7 @@ class Inputs:
                 raise TimedOutError(f"run {run} is not {what} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def _letters(self, run: str) -> Iterator[Record | None]:
-        return self._runs.reader.tail("dead-letter", home(run, self._runs.partitions))
+        return self._runs.reader.tail(DEAD_LETTER, home(run, self._runs.partitions))
 
 
 def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunSignal:
@@ -173,7 +173,7 @@ def _refuse(letters: Iterator[Record | None], position: Cause) -> None:
         if record is None:
             return
         try:
-            letter = wire.decode(DeadLetter, record.value or b"")
+            letter = codec.decode(DeadLetter, record.value or b"")
         except (MalformedError, FoldError):
             continue
         if (letter.topic, letter.partition, letter.offset) == (position.topic, position.partition, position.offset):

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from refold.client import reach
-from refold.core.catalog import Roles
+from refold.core.approval.catalog import Roles
+from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
-from refold.core.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from refold.core.policy import Rule
+from refold.core.approval.policy import Rule
 
 Way = frozenset[str]
 """The parts that have to be true together."""

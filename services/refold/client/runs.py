@@ -6,12 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from refold.client.judged import RUN_LOG, Judged, LogFold, judge
 from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError
 from refold.core.ids import home, run_id
-from refold.core.state import RunState
-from refold.ports.log import LogReader
+from refold.core.run.log import Judged, LogFold
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG
+from refold.ports.log import LogReader, Record
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRecord(Judged):
+    """A record of the run log with its judgement."""
+
+    record: Record
+
+    @property
+    def place(self) -> str:
+        """Where it lies, for people."""
+        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
 
 @dataclass(slots=True)
@@ -20,8 +33,8 @@ class Run:
 
     state: RunState
     timeline: Timeline
-    records: list[Judged] = field(default_factory=list)
-    void: list[Judged] = field(default_factory=list)
+    records: list[JudgedRecord] = field(default_factory=list)
+    void: list[JudgedRecord] = field(default_factory=list)
 
 
 class Runs:
@@ -62,12 +75,12 @@ class Runs:
                 take(run, judged, fold)
         return sorted((run for run in found.values() if run.records), key=lambda run: run.state.requested_ms)
 
-    def follow(self, run: str) -> Iterator[tuple[Run, Judged | None]]:
+    def follow(self, run: str) -> Iterator[tuple[Run, JudgedRecord | None]]:
         """The run as each of its records arrives, from the first and for ever; None whenever nothing is new."""
         number = home(run_id(run), self.partitions)
-        found, fold = Run(RunState(run), Timeline(run)), LogFold()
+        found, fold = Run(RunState(run), Timeline(run)), LogFold(lineage=True)
         for record in self.reader.tail(RUN_LOG, number):
-            judged = fold.feed(record) if record else None
+            judged = feed(fold, record) if record else None
             if judged is None:
                 yield found, None
             elif judged.run_id == run:
@@ -75,7 +88,7 @@ class Runs:
                 yield found, judged
 
 
-def take(run: Run, judged: Judged, fold: LogFold) -> None:
+def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:
     """Adds a judged record to its run."""
     if judged.void or judged.entry is None:
         run.void.append(judged)
@@ -83,3 +96,16 @@ def take(run: Run, judged: Judged, fold: LogFold) -> None:
     run.records.append(judged)
     run.state = fold.states[judged.run_id]
     run.timeline.feed(judged.entry)
+
+
+def feed(fold: LogFold, record: Record) -> JudgedRecord:
+    """Judges a record and folds it if it counts."""
+    judged = fold.feed(record.key, record.value)
+    return JudgedRecord(judged.run_id, judged.id, judged.entry, judged.void, record)
+
+
+def judge(reader: LogReader, *, partition: int | None = None) -> Iterator[tuple[LogFold, JudgedRecord]]:
+    """Every record of the run log up to its end, judged, with the fold so far."""
+    fold = LogFold(lineage=True)
+    for record in reader.scan(RUN_LOG, partition):
+        yield fold, feed(fold, record)

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from refold.client import catalog
-from refold.client.judged import RUN_LOG, Judged, LogFold
-from refold.core import capability, wire
-from refold.core.commands import commands
-from refold.core.decision import Decision
+from refold.client.runs import JudgedRecord, feed
+from refold.core.approval import signature
+from refold.core.approval.decision import Decision
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
 from refold.core.ids import call_id, home
 from refold.core.messages import RunOutcome, ToolRequest
-from refold.core.state import RunState
+from refold.core.planning.commands import commands
+from refold.core.run.log import LogFold
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, tool_requested
+from refold.core.wire import codec
 from refold.ports.log import LogReader
 
 PAUSE_S = 0.5
@@ -73,18 +76,23 @@ _OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, now_ms: int) -> Verified:
-    fold = LogFold()
+    fold = LogFold(lineage=True)
     found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
     states: dict[str, RunState] = fold.states
     tokens: list[tuple[str, str]] = []
+    void: Counter[str] = Counter()
     for record in reader.scan(RUN_LOG):
-        judged = fold.feed(record)
+        judged = feed(fold, record)
         found.records += 1
         _check_record(found, judged, fold)
-        if judged.entry is not None and not judged.void:
+        if judged.void:
+            void[judged.void] += 1
+        elif judged.entry is not None:
             events = judged.entry.events
+            found.accepted += 1
+            found.events += len(events)
             tokens += [(judged.run_id, e.token) for e in events if isinstance(e, ApprovalDecided) and e.token]
-    found.accepted, found.events, found.void = fold.accepted, fold.events, dict(fold.void)
+    found.void = dict(void)
     found.frozen = dict(fold.frozen)
     found.runs = dict(Counter(state.status for state in states.values()))
     for state in states.values():
@@ -96,7 +104,7 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     return found
 
 
-def _check_record(found: Verified, judged: Judged, fold: LogFold) -> None:
+def _check_record(found: Verified, judged: JudgedRecord, fold: LogFold) -> None:
     """A record must be what its key says, and one that counts must lie at home."""
     run, void = judged.run_id, judged.void
     if void == "hash":
@@ -127,12 +135,12 @@ def _note(found: Verified, state: RunState) -> None:
 def _check_outcomes(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
     """Every run that is over has told so, once, and what it told is what the fold says."""
     told: dict[str, RunOutcome] = {}
-    for record in reader.scan("run-completed"):
+    for record in reader.scan(RUN_COMPLETED):
         if record.value is None:
             told.pop((record.key or b"").decode(errors="replace"), None)
             continue
         try:
-            outcome = wire.decode(RunOutcome, record.value)
+            outcome = codec.decode(RunOutcome, record.value)
         except (MalformedError, FoldError) as error:
             place = f"run-completed/{record.partition}/{record.offset}"
             _add(found, "unreadable", "", f"{place} is no outcome: {error.message}")
@@ -184,13 +192,13 @@ def _check_open_calls(found: Verified, reader: LogReader, states: dict[str, RunS
 def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[str, int]:
     asked: dict[str, int] = {}
     for pool in sorted(pools):
-        for record in reader.scan(f"tool-requested.{pool}"):
+        for record in reader.scan(tool_requested(pool)):
             call = (record.key or b"").decode(errors="replace")
             if record.value is None:
                 asked.pop(call, None)
                 continue
             try:
-                asked[call] = wire.decode(ToolRequest, record.value).attempt
+                asked[call] = codec.decode(ToolRequest, record.value).attempt
             except (MalformedError, FoldError) as error:
                 place = f"tool-requested.{pool}/{record.partition}/{record.offset}"
                 _add(found, "unreadable", "", f"{place} is no request: {error.message}")
@@ -202,7 +210,7 @@ def _check_approvals(found: Verified, reader: LogReader, states: dict[str, RunSt
     live = [state for state in states.values() if not state.over]
     expected = {call_id(s.run_id, o.asked.seq): s.run_id for s in live for o in s.open.values() if o.asked}
     asked: set[str] = set()
-    for record in reader.scan("approval-requested"):
+    for record in reader.scan(APPROVAL_REQUESTED):
         name = (record.key or b"").decode(errors="replace")
         (asked.discard if record.value is None else asked.add)(name)
     for name in sorted(expected.keys() - asked):
@@ -219,7 +227,7 @@ def _check_decisions(found: Verified, reader: LogReader, tokens: list[tuple[str,
     still = {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
     for run, token in tokens:
         try:
-            Decision.parse(capability.verify(token, still, use="decision"))
+            Decision.parse(signature.verify(token, still, use="decision"))
         except (UnauthorisedError, MalformedError) as error:
             _add(found, "decision", run, f"a decision that the run has accepted does not hold: {error.message}")
 

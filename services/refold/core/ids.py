@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from binascii import unhexlify
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import NewType
 
 from refold.core.errors import MalformedError
@@ -98,15 +98,3 @@ def parse_call_id(text: str) -> tuple[RunId, int]:
             f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it"
         )
     return run_id(run), int(seq)
-
-
-def idempotency_key(*, environment: str, run: str, step: int, tool: str, args: str) -> str:
-    """The key of a call, the same for all its attempts: SHA-256 in hex over RFC 8785 JSON of what makes it itself.
-
-    `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical
-    object is put together from its pieces.
-    """
-    from refold.core.canonical import text
-
-    parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
-    return sha256(parts.encode()).hexdigest()

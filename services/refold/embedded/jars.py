@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.core.wire.resources import resource
 from refold.embedded.files import cache_dir, exclusive
-from refold.resources import resource
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from refold.core import catalog, letters, wire
-from refold.core.catalog import Catalog
-from refold.core.decision import Refusal
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Refusal
 from refold.core.errors import FoldError, MalformedError
-from refold.core.headers import cloud_event
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
-from refold.executor.claims import Claims
-from refold.executor.claims import key as claim_key
-from refold.executor.guard import Guard
-from refold.executor.job import Job, Times
+from refold.core.topics import CATALOG, DEAD_LETTER, TOOL_CLAIMED, tool_requested
+from refold.core.wire import codec, letters
+from refold.core.wire.headers import cloud_event
+from refold.executor.attempt import Job, Times
+from refold.executor.claim_chain import Claims
+from refold.executor.claim_chain import key as claim_key
+from refold.executor.gate import Guard
 from refold.ports.effects import (
     Answers,
     Append,
@@ -34,8 +35,6 @@ from refold.ports.effects import (
 )
 from refold.ports.ledger import Close, Lapsed, Operation, Reply
 from refold.ports.log import Assigned, Delivery, Membership, Outgoing, Reached, Record, Revoked
-
-CLAIMED = "tool-claimed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,8 @@ def membership(settings: ExecutorSettings) -> Membership:
     return Membership(
         group=f"refold-executor-{settings.pool}",
         member=settings.member,
-        subscribe=f"tool-requested.{settings.pool}",
-        replay=(catalog.TOPIC, CLAIMED),
+        subscribe=tool_requested(settings.pool),
+        replay=(CATALOG, TOOL_CLAIMED),
     )
 
 
@@ -181,7 +180,7 @@ class Executor:
             self._delivered(item)
         elif isinstance(item, Assigned):
             self._leave(item.partition)
-            self.parts[item.partition] = Part(Claims(item.ends[CLAIMED]), item.ends[catalog.TOPIC])
+            self.parts[item.partition] = Part(Claims(item.ends[TOOL_CLAIMED]), item.ends[CATALOG])
         elif isinstance(item, Reached):
             self._reached(item)
         elif isinstance(item, Revoked):
@@ -191,9 +190,9 @@ class Executor:
 
     def _reached(self, item: Reached) -> None:
         part = self.parts.get(item.partition)
-        if part is not None and item.topic == catalog.TOPIC:
+        if part is not None and item.topic == CATALOG:
             part.catalog.reached(item.offset)
-        elif part is not None and item.topic == CLAIMED:
+        elif part is not None and item.topic == TOOL_CLAIMED:
             part.claims.reached(item.offset)
             self._look(item.partition)
 
@@ -206,11 +205,11 @@ class Executor:
         part = self.parts.get(record.partition)
         if part is None:
             return
-        if record.topic == CLAIMED:
+        if record.topic == TOOL_CLAIMED:
             part.claims.follow(record, self._now.mono_ms)
             self._look(record.partition)
             return
-        if record.topic == catalog.TOPIC:
+        if record.topic == CATALOG:
             part.catalog.follow(record.offset, record.key, record.value)
             return
         part.offsets[record.offset] = False
@@ -219,7 +218,7 @@ class Executor:
             part.offsets[record.offset] = True
             return
         try:
-            request = wire.decode(ToolRequest, record.value)
+            request = codec.decode(ToolRequest, record.value)
         except (MalformedError, FoldError) as error:
             self._dead_letter(record, error)
         else:
@@ -260,7 +259,7 @@ class Executor:
         self.news.append(("input.dead", {**place, "code": error.code, "reason": str(error)}))
         member, at_ms = self._settings.member, self._now.wall_ms
         key, value, headers = letters.letter(record, code=error.code, reason=str(error), service=member, at_ms=at_ms)
-        self._put_away(Outgoing(letters.TOPIC, record.partition, key, value, headers, 0), record.offset)
+        self._put_away(Outgoing(DEAD_LETTER, record.partition, key, value, headers, 0), record.offset)
 
     def _put_away(self, letter: Outgoing, offset: int) -> None:
         """Publishes a dead letter; the request at this offset is done with when the log has acknowledged that."""
@@ -314,7 +313,7 @@ class Executor:
         assert isinstance(reply, list), "lapsed leases come as a list"
         for raw in reply:
             assert isinstance(raw, bytes), "a lapsed lease comes with its request"
-            request = wire.decode(ToolRequest, raw)
+            request = codec.decode(ToolRequest, raw)
             if request.call_id not in self._by_call and home in self.parts:
                 self.counts["lease.lapsed"] += 1
                 self.news.append(("lease.lapsed", {"call_id": request.call_id, "attempt": request.attempt}))
@@ -401,8 +400,8 @@ class Executor:
         token = self._token()
         self._appending[token] = job
         member, at_ms, trace = self._settings.member, self._now.wall_ms, job.request.traceparent
-        headers = cloud_event(CLAIMED, claim.call_id, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
-        self._appends.append(Outgoing(CLAIMED, job.home, claim_key(claim), wire.encode(claim), headers, token))
+        headers = cloud_event(TOOL_CLAIMED, claim.call_id, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
+        self._appends.append(Outgoing(TOOL_CLAIMED, job.home, claim_key(claim), codec.encode(claim), headers, token))
 
     def start(self, job: Job, *, probe: bool) -> None:
         """See `Desk`."""
@@ -473,7 +472,7 @@ class Executor:
         return effects
 
     def _throttle(self, effects: list[Effect]) -> None:
-        topic, full = f"tool-requested.{self._settings.pool}", len(self._commands) > self._settings.backlog
+        topic, full = tool_requested(self._settings.pool), len(self._commands) > self._settings.backlog
         for home in self.parts:
             if full and home not in self._paused:
                 self._paused.add(home)
@@ -490,6 +489,6 @@ class Executor:
                 del part.offsets[offset]
                 part.position = offset + 1
             if part.position is not None and part.position != before:
-                positions[f"tool-requested.{self._settings.pool}", home] = part.position
+                positions[tool_requested(self._settings.pool), home] = part.position
         if positions:
             effects.append(Commit(positions))

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from refold.core import approve
-from refold.core.approve import Proposal
-from refold.core.decide import Rules, dispatch
 from refold.core.errors import NonDeterminismError, RefoldError
 from refold.core.events import (
     CallCompleted,
@@ -24,13 +21,16 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.ids import idempotency_key
-from refold.core.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
-from refold.core.state import RunState
-from refold.sdk import guard
+from refold.core.planning import asking
+from refold.core.planning.asking import Proposal, dispatch
+from refold.core.planning.verdict import Rules
+from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
+from refold.core.run.state import RunState
+from refold.core.wire.canonical import idempotency_key
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.context import Context
+from refold.sdk.determinism import watch
 
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
@@ -66,7 +66,7 @@ class Agents:
         if agent is None:
             return [RunFailed(Failure("unknown_agent", f"no agent {state.request.agent!r} in {self._app.name}"))]
         try:
-            with guard.watching():
+            with watch.watching():
                 return self._drive(agent, state, fresh, now)
         except RefoldError as error:
             return [RunFailed(failure_of(error))]
@@ -134,7 +134,7 @@ class Agents:
         authority = self._rules.authority
         if authority is None:
             return [call, dispatch(call, 1, 0, now, self._rules)]
-        call, held = approve.propose(state, Proposal(call, place.seq, place.ahead), authority, now)
+        call, held = asking.propose(state, Proposal(call, place.seq, place.ahead), authority, now)
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
     def _ending(self, agent: AgentDef, execution: Execution) -> Event:

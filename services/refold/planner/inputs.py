@@ -5,24 +5,24 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TypeVar
 
-from refold.core import headers, wire
-from refold.core.decide import Decided, Input, Start
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import parse_call_id, run_id
 from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
+from refold.core.planning.verdict import Decided, Input, Start
+from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
+from refold.core.wire import codec, headers
 from refold.ports.log import Record
 
 T = TypeVar("T")
-REQUESTED, SIGNALLED, COMPLETED, DECIDED = "run-requested", "run-signalled", "tool-completed", "approval-decided"
-TOPICS = (REQUESTED, SIGNALLED, COMPLETED, DECIDED)
+TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED)
 
-FROM_USERS = frozenset({REQUESTED, SIGNALLED})
+FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
 """Where anybody may write, into any partition. What services write lies at home, or it is not theirs."""
 
 
 def passed_over(record: Record) -> bool:
     """Whether a record is none of the planner's business: a standing grant, or its end."""
-    return record.topic == DECIDED and (record.key or b"").startswith(b"grant/")
+    return record.topic == APPROVAL_DECIDED and (record.key or b"").startswith(b"grant/")
 
 
 def read(record: Record, max_bytes: int) -> tuple[str, Input]:
@@ -34,29 +34,29 @@ def read(record: Record, max_bytes: int) -> tuple[str, Input]:
         raise MalformedError(
             f"the value has {len(value)} bytes, more than {max_bytes}", hint="REFOLD_MAX_PAYLOAD_BYTES"
         )
-    if record.topic == COMPLETED:
+    if record.topic == TOOL_COMPLETED:
         result = _of_service(ToolResult, value)
         if parse_call_id(result.call_id)[0] != result.run_id:
             raise MalformedError("the call is not of the run that the result names")
         return result.run_id, result
-    if record.topic == DECIDED:
+    if record.topic == APPROVAL_DECIDED:
         message = _of_service(ApprovalDecision, value)
         run, seq = parse_call_id(message.approval_id)
         if run != message.run_id:
             raise MalformedError("the approval is not of the run that the decision names")
         return run, Decided(run, seq, message.token)
-    if record.topic == SIGNALLED:
-        signal = wire.decode_input(RunSignal, value, json_fields=("data",))
+    if record.topic == RUN_SIGNALLED:
+        signal = codec.decode_input(RunSignal, value, json_fields=("data",))
         _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal
-    request = wire.decode_input(RunRequest, value, json_fields=("input",))
+    request = codec.decode_input(RunRequest, value, json_fields=("input",))
     _check_key(record, request.run_id)
     return run_id(request.run_id), _start(request, record)
 
 
 def _of_service(cls: type[T], value: bytes) -> T:
     try:
-        return wire.decode(cls, value)
+        return codec.decode(cls, value)
     except FoldError as error:
         raise MalformedError(error.message, hint=error.hint) from None
 

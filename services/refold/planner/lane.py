@@ -12,12 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from refold.core import catalog as catalogs
-from refold.core import chain, wire
-from refold.core.approve import opened_by
-from refold.core.catalog import Catalog
-from refold.core.commands import APPROVALS, Command, close, commands, question
-from refold.core.decide import Decided, Ignore, Park, Refuse, Rules, Start, Verdict, decide
+from refold.core.approval.catalog import Catalog
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import (
     ApprovalDecided,
@@ -34,19 +29,24 @@ from refold.core.events import (
     RunFailed,
     RunRequested,
 )
-from refold.core.headers import cloud_event
 from refold.core.ids import EntryId, call_id, home, log_key, parse_call_id
 from refold.core.messages import ToolResult
-from refold.core.state import RunState, advance, apply, evolve
+from refold.core.planning.asking import opened_by
+from refold.core.planning.commands import Command, close, commands, question
+from refold.core.planning.decide import decide
+from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Start, Verdict
+from refold.core.run import chain
+from refold.core.run.fold import advance, apply, evolve
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_REQUESTED, CATALOG, RUN_LOG, tool_requested
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
 from refold.planner import inputs, outgoing
 from refold.planner.hosting import Agents
 from refold.planner.marks import Emitted, Item, Outstanding
 from refold.planner.timers import Timers
 from refold.ports.effects import News
 from refold.ports.log import NEVER, Assigned, Outgoing, Record
-
-RUN_LOG = "run-log"
-
 
 _TOLD = {
     RunRequested: "run.requested",
@@ -126,7 +126,7 @@ class Lane:
         self.publishes: list[Outgoing] = []
         self.wants_end = False
         self.now = 0
-        self._fold_to, self._learn_to = assigned.ends[RUN_LOG], assigned.ends[catalogs.TOPIC]
+        self._fold_to, self._learn_to = assigned.ends[RUN_LOG], assigned.ends[CATALOG]
         self._live = False
         self._emit_from = assigned.committed.get(RUN_LOG, 0)
         self._speculated: dict[str, RunState] = {}
@@ -218,7 +218,7 @@ class Lane:
     def _again(self, what: Ordered) -> Outgoing | None:
         """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
         order = what.record
-        asks = order.topic == APPROVALS
+        asks = order.topic == APPROVAL_REQUESTED
         if order.value is None or not (asks or order.topic.startswith("tool-requested.")):
             return order
         run, seq = parse_call_id(order.key.decode())
@@ -243,7 +243,7 @@ class Lane:
 
     def reached(self, topic: str, offset: int) -> None:
         """Reading has come to this offset of a topic, though the records before it may be gone by compaction."""
-        if topic == catalogs.TOPIC:
+        if topic == CATALOG:
             self._catalog.reached(offset)
             self._catch_up()
         elif not self._own:
@@ -451,10 +451,10 @@ class Lane:
         orders: list[Command] = []
         if isinstance(what, Decided):
             if opened_by(state, what.seq) is None:
-                orders.append(Command(APPROVALS, call_id(state.run_id, what.seq), None))
+                orders.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, what.seq), None))
         else:
             step = state.step_of(int(what.call_id.rpartition("/")[2]))
-            orders += [Command(f"tool-requested.{pool}", what.call_id, None) for pool in state.pools]
+            orders += [Command(tool_requested(pool), what.call_id, None) for pool in state.pools]
             if step and step not in state.open:
                 orders.append(close(state, step))
         for order in orders:
@@ -494,7 +494,7 @@ class Lane:
             nonce=self._nonce(),
             events=events,
         )
-        name, value = wire.encode_entry(entry)
+        name, value = codec.encode_entry(entry)
         if len(value) > self._limits.payload_bytes * 2:
             self._send_too_large(before, events, item)
             return

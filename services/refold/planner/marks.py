@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from refold.core.decide import Input
+from refold.core.planning.verdict import Input
 from refold.ports.log import Record
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from refold.core import letters, wire
-from refold.core.commands import Command
-from refold.core.headers import cloud_event
-from refold.core.state import RunState
+from refold.core.planning.commands import Command
+from refold.core.run.state import RunState
+from refold.core.topics import DEAD_LETTER
+from refold.core.wire import codec, letters
+from refold.core.wire.headers import cloud_event
 from refold.ports.log import Outgoing, Record
 
 
@@ -19,7 +20,7 @@ def command(state: RunState, order: Command, offset: int, *, partition: int, act
     trace = state.request.traceparent if state.request else ""
     name = f"{partition}/{offset}/{order.key}"
     headers = cloud_event(order.topic, order.key, id=name, source=actor, at_ms=at_ms, trace=trace)
-    return Outgoing(order.topic, partition, order.key.encode(), wire.encode(order.message), headers, 0)
+    return Outgoing(order.topic, partition, order.key.encode(), codec.encode(order.message), headers, 0)
 
 
 def forward(record: Record, run: str, target: int) -> Outgoing:
@@ -31,4 +32,4 @@ def letter(record: Record, reason: tuple[str, str], *, actor: str, at_ms: int, l
     """An input that nobody can use, whole (but for what is over `limit` bytes), with its position and the reason."""
     code, why = reason
     key, value, headers = letters.letter(record, code=code, reason=why, service=actor, at_ms=at_ms, limit=limit)
-    return Outgoing(letters.TOPIC, record.partition, key, value, headers, 0)
+    return Outgoing(DEAD_LETTER, record.partition, key, value, headers, 0)

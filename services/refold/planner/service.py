@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from refold.core import catalog
-from refold.core.authority import Authority
-from refold.core.catalog import Catalog
-from refold.core.decide import Rules
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
+from refold.core.planning.verdict import Rules
+from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
 from refold.planner import inputs
 from refold.planner.hosting import Agents
-from refold.planner.lane import RUN_LOG, Lane, Limits, Sent
+from refold.planner.lane import Lane, Limits, Sent
 from refold.ports.effects import Append, AskEnd, Commit, Effect, Flow, Item, News, Now, Publish
 from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Record, Revoked
 from refold.sdk.app import App
@@ -40,9 +40,9 @@ def membership(settings: PlannerSettings) -> Membership:
     return Membership(
         group="refold-planner",
         member=settings.member,
-        subscribe=inputs.REQUESTED,
-        resume=(inputs.SIGNALLED, inputs.COMPLETED, inputs.DECIDED),
-        replay=(catalog.TOPIC, RUN_LOG),
+        subscribe=RUN_REQUESTED,
+        resume=(RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED),
+        replay=(CATALOG, RUN_LOG),
     )
 
 
@@ -53,7 +53,7 @@ def _feed(lane: Lane, item: Record | End | Reached) -> None:
         lane.reached(item.topic, item.offset)
     elif item.topic == RUN_LOG:
         lane.follow(item)
-    elif item.topic == catalog.TOPIC:
+    elif item.topic == CATALOG:
         lane.learn(item)
     else:
         lane.take(item)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from refold.core.decide import Due
 from refold.core.events import Entry
-from refold.core.state import RunState
+from refold.core.planning.verdict import Due
+from refold.core.run.state import RunState
 
 _WAKE = ""
 

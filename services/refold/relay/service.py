@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from refold.core import wire
-from refold.core.headers import cloud_event
 from refold.core.messages import ToolResult
+from refold.core.topics import TOOL_COMPLETED
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, AskLedger, Effect, Item, News, Now, Publish
 from refold.ports.ledger import Operation, Outbox, Sent
 from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
-
-COMPLETED = "tool-completed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Relay:
 
     def late(self, home: int, result: ToolResult) -> None:
         """Publish a result that the ledger refused."""
-        self._offers.append(Offer(home, "", wire.encode(result)))
+        self._offers.append(Offer(home, "", codec.encode(result)))
 
     @property
     def idle(self) -> bool:
@@ -145,16 +144,16 @@ class Relay:
         return effects
 
     def _outgoing(self, offer: Offer) -> Outgoing:
-        result = wire.decode(ToolResult, offer.result)
+        result = codec.decode(ToolResult, offer.result)
         token = self._token()
         self._flying[token] = offer
         name = f"{result.call_id}/{result.attempt}/{result.status}"
         headers = cloud_event(
-            COMPLETED,
+            TOOL_COMPLETED,
             result.call_id,
             id=name,
             source=self._settings.member,
             at_ms=self._now.wall_ms,
             trace=result.traceparent,
         )
-        return Outgoing(COMPLETED, offer.home, result.call_id.encode(), offer.result, headers, token)
+        return Outgoing(TOOL_COMPLETED, offer.home, result.call_id.encode(), offer.result, headers, token)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -33,6 +33,7 @@ from refold.ports.effects import (
 )
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, End, EventLog, Outgoing, Revoked, Taken
+from refold.ports.tools import Tools
 from refold.runtime.faults import Boundaries
 
 T = TypeVar("T")
@@ -55,16 +56,6 @@ ALARMS = frozenset({
 """News that somebody has to act on. They are logged as warnings."""
 
 log = structlog.get_logger()
-
-
-class Tools(Protocol):
-    """What runs tools: see `executor.toolbox`."""
-
-    def start(self, orders: Sequence[StartTool]) -> None: ...
-
-    def stop(self, order: StopTool) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def system_now() -> Now:

@@ -10,9 +10,9 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
-from refold.core import canonical
-from refold.core.capability import PublicKey, SigningKey
+from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import MalformedError, NotFoundError, UsageError
+from refold.core.wire import canonical
 
 _MAX_BYTES = 4_096
 _FIELDS = {"kty", "crv", "kid", "use", "x", "d"}

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from refold.core import canonical
 from refold.core.errors import MalformedError, UsageError
-from refold.core.replay import Intent
-from refold.sdk import scan
+from refold.core.run.replay import Intent
+from refold.core.wire import canonical
 from refold.sdk.context import Context
+from refold.sdk.determinism import scan
 from refold.sdk.shape import Arguments, Shape, hints
 from refold.sdk.source import digest
 

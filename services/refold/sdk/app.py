@@ -7,8 +7,9 @@ from types import FunctionType
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
-from refold.sdk import loading, scan
+from refold.sdk import loading
 from refold.sdk.agent import AgentDef
+from refold.sdk.determinism import scan
 from refold.sdk.plan import plan
 from refold.sdk.tool import ToolDef, ToolOptions
 

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from refold.core import canonical
 from refold.core.errors import MalformedError, UsageError
-from refold.core.replay import Call, Gather, Intent, Moment, Note, Sleep, describe
+from refold.core.run.replay import Call, Gather, Intent, Moment, Note, Sleep, describe
+from refold.core.wire import canonical
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
 

@@ -12,8 +12,8 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import CoreConfig, SchemaSerializer
 from typing_extensions import TypedDict  # typing's own is refused by pydantic before Python 3.12
 
-from refold.core import canonical
 from refold.core.errors import MalformedError, UsageError
+from refold.core.wire import canonical
 
 _CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
 """Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""

@@ -12,11 +12,12 @@ from hashlib import sha256
 from types import FunctionType
 from typing import Any, Final, Literal, TypedDict, get_args
 
-from refold.core import canonical, errors
-from refold.core.decision import ToolFacts
+from refold.core import errors
+from refold.core.approval.decision import ToolFacts
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, CallFailed, RetryPolicy
-from refold.core.state import Outcome
+from refold.core.run.state import Outcome
+from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.shape import Arguments, Shape, hints

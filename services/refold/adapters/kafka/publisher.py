@@ -8,11 +8,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import REFUSED, of, translate
-from refold.core import wire
 from refold.core.errors import RefoldError, UnreachableError, UsageError
-from refold.core.headers import cloud_event
 from refold.core.ids import home
 from refold.core.messages import ApprovalVote, RunRequest, RunSignal
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers
 from refold.runtime.settings import KafkaSettings
 
@@ -32,7 +32,7 @@ class KafkaPublisher:
         **Raises** UnreachableError without an ack in time: it may have arrived, and to send it again is harmless.
         UsageError when it is too large or the topic is missing.
         """
-        topic = wire.SUBJECTS[type(message)]
+        topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"
         else:
@@ -40,7 +40,7 @@ class KafkaPublisher:
         now = time.time_ns() // 1_000_000
         headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=now, trace=trace)
         number = home(message.run_id, self._partitions)
-        value = wire.encode(message)
+        value = codec.encode(message)
         return self.send_raw(topic, number, key=key.encode(), value=value, headers=headers, timeout_s=timeout_s)
 
     def send_raw(

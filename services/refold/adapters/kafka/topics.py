@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.resources import resource
+from refold.core.wire.resources import resource
 from refold.runtime.settings import KafkaSettings
 
 ASK_S = 15.0

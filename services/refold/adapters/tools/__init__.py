@@ -1,0 +1,1 @@
+"""Runs the tools' code for an executor."""

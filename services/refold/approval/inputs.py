@@ -1,0 +1,127 @@
+"""What a record says, or why it says nothing that the service can use."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from refold.approval.question import Tools
+from refold.core.approval import decision
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy import FALLBACK, Policy
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Requirement
+from refold.core.ids import home, parse_call_id
+from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
+from refold.core.wire import canonical, codec
+from refold.core.wire.canonical import idempotency_key
+from refold.ports.log import Record
+
+T = TypeVar("T")
+GRANT, AGAIN = "grant/", "again/"
+VALID_MS = 3_650 * 86_400_000
+"""The longest time that a decision may be good for: ten years, as long as policies may say."""
+
+
+def request_of(record: Record, *, environment: str, partitions: int) -> ApprovalRequest:
+    """The request in a record. **Raises** MalformedError when it does not hold together."""
+    request = _decoded(ApprovalRequest, record)
+    run, _ = parse_call_id(request.approval_id)
+    key = idempotency_key(
+        environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
+    )
+    canonical.dumps(dataclasses.asdict(request))
+    wrong = {
+        "key": record.key != request.approval_id.encode(),
+        "run": (run, parse_call_id(request.call_id)[0]) != (request.run_id, request.run_id),
+        "partition": home(run, partitions) != record.partition,
+        "environment": request.environment != environment,
+        "arguments' text": canonical.dumps(canonical.parse(request.args)) != request.args,
+        "idempotency key": request.key != key,
+        "time that a decision is valid": not 0 < request.requirement.valid_ms <= VALID_MS,
+        # More than one would make of a single word the right to act again whenever an outcome is unknown.
+        "number of attempts": request.effect == "once" and request.covers != request.attempt,
+        "question": request.question != decision.question(request),
+    }
+    for what, found in wrong.items():
+        if found:
+            raise MalformedError(f"the request has another {what} than it should")
+    return request
+
+
+def vote_of(record: Record, *, partitions: int) -> ApprovalVote:
+    """The vote in a record, its token unopened. **Raises** MalformedError."""
+    message = _decoded(ApprovalVote, record)
+    run, _ = parse_call_id(message.approval_id)
+    if record.key != f"{message.approval_id}/{message.vote_id}".encode():
+        raise MalformedError("the key is not that of the vote")
+    if run != message.run_id or home(run, partitions) != record.partition:
+        raise MalformedError("the vote is not at home in this partition")
+    return message
+
+
+def decision_of(record: Record) -> ApprovalDecision:
+    """The decision or the grant in a record, its token unopened. **Raises** MalformedError."""
+    message = _decoded(ApprovalDecision, record)
+    prefix = {"grant": GRANT, "again": AGAIN}.get(message.kind, "")
+    if record.key != f"{prefix}{message.approval_id}".encode():
+        raise MalformedError("the key is not that of the decision")
+    return message
+
+
+def vouched(request: ApprovalRequest, catalog: Catalog, tools: Tools) -> bool:
+    """Whether people may be asked for just this: a planner may not make up approvers, nor choose the rule.
+
+    Without a policy anybody may decide, but only as long as none is in force.
+    """
+    policy = catalog.policies.get(request.policy)
+    if policy is None:
+        return not catalog.current and request.requirement == FALLBACK
+    return request.requirement in _wanted(policy, request, tools)
+
+
+def _wanted(policy: Policy, request: ApprovalRequest, tools: Tools) -> Iterator[Requirement]:
+    """What a policy may want for a call.
+
+    That is what its first rule wants that is about the call for certain, or one before it that may be, because it looks
+    at what only the planner knows of the run.
+    """
+    facts = _bound(request, tools)
+    if request.tool not in tools:
+        yield policy.fallback
+    for rule in policy.rules:
+        certain = rule.when.needs <= facts.keys()
+        value = rule.when.value(facts) if certain else None
+        if value is False:
+            continue
+        if rule.requirement is not None and (value is None or value is True):
+            yield rule.requirement
+        if rule.outcome == "allow" or value is not True:
+            yield policy.fallback
+        if certain:
+            return
+    yield policy.fallback
+
+
+def _bound(request: ApprovalRequest, tools: Tools) -> dict[str, Any]:
+    """What a rule may look at that a decision binds, or that is the tool's own: a lie about it gains nothing."""
+    found = {
+        "args": canonical.parse(request.args),
+        "environment": request.environment,
+        "run.depth": request.run_id.count("."),
+        "run.id": request.run_id,
+        "tool.effect": request.effect,
+        "tool.name": request.tool,
+        "tool.version": request.version,
+    }
+    if tool := tools.get(request.tool):
+        found["tool.tags"] = list(tool.facts.tags)
+    return found
+
+
+def _decoded(cls: type[T], record: Record) -> T:
+    try:
+        return codec.decode(cls, record.value or b"")
+    except FoldError as error:
+        raise MalformedError(error.message, hint=error.hint) from None

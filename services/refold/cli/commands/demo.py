@@ -1,0 +1,226 @@
+"""`refold demo`: a deployment in five steps, with processes killed on the way. Nothing in it is acted.
+
+The executor is killed in step 3, after the cloud has done what it was told and before anybody could write that down;
+the planner is killed in step 4. With `--once`, the executor is killed in a tool that cannot be repeated or asked.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refold.cli import output
+from refold.cli.commands import checkout
+from refold.cli.errors import FAILED, fail
+from refold.core.errors import RefoldError
+
+if TYPE_CHECKING:
+    from refold.cli.commands.demo_stage import Stage
+    from refold.client.runs import Run
+
+INPUT = {"service": "shop", "version": "1.2.3"}
+LIMIT_S = 60.0
+
+
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="The honest other case: a tool that cannot be repeated.")
+    ] = False,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the data folder, for a look at it.")] = False,
+    app: Annotated[str, typer.Option("--app", help="The app with the agents `deploy` and `deploy_once`.")] = "",
+    json_: Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")] = False,
+) -> None:
+    """Deploy in five steps on a real Kafka while processes are killed, and prove that nothing happened twice."""
+    began = time.monotonic()
+    target = app or f"{checkout.need('examples/deploy.py')}:app"
+    checkout.need("examples/outside/start_run.py")
+    folder = Path(tempfile.mkdtemp(prefix="refold-demo-"))
+    try:
+        found = _perform(folder, target, once=once, quiet=json_)
+    except RefoldError:
+        output.console(stderr=True).print(f"[dim]data and logs of the demo that failed: {folder}[/]")
+        raise
+    found["seconds"] = round(time.monotonic() - began, 1)
+    if keep or not found["ok"]:
+        found["folder"] = str(folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    if json_:
+        output.emit(found)
+    else:
+        _print(found)
+    if not found["ok"]:
+        fail(FAILED)
+
+
+def _perform(folder: Path, app: str, *, once: bool, quiet: bool) -> dict[str, Any]:
+    from refold.cli.commands.demo_stage import Stage
+    from refold.cli.platform import quiet as quiet_logs
+
+    quiet_logs()
+    screen = Screen(quiet=quiet)
+    with ExitStack() as stack:
+        screen.tell("starting a broker, Valkey, a planner, an executor and a fake cloud")
+        stage = stack.enter_context(Stage(folder, app, screen.tell, output.progress()))
+        screen.tell(f"Kafka {stage.stack.kafka}, cloud {stage.cloud.address}")
+        stack.enter_context(screen)
+        run = f"demo-{secrets.token_hex(3)}"
+        return _once(stage, run, screen) if once else _twice_killed(stage, run, screen)
+
+
+def _twice_killed(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
+    """The executor dies in step 3 and the planner in step 4."""
+    from refold.cli.commands import demo_verdict
+    from refold.cli.commands.demo_stage import Accident
+
+    def accident() -> None:
+        stage.cloud.wait_held("update_load_balancer")
+        stage.kill("executor", "in step 3: the load balancer is updated, and nobody has written it down")
+        stage.cloud.release("update_load_balancer")
+        stage.cloud.wait_held("switch_mesh")
+        stage.kill("planner", "in step 4: the mesh is being switched")
+        stage.cloud.release("switch_mesh")
+
+    for action in ("update_load_balancer", "switch_mesh"):
+        stage.cloud.hold(action)
+    _request(stage, run, "deploy", screen)
+    killer = Accident(accident)
+    killer.start()
+    live = _follow(stage, run, screen, killer)
+    killer.join(LIMIT_S)
+    killer.check()
+    return demo_verdict.judge(stage, live)
+
+
+def _once(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
+    """The executor dies in a `once` tool; a human finds out what happened and says so."""
+    from refold.cli.commands import demo_verdict
+    from refold.cli.commands.demo_stage import Accident
+
+    said: dict[str, Any] = {}
+
+    def accident() -> None:
+        stage.cloud.wait_held("switch_mesh")
+        stage.kill("executor", "in step 4: the mesh is switched, and nobody has written it down")
+        stage.cloud.release("switch_mesh")
+
+    def resolve() -> None:
+        listed = stage.command("run", "list", "--status", "doubt")
+        call = next(call for row in listed if row["run_id"] == run for call in row["in_doubt"])
+        screen.tell(f"[bold magenta]in doubt[/]: {call}, as `refold run list --status doubt` shows")
+        answer = json.dumps(stage.cloud.effects("switch_mesh")[-1]["id"])
+        screen.tell(f"a human looks at the mesh and runs: refold run resolve {call} --happened '{answer}'")
+        words = ["--happened", answer, "--actor", "operator", "--comment", "seen in the mesh"]
+        said.update(call=call, listed=listed, resolved=stage.command("run", "resolve", call, *words))
+
+    stage.cloud.hold("switch_mesh")
+    _request(stage, run, "deploy_once", screen)
+    killer, human = Accident(accident), Accident(resolve)
+    killer.start()
+    live = _follow(stage, run, screen, killer, human)
+    killer.join(LIMIT_S)
+    human.join(LIMIT_S)
+    killer.check()
+    human.check()
+    return demo_verdict.judge(stage, live, said)
+
+
+def _request(stage: Stage, run: str, agent: str, screen: Screen) -> None:
+    requested = stage.outside("start_run.py", "--id", run, "--agent", agent, "--input", json.dumps(INPUT))
+    place = requested["request"]
+    screen.tell(f"an outside client has produced plain JSON: {place['topic']}/{place['partition']}/{place['offset']}")
+
+
+def _follow(stage: Stage, run: str, screen: Screen, killer: Any, human: Any = None) -> Run:
+    """Folds the log record by record, as it grows, until the run is over; `human` is called when a call is in doubt."""
+    from refold.cli.platform import connect
+    from refold.core.errors import TimedOutError
+
+    deadline = time.monotonic() + LIMIT_S
+    for found, judged in connect(kafka=stage.stack.kafka).runs.follow(run):
+        killer.check()
+        if judged is not None:
+            screen.show(found)
+        if human is not None and not human.is_alive() and human.ident is None and found.timeline.in_doubt:
+            human.start()
+        if human is not None:
+            human.check()
+        if found.state.over:
+            return found
+        if time.monotonic() > deadline:
+            raise TimedOutError(f"the run is {found.state.status} after {LIMIT_S:g} s")
+    raise AssertionError("a tail goes on for ever")
+
+
+class Screen:
+    """What the audience sees: a live picture on a terminal, lines elsewhere, nothing with `quiet`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        from rich.live import Live
+
+        self._quiet, self._began, self._told = quiet, time.monotonic(), 0
+        self._console = output.console()
+        self._live = Live(console=self._console, refresh_per_second=10) if sys.stdout.isatty() and not quiet else None
+
+    def __enter__(self) -> Screen:
+        (self._live or nullcontext()).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def tell(self, text: str) -> None:
+        """One line about what happens outside the run. May be called by any thread."""
+        if not self._quiet:
+            self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/]  {text}")
+
+    def show(self, run: Run) -> None:
+        """The run as it is now."""
+        from refold.cli.views import runs as run_views
+
+        if self._live is not None:
+            self._live.update(run_views.run_view(run))
+            return
+        rows = run_views.event_rows(run)
+        for row in rows[self._told :]:
+            self.tell(_brief(row))
+        self._told = len(rows)
+
+
+def _brief(row: dict[str, Any]) -> str:
+    """An event in a few words: its type, and what is told most by."""
+    event = row["event"]
+    words = [f"step {event['step']}"] if "step" in event else []
+    words += [str(event[name]) for name in ("agent", "tool", "kind", "result", "verdict") if event.get(name)]
+    return f"  [bold]{row['type']:<14}[/] {output.escape(' '.join(words), 80)}"
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = []
+    for step in found["steps"]:
+        made = str(step["effects"]) if step["tool_effect"] != "pure" else "- (reads)"
+        rows.append((str(step["step"]), step["tool"], step["tool_effect"], made, str(step["avoided"]), step["how"]))
+    output.table(("step", "tool", "class", "effects made", "effects avoided", "how"), rows)
+    output.say("run-completed, as an outside client consumed it:")
+    output.say(f"  {output.escape(json.dumps(found['run_completed']))}\n")
+    for name, held in found["checks"].items():
+        output.say(f"  {'[green]✔[/]' if held else '[red]✘[/]'} {name}")
+    output.say(
+        f"\n  live state            [dim]{found['digests']['live']}[/]  folded here, record by record, meanwhile"
+    )
+    output.say(f"  rebuilt from topics   [dim]{found['digests']['rebuilt']}[/]  by a fresh process, from raw bytes")
+    verdict = (
+        "[bold green]nothing happened twice, nothing was lost[/]" if found["ok"] else "[bold red]it did not hold[/]"
+    )
+    output.say(f"\n{verdict} ({found['seconds']} s)" + (f"; data in {found['folder']}" if "folder" in found else ""))

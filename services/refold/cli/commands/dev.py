@@ -1,0 +1,100 @@
+"""`refold dev`: a whole platform on one folder, in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.commands.provision import Provision, folder_of
+from refold.cli.platform import DataOption, data_dir, quiet
+
+if TYPE_CHECKING:
+    from refold.embedded.children import Exit
+    from refold.embedded.stack import DevStack, Service
+
+HELLO = "refold.cli.commands.hello:app"
+
+
+def dev(
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="[APP]", help="MODULE:APP or path/file.py[:APP]; without it, a hello app.", show_default=False
+        ),
+    ] = HELLO,
+    *,
+    data: DataOption = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
+    kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
+    redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
+    policies: Annotated[
+        str, typer.Option("--policies", metavar="FOLDER", help="Policy files.  [default: policies/, if it is there]")
+    ] = "",
+) -> None:
+    """Run a broker, Valkey and every service here, each as a process that is started again when it dies."""
+    from refold.embedded.stack import DevStack
+
+    quiet()
+    began = time.monotonic()
+    needs = Provision(pools_of(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
+    stack = DevStack(
+        data_dir(data),
+        kafka=kafka or None,
+        redis=redis or None,
+        fresh=fresh,
+        services=services(app, needs),
+        prepare=needs.prepare(),
+        progress=output.progress(),
+        on_exit=_tell_exit,
+    )
+    with stack:
+        _tell_ready(stack, app, needs)
+        output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
+        stack.run_until_stopped()
+    output.say("stopped; the data is kept for the next start")
+
+
+def pools_of(app: str) -> tuple[str, ...]:
+    """The pools of an app: each is served by an executor process of its own."""
+    from refold.sdk.app import App
+
+    return App.load(app).pools
+
+
+def services(app: str, needs: Provision, *, python: str = sys.executable) -> list[Service]:
+    """One planner, one approval service, and one executor per pool."""
+    from refold.embedded.stack import Service
+
+    serve = (python, "-m", "refold", "serve")
+    approval = Service("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
+    executors = [Service("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in needs.pools]
+    return [Service("planner", (*serve, "planner", "--app", app)), approval, *executors]
+
+
+def _tell_exit(gone: Exit) -> None:
+    how = f"was ended by {signal.Signals(-gone.code).name}" if gone.code < 0 else f"ended with {gone.code}"
+    pause = gone.pause.total_seconds()
+    again = f"again in {pause:g} s" if pause else "again"
+    output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
+
+
+def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
+    pids = stack.supervisor.pids()
+    output.say(f"Kafka     [bold]{stack.kafka}[/]")
+    output.say(f"Redis     [bold]{stack.redis}[/]")
+    output.say(f"app       {output.escape(app)}")
+    where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
+    output.say(f"policy    {output.escape(where)}")
+    for name, numbers in pids.items():
+        output.say(f"{name:<9} {', '.join(map(str, numbers))}")
+    output.say(f"[dim]{output.escape(str(stack.dev_json))} is kept up to date with all of this[/]\n")
+    agent, given = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
+    output.say(f"start a run     refold run start {agent}{given} --wait")
+    if pids.get("executor"):
+        output.say(f"kill a service  kill -9 {pids['executor'][0]}")

@@ -1,0 +1,288 @@
+"""Approvals for people: what is asked, by whom, who may decide, and what was said.
+
+Everything here may come from a model: `escape` spells out what a terminal would hide, so that nobody agrees to
+something else than they see.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from refold.cli.output import escape, json_text, plain, say, table
+from refold.client.approvals import said
+from refold.core.wire import canonical
+
+if TYPE_CHECKING:
+    from refold.client.approvals import Approval, Granted
+    from refold.client.runs import Run
+    from refold.core.approval.ballot import Vote
+    from refold.core.messages import ApprovalRequest
+
+Data = dict[str, Any]
+EDIT = ("before", "after")
+WHOLE = 200
+"""Lines of a text that are shown with all that stays: what is not shown could be anything."""
+
+COLUMNS = ("approval", "state", "tool", "votes", "who decides", "until")
+GRANT_COLUMNS = ("grant", "state", "tool", "scope", "given by", "until", "used")
+
+
+def row(found: Approval) -> Data:
+    """An approval in a line."""
+    request, decided = found.request, found.decision
+    return {
+        "approval": request.approval_id,
+        "state": found.state,
+        "verdict": decided.verdict if decided else "",
+        "run_id": request.run_id,
+        "tool": request.tool,
+        "agent": request.agent,
+        "requester": request.requester,
+        "args": json_text(request.args),
+        "leading": found.count.leading,
+        "quorum": request.requirement.quorum,
+        "approvers": list(found.count.approvers),
+        "asked_ms": request.asked_ms,
+        "expires_ms": request.expires_ms,
+        "level": request.level,
+        "held": found.held,
+        "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
+        "call_id": request.call_id,
+    }
+
+
+def data(found: Approval) -> Data:
+    """Everything about an approval."""
+    return {
+        **row(found),
+        "people": list(found.people()),
+        "request": plain(found.request),
+        "question_holds": found.sound,
+        "said": [_said(found, vote) for vote in found.said],
+        "refused": [{"vote": vote, "reason": reason} for vote, reason in found.refused],
+        "decision": plain(found.decision),
+    }
+
+
+def print_list(rows: Sequence[Data], *, others: int = 0) -> None:
+    """Approvals as a table; `others` are those that were not asked for."""
+    if not rows:
+        text = f"nothing here; `refold approval list --state all` has {others}"
+        say(text if others else "[green]nothing waits for people[/]")
+        return
+    table(COLUMNS, [[_cell(name, each) for name in COLUMNS] for each in rows])
+
+
+def print_change(each: Data) -> None:
+    """An approval in a line, for a list that goes on."""
+    say("  ".join(_cell(name, each) for name in COLUMNS))
+
+
+def grant_row(found: Granted) -> Data:
+    """A grant in a line."""
+    given, grant = found.given, found.grant
+    return {
+        "grant": grant.id,
+        "state": found.state,
+        "run_id": given.run,
+        "tool": given.tool,
+        "scope": grant.scope,
+        "session": grant.session,
+        "given_by": [vote.actor for vote in given.votes],
+        "until_ms": grant.until_ms,
+        "uses": grant.uses,
+        "used": list(found.uses),
+    }
+
+
+def print_grants(rows: Sequence[Data]) -> None:
+    """Grants as a table."""
+    if not rows:
+        say("[green]no call passes without asking because people said so[/]")
+        return
+    table(GRANT_COLUMNS, [_grant_cells(each) for each in rows])
+
+
+def _grant_cells(each: Data) -> list[str]:
+    scope = f"session {each['session']}" if each["scope"] == "session" else f"run {each['run_id']}"
+    used = f"{len(each['used'])}, at most {each['uses']} in each run"
+    told = (each["grant"], each["state"], each["tool"], scope, ", ".join(each["given_by"]), _until(each["until_ms"]))
+    return [escape(text) for text in (*told, used)]
+
+
+def print_approval(found: Approval, *, grant: Granted | None = None, ended: str = "") -> None:
+    """What a person has to know to decide. `ended` is what its run made of it."""
+    request = found.request
+    state = "held" if found.held else found.state
+    by = f" ({escape(said(found.decision))})" if found.decision else ""
+    say(f"[bold]{escape(request.approval_id)}[/] is {state}{by}")
+    facts = {
+        "held": found.held,
+        "in the run": ended,
+        "run": request.run_id,
+        "call": f"{request.call_id}, `refold policy explain` tells why it is asked",
+        "agent": request.agent,
+        "asked for by": request.requester or "-",
+        "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
+        "environment": request.environment,
+        "attempt": f"{request.attempt}, good up to {request.covers}",
+        "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}",
+        "why": request.requirement.message or "-",
+        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {request.requirement.quorum}"
+        + (", not the requester" if request.requirement.not_requester else ""),
+        "these are": ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role",
+        "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
+        "escalation": _escalation(request) if request.level or found.state == "open" else "",
+        "grant": " ".join(_grant_cells(grant_row(grant))[1:]) if grant else "",
+        "question": f"{request.question}  {'recomputed, it holds' if found.sound else 'IT DOES NOT HOLD: do not vote'}",
+    }
+    for name, value in facts.items():
+        if value:
+            say(f"  {name:<13} {escape(value)}")
+    say("\n[bold]arguments[/]")
+    _print_args(request.args)
+    if request.proposed_args:
+        say("\n[bold]edited before[/], from what the agent proposed:")
+        print_diff(request.proposed_args, request.args)
+    _print_said(found)
+    if found.state == "open":
+        name = escape(request.approval_id)
+        say(f"\nrefold approval approve {name}\nrefold approval reject {name} --message '...'")
+
+
+def ended(run: Run | None, found: Approval) -> str:
+    """What became of an approval in its run, where that is more than its decision."""
+    asks = [ask for line in run.timeline.steps for ask in line.approvals] if run else []
+    ask = next((ask for ask in asks if ask.approval_id == found.request.approval_id), None)
+    if run is None or ask is None:
+        return ""
+    if ask.verdict == "expire":
+        return f"it ended without a decision: {ask.said or 'nobody decided in time'}"
+    if not ask.verdict and found.over:
+        return f"the run is {run.state.status}, and does not wait for it any more"
+    return ""
+
+
+def _expiry(request: ApprovalRequest) -> str:
+    needed = request.requirement
+    if needed.on_expiry == "escalate" and not request.level:
+        return f"it escalates to {', '.join(needed.escalate_to)}"
+    return "the run fails" if needed.on_expiry == "fail" else "it is rejected"
+
+
+def _escalation(request: ApprovalRequest) -> str:
+    needed = request.requirement
+    to = ", ".join(needed.escalate_to)
+    if request.level:
+        return f"it was escalated to {to}"
+    return f"at {_moment(request.asked_ms + needed.escalate_ms)} to {to}" if to and needed.escalate_ms else ""
+
+
+def print_diff(before: str, after: str) -> None:
+    """What differs between two texts of arguments."""
+    for line in diff(before, after):
+        _print_change(line)
+
+
+def _print_change(line: str) -> None:
+    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+    say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
+
+
+def _print_args(args: str) -> None:
+    """The arguments; texts named `before` and `after` as what differs between them."""
+    value = json_text(args)
+    if not (isinstance(value, dict) and all(isinstance(value.get(name), str) for name in EDIT)):
+        _print_lines(readable(args))
+        return
+    _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in EDIT})))
+    before, after = (value[name].split("\n") for name in EDIT)
+    found = list(difflib.unified_diff(before, after, *EDIT, lineterm="", n=WHOLE if len(before) <= WHOLE else 3))
+    for line in found:
+        _print_change(line)
+    hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in found)
+    if hidden > 0:
+        say(f"  [yellow]{hidden} lines stay as they are and are not shown; --json has all[/]")
+
+
+def diff(before: str, after: str) -> list[str]:
+    """A unified diff of two arguments, multi-line texts line by line."""
+    found = difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm="")
+    return list(found)
+
+
+def readable(args: str) -> list[str]:
+    """The lines of a JSON object: a field each, and a text of many lines as it is."""
+    value = json_text(args)
+    if not isinstance(value, dict):
+        return [canonical.dumps(value)]
+    lines: list[str] = []
+    for name, content in value.items():
+        if isinstance(content, str) and "\n" in content:
+            lines += [f"{name}:", *(f"  | {line}" for line in content.split("\n"))]
+        else:
+            lines.append(f"{name}: {canonical.dumps(content)}")
+    return lines
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        say(f"  {escape(line)}")
+
+
+def _print_said(found: Approval) -> None:
+    if found.said or found.refused:
+        say("\n[bold]said so far[/]")
+    for vote in found.said:
+        fate = found.fate(vote)
+        void = f"  [red]{fate}[/]" if fate in ("withdrawn", "superseded") else ""
+        if fate == "void":
+            void = f"  [red]void, it does not count now: {escape(found.count.void[vote].reason)}[/]"
+        words = " ".join(filter(None, (vote.action, ", ".join(vote.to), vote.message)))
+        say(f"  {_moment(vote.issued)}  {escape(vote.actor)}  {escape(words)}{void}")
+        if vote.action == "edit":
+            print_diff(found.request.args, vote.args)
+        if vote.action == "answer":
+            _print_lines(readable(vote.result))
+    for name, reason in found.refused:
+        say(f"  [red]vote {escape(name)} cannot be trusted: {escape(reason)}[/]")
+
+
+def _said(found: Approval, vote: Vote) -> Data:
+    void = found.count.void.get(vote)
+    return {
+        **plain(vote),
+        "counts": found.fate(vote) == "counts",
+        "fate": found.fate(vote),
+        "void": void.reason if void else "",
+    }
+
+
+def _cell(name: str, each: Data) -> str:
+    if name == "votes" and each["grant"]:
+        return escape(f"grant {each['grant']}")
+    if name == "votes":
+        return f"{each['leading']} of {each['quorum']}"
+    if name == "until":
+        return _until(each["expires_ms"])
+    if name == "who decides":
+        return escape(", ".join(each["approvers"]))
+    if name == "state" and each["held"]:
+        return escape(f"held: {each['held']}")
+    if name == "state" and each["verdict"]:
+        return escape(f"{each['state']}: {each['verdict']}")
+    return escape(str(each[name]))
+
+
+def _until(at_ms: int) -> str:
+    return _moment(at_ms) if at_ms else "never"
+
+
+def _moment(at_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"

@@ -1,0 +1,152 @@
+"""Policies for people: what is in force, what a draft would change, why a call was judged as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from refold.cli.output import escape, json_text, plain, say, table
+
+if TYPE_CHECKING:
+    from refold.client.hindsight import Difference, Recorded
+    from refold.core.approval.catalog import Catalog
+    from refold.core.approval.policy import Explanation, Judgement, Rule
+
+Data = dict[str, Any]
+_COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
+USUAL_MS = 3_600_000
+"""How long a decision is valid where a policy does not say."""
+
+
+def in_force(catalog: Catalog) -> Data:
+    """What a partition of the catalog says."""
+    policy = catalog.policy
+    return {
+        "current": catalog.current,
+        "policy": policy.content if policy else None,
+        "policies": sorted(catalog.policies),
+        "roles": {role: sorted(people) for role, people in sorted(catalog.roles.by_role.items())},
+        "revoked": sorted(catalog.roles.revoked),
+        "keys": [catalog.keys[kid].content() for kid in sorted(catalog.keys)],
+    }
+
+
+def difference_row(found: Difference) -> Data:
+    """A call of which a draft says something else."""
+    call = found.call
+    return {
+        "call_id": call.call_id,
+        "tool": call.call.tool,
+        "args": json_text(call.call.args),
+        "kind": found.kind,
+        "recorded": plain(call.judgement),
+        "now": plain(found.now),
+    }
+
+
+def print_in_force(found: Data) -> None:
+    """What `refold policy show` says."""
+    from refold.core.approval.policy import Policy
+
+    if not found["current"]:
+        say("no policy is in force: calls are allowed; `refold policy publish FILES`")
+    elif found["policy"] is None:
+        say(f"[red]policy {escape(found['current'])} should be in force, and the catalog does not have it[/]")
+    else:
+        recheck = ", judges calls of other policies again" if found["policy"].get("recheck") else ""
+        say(f"policy [bold]{escape(found['current'])}[/] is in force for new runs{recheck}")
+        policy = Policy.parse(found["policy"])
+        rows = [_rule_row(rule) for rule in policy.rules]
+        rows.append(("[dim]no rule holds, or one fails[/]", "", _outcome("require", plain(policy.fallback))))
+        table(("rule", "when", "then"), rows)
+    for old in found["policies"]:
+        if old != found["current"]:
+            say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy drop[/]")
+    for role, people in found["roles"].items():
+        say(f"role {escape(role)}: {escape(', '.join(people))}")
+    if found["revoked"]:
+        say(f"revoked: {escape(', '.join(found['revoked']))}")
+    for key in found["keys"]:
+        say(f"key {escape(key['kid'])} ({escape(key['use'])}){' [red]revoked[/]' if key.get('revoked') else ''}")
+
+
+def print_differences(rows: Sequence[Data], counts: Mapping[str, int]) -> None:
+    """What `refold policy test` found."""
+    if not rows:
+        return
+    columns = ("call", "tool", "args", "was", "would be")
+    cells = [
+        (
+            escape(row["call_id"]),
+            escape(row["tool"]),
+            escape(json.dumps(row["args"], ensure_ascii=False)),
+            _said(row["recorded"]),
+            _said(row["now"]),
+        )
+        for row in rows
+    ]
+    table(columns, cells)
+    for kind, count in counts.items():
+        say(f"{count:>6}  {kind}")
+
+
+def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
+    """What `refold policy explain` says. `asks_itself`: the tool wants people though the rule allows the call."""
+    then = found.judgement
+    say(f"[bold]{escape(found.call_id)}[/]  {escape(found.call.tool)} [dim]{escape(found.call.args)}[/]")
+    say(f"  was judged: {_said(plain(then))}")
+    if asks_itself:
+        say('  [yellow]the rule allows it; the tool says itself that it needs people: approval="required"[/]')
+    elif (now.outcome, now.rule, now.policy) != (then.outcome, then.rule, then.policy):
+        say(f"  would be:   {_said(plain(now))}")
+    if found.edited:
+        say(f"  [dim]edited by people since, and not judged again: {escape(found.edited.args)}[/]")
+    say(f"  [dim]policy {escape(now.policy)}[/]")
+    for each in rules:
+        mark = "[bold]→[/]" if each.fired else " "
+        value = "[green]true[/]" if each.value is True else "[dim]false[/]"
+        if isinstance(each.value, str):
+            value = f"[red]it failed: {escape(each.value)}[/]"
+        say(f"  {mark} {escape(each.rule)}: {escape(each.when)}  {value}")
+        for name, shown in each.values.items():
+            say(f"      [dim]{escape(name)} = {escape(json.dumps(shown, ensure_ascii=False))}[/]")
+
+
+def _rule_row(rule: Rule) -> tuple[str, str, str]:
+    detail = plain(rule.requirement) if rule.requirement else rule.message
+    return escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)
+
+
+def _outcome(outcome: str, detail: Data | str) -> str:
+    text = detail if isinstance(detail, str) else _asks(detail)
+    return f"[{_COLOURS[outcome]}]{outcome}[/] {escape(text)}"
+
+
+def _asks(needed: Data) -> str:
+    """A requirement in words: how many of whom, what else is not as usual, and for how long."""
+    more = {
+        "the requester too": not needed["not_requester"],
+        f"within {_long(needed['expires_ms'])}": needed["expires_ms"],
+        f"then {needed['on_expiry']}": needed["expires_ms"] and needed["on_expiry"] != "reject",
+        f"after {_long(needed['escalate_ms'])} also {', '.join(needed['escalate_to'])}": needed["escalate_ms"],
+        f"escalates to {', '.join(needed['escalate_to'])}": needed["escalate_to"] and not needed["escalate_ms"],
+        f"valid {_long(needed['valid_ms'])}": needed["valid_ms"] != USUAL_MS,
+        needed["message"]: needed["message"],
+    }
+    who = f"{needed['quorum']} of {', '.join(needed['approvers'])}"
+    return ", ".join([who, *(text for text, holds in more.items() if holds)])
+
+
+def _long(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
+def _said(judgement: Data) -> str:
+    outcome, rule, needed = judgement["outcome"], judgement["rule"], judgement["requirement"]
+    by = f" by {escape(rule)}" if rule else ""
+    words = f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(_asks(needed))}' if needed else ''}"
+    return words + (f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else "")

@@ -1,0 +1,280 @@
+"""A run as data and as a picture: summary, steps with their attempts, events, raw records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from refold.cli.output import escape, json_text, moment, plain, say, styled, table
+from refold.core.ids import log_key
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from refold.client.runs import JudgedRecord, Run
+    from refold.client.timeline import Ask, Attempt, StepLine
+
+Data = dict[str, Any]
+
+
+def summary(run: Run) -> Data:
+    """A run in a line."""
+    state = run.state
+    return {
+        "run_id": state.run_id,
+        "agent": state.request.agent if state.request else "",
+        "status": state.status,
+        "steps": len(state.steps),
+        "open": len(state.open),
+        "in_doubt": [line.call_id for line in run.timeline.in_doubt],
+        "approvals": [line.approvals[-1].approval_id for line in run.timeline.asking],
+        "seq": state.head.seq,
+        "requested_ms": state.requested_ms,
+        "at_ms": state.at_ms,
+        "labels": state.request.labels if state.request else {},
+    }
+
+
+def ending(run: Run) -> Data:
+    """How a run ended, or that it has not."""
+    end = run.state.end
+    return {
+        "run_id": run.state.run_id,
+        "status": run.state.status,
+        "result": json_text(getattr(end, "result", "")),
+        "failure": plain(getattr(end, "failure", None)),
+        "reason": getattr(end, "reason", ""),
+        "seq": run.state.head.seq,
+    }
+
+
+def run_data(run: Run) -> Data:
+    """Everything about a run."""
+    state, last = run.state, run.records[-1]
+    request = state.request
+    return {
+        **summary(run),
+        **ending(run),
+        "input": json_text(request.input) if request else None,
+        "requester": request.requester if request else "",
+        "request": plain(state.position),
+        "version": state.version,
+        "head": {"id": state.head.id.hex(), "seq": state.head.seq, "partition": last.record.partition}
+        | {"offset": last.record.offset, "digest": state.digest()},
+        "entries": len(run.records),
+        "void_records": len(run.void),
+        "timeline": [_step_data(line) for line in run.timeline.steps],
+        "resolve": [command for line in run.timeline.in_doubt for command in resolve_commands(line)],
+    }
+
+
+def resolve_commands(line: StepLine) -> list[str]:
+    """What a human may say of a call in doubt, as commands to run."""
+    start = f"refold run resolve {line.call_id}"
+    return [f"{start} --happened '{{...}}'", f"{start} --did-not-happen", f"{start} --give-up"]
+
+
+def event_rows(run: Run) -> list[Data]:
+    """The events of a run, one by one."""
+    rows = []
+    for judged in run.records:
+        assert judged.entry is not None, "what counts can be read"
+        for number, event in enumerate(judged.entry.events, start=judged.entry.seq):
+            rows.append(
+                {
+                    "seq": number,
+                    "type": type(event).__name__,
+                    "at_ms": judged.entry.at_ms,
+                    **_place(judged),
+                    "cause": plain(judged.entry.cause),
+                    "actor": judged.entry.actor,
+                    "event": {name: _value(name, value) for name, value in plain(event).items()},
+                }
+            )
+    return rows
+
+
+def raw_records(run: Run) -> list[Data]:
+    """The records of a run as they lie in the log, with those that do not count."""
+    rows = []
+    for judged in sorted([*run.records, *run.void], key=lambda found: found.record.offset):
+        entry = judged.entry
+        rows.append(
+            {
+                **_place(judged),
+                "void": judged.void,
+                "id": judged.id.hex(),
+                "prev": entry.prev.hex() if entry else "",
+                "seq": entry.seq if entry else 0,
+                "events": [type(event).__name__ for event in entry.events] if entry else [],
+                "cause": plain(entry.cause) if entry else None,
+                "actor": entry.actor if entry else "",
+                "nonce": entry.nonce.hex() if entry else "",
+                "bytes": len(judged.record.value or b""),
+            }
+        )
+    return rows
+
+
+def event_line(row: Data) -> str:
+    """An event in a line of markup."""
+    fields = " ".join(f"[dim]{name}=[/]{escape(_short(value), 70)}" for name, value in row["event"].items() if value)
+    place = f"{row['partition']}/{row['offset']}"
+    return f"[dim]{row['seq']:>4} {moment(row['at_ms'])} {place:>8}[/]  [bold]{row['type']:<18}[/] {fields}"
+
+
+def raw_line(row: Data) -> str:
+    """A record in a line of markup."""
+    worth = f"[magenta]void: {row['void']}[/]" if row["void"] else "[green]counts[/]"
+    names = ", ".join(row["events"])
+    return f"[dim]{row['partition']}/{row['offset']}[/] {escape(row['key'])} {worth} {row['bytes']} bytes  {names}"
+
+
+def print_list(rows: list[Data], *, hidden: int) -> None:
+    """Runs as a table."""
+    if not rows:
+        say("no runs; start one: refold run start AGENT --input '{...}'")
+        return
+    lines = []
+    for row in rows:
+        doubt = "[bold magenta]" + ", ".join(row["in_doubt"]) + "[/]" if row["in_doubt"] else ""
+        when = moment(row["requested_ms"])
+        steps = f"{row['steps'] - row['open']}/{row['steps']}"
+        lines.append((escape(row["run_id"]), escape(row["agent"]), styled(row["status"]), steps, when, doubt))
+    table(("run", "agent", "status", "steps", "requested (UTC)", "in doubt"), lines)
+    if hidden:
+        say(f"[dim]{hidden} older ones are not shown: --limit[/]")
+
+
+def run_view(run: Run) -> RenderableType:
+    """A run as `refold run show` and `refold run watch` draw it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    state = run.state
+    agent = state.request.agent if state.request else "?"
+    last = run.records[-1].record if run.records else None
+    place = f"partition {last.partition}, offset {last.offset}" if last else "nowhere yet"
+    head = (
+        f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(state.status)}  [dim]seq {state.head.seq}, {place}"
+    )
+    lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]")]
+    for step in run.timeline.steps:
+        lines += _step_lines(step, over=state.over)
+    lines += _end_lines(run)
+    return Group(*(Text.from_markup(line, emoji=False) for line in lines))
+
+
+_MARKS = {
+    "completed": "✔",
+    "noted": "·",
+    "failed": "✘",
+    "approval": "✋",
+    "doubt": "?",
+    "running": "▶",
+    "sleeping": "z",
+    "backoff": "↻",
+}
+
+
+def _step_lines(step: StepLine, *, over: bool) -> list[str]:
+    mark = _MARKS.get(step.status, "…")
+    took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.kind != "note" else ""
+    effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
+    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{effect}"
+    result = escape(step.result, 60) if step.result else ""
+    lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
+    for ask in step.approvals:
+        lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
+    if len(step.attempts) > 1 or any(_remarkable(attempt) for attempt in step.attempts):
+        lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
+    rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
+    if step.failure and step.status == "failed" and not rejected:
+        lines.append(f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]")
+    if step.resolved:
+        why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""
+        lines.append(f"       [magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]")
+    for late in step.late:
+        lines.append(
+            f"       [magenta]late result{' contradicts' if late.contradicts else ''}: {escape(late.result, 60)}[/]"
+        )
+    if step.status == "doubt":
+        lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
+        lines += [f"         {escape(command)}" for command in resolve_commands(step)]
+    return lines
+
+
+def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
+    who = escape(", ".join(ask.approvers))
+    if not ask.verdict and over:
+        return [f"[magenta]{who} had not decided when the run ended[/]"]
+    if not ask.verdict:
+        many = f"{ask.quorum} of " if ask.quorum > 1 else ""
+        until = f" until {moment(ask.expires_ms)}" if ask.expires_ms else ""
+        lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(ask.approval_id)}"]
+        why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
+        return [*lines, why] if ask.rule else lines
+    if ask.verdict == "expire" and ask.said:
+        return [f"[magenta]closed without a decision: {escape(ask.said, 200)}[/]"]
+    by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
+    grant = f" [dim](use {ask.use} of the grant {escape(ask.grant)})[/]" if ask.use else ""
+    why = f": {escape(ask.said, 200)}" if ask.said else ""
+    lines = [f"[magenta]{_VERDICTS.get(ask.verdict, escape(ask.verdict))} {by}{why}[/]{grant}"]
+    if ask.grant and not ask.use:
+        lines.append(f"  [magenta]and granted for the same call again: {escape(ask.grant)}[/]")
+    if ask.args:
+        lines.append(f"  with other arguments: {escape(ask.args, 200)}")
+    return lines
+
+
+_VERDICTS = {
+    "approve": "approved",
+    "edit": "approved with an edit",
+    "reject": "rejected",
+    "answer": "answered in the tool's place",
+    "expire": "expired,",
+}
+
+
+def _remarkable(attempt: Attempt) -> bool:
+    return attempt.dispatches > 1 or attempt.status not in ("running", "completed")
+
+
+def _attempt_line(attempt: Attempt) -> str:
+    text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
+    if attempt.dispatches > 1:
+        text += f" [yellow]handed out {attempt.dispatches} times[/]"
+    if attempt.failure:
+        text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}"
+    return text + (f" [dim]next at {moment(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
+
+
+def _end_lines(run: Run) -> list[str]:
+    found = ending(run)
+    if found["status"] == "completed":
+        return [f"  [green]result[/] {escape(str(getattr(run.state.end, 'result', '')), 400)}"]
+    if found["failure"]:
+        return [f"  [red]{escape(found['failure']['code'])}: {escape(found['failure']['message'], 400)}[/]"]
+    return [f"  [red]cancelled[/] {escape(found['reason'])}"] if found["status"] == "cancelled" else []
+
+
+def _step_data(line: StepLine) -> Data:
+    found: Data = plain(line)
+    return found | {"args": json_text(line.args), "result": json_text(line.result)}
+
+
+def _place(judged: JudgedRecord) -> Data:
+    record = judged.record
+    key = (record.key or b"").decode(errors="replace")
+    if judged.entry is not None:
+        key = log_key(judged.run_id, judged.entry.seq, judged.id).decode()
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset, "key": key}
+
+
+def _value(name: str, value: Any) -> Any:
+    return json_text(value) if name in ("args", "result", "input", "data") and isinstance(value, str) else value
+
+
+def _short(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

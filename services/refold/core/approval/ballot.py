@@ -1,0 +1,343 @@
+"""Votes and what they add up to: pure judgement, a function of the set of votes and of nothing else.
+
+Whatever the order in which they came and however often, the same votes give the same verdict, so a successor that
+reads them again decides what its predecessor would have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from base64 import urlsafe_b64decode
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from refold.core.approval import decision, signature
+from refold.core.approval.catalog import Roles, is_person
+from refold.core.approval.decision import Cast, Grant, Verdict
+from refold.core.approval.signature import PublicKey
+from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.messages import ApprovalRequest
+from refold.core.wire import canonical
+
+DECIDING: dict[str, Verdict] = {"approve": "approve", "edit": "edit", "reject": "reject", "answer": "answer"}
+SAYING = (*DECIDING, "delegate", "withdraw")
+"""What a person says of the question: of these the latest counts. The rest is about who decides, or only told."""
+
+ACTIONS = (*SAYING, "reassign", "comment", "remind", "revoke-grant")
+SCOPES = ("run", "session")
+MAX_MS = 2**52
+"""The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
+
+MAX_HANDS = 8
+"""How often a decision is handed on: everybody on the way stands in it, and it is to stay small."""
+
+
+class Remember(NamedTuple):
+    """An approval that is to hold for the same call again: in this `run` or `session`, `uses` times in each run."""
+
+    scope: str
+    for_ms: int
+    uses: int
+
+
+class Void(NamedTuple):
+    """Why a vote does not count.
+
+    `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `edit_not_possible`; of
+    the approval service also `unknown`, `too_large`, `too_many` and `no_grant`.
+    """
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What somebody said. `vote` is its id, `question` the digest that it answers, `issued` in milliseconds.
+
+    `args` (of an `edit`) and `result` (of an `answer`) are canonical JSON, `to` is who decides after a `delegate` (one
+    name) or a `reassign` (approvers as in a policy). `roles` are what the login said of the actor.
+    """
+
+    approval: str
+    vote: str
+    question: str
+    environment: str
+    actor: str
+    action: str
+    issued: int
+    roles: tuple[str, ...] = ()
+    strength: str = ""
+    args: str = ""
+    result: str = ""
+    message: str = ""
+    to: tuple[str, ...] = ()
+    remember: Remember | None = None
+
+    def payload(self) -> dict[str, Any]:
+        """The object that is signed."""
+        found = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        found |= {"roles": list(self.roles), "to": list(self.to)}
+        return {"kind": "vote", **found, "remember": self.remember._asdict() if self.remember else None}
+
+    @staticmethod
+    def parse(payload: Mapping[str, Any], key: PublicKey) -> Vote:
+        """The vote in a payload that this key signed.
+
+        **Raises** MalformedError for any other shape, UnauthorisedError when the key does not speak for the actor.
+        """
+        fields = {spec.name: spec.type for spec in dataclasses.fields(Vote)}
+        if payload.keys() != {"kind", *fields} or payload["kind"] != "vote":
+            raise MalformedError("the token is not a vote")
+        plain = [(payload[name], hint) for name, hint in fields.items() if hint in ("str", "int")]
+        if not all(type(value) is (str if hint == "str" else int) for value, hint in plain):
+            raise MalformedError("a field of the vote has another type")
+        if not _names(payload["roles"]) or not _names(payload["to"]):
+            raise MalformedError("roles and to are lists of names")
+        given = {name: payload[name] for name in fields}
+        given |= {"roles": tuple(payload["roles"]), "to": tuple(payload["to"])}
+        vote = Vote(**{**given, "remember": _remember(payload["remember"])})
+        _check(vote)
+        if key.actors and vote.actor not in key.actors:
+            raise UnauthorisedError(f"the key {key.kid} does not speak for {vote.actor}", reason="actor")
+        return dataclasses.replace(vote, strength=key.strength or vote.strength)
+
+
+class Outcome(NamedTuple):
+    """What the votes decide. `votes` are those that it rests on, `edited` and `result` what they agreed on."""
+
+    verdict: Verdict
+    votes: tuple[Cast, ...]
+    edited: str = ""
+    result: str = ""
+    message: str = ""
+    grant: Grant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A count of votes. `cast` are those that count, oldest first, `leading` how many want the same thing at most.
+
+    `approvers` is who may decide by now: reassignments replace the list, an escalation adds to it.
+    """
+
+    outcome: Outcome | None
+    cast: tuple[tuple[Vote, Cast], ...]
+    leading: int
+    approvers: tuple[str, ...]
+    void: Mapping[Vote, Void]
+
+
+def opened(token: str, keys: Mapping[str, PublicKey]) -> Vote:
+    """The vote in a token. **Raises** UnauthorisedError and MalformedError, as `capability.verify` and `Vote.parse`."""
+    payload = signature.verify(token, keys, use="vote")
+    header = token.partition(".")[0]
+    kid = canonical.parse(urlsafe_b64decode(header + "=" * (-len(header) % 4)))["kid"]
+    return Vote.parse(payload, keys[kid])
+
+
+def tally(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Outcome | None:
+    """What the votes decide, or None as long as they do not; see `count`."""
+    return count(request, votes, roles).outcome
+
+
+def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Count:
+    """Counts the votes on a request.
+
+    The latest word of each entitled person counts, by (issued, id). One rejection decides, the earliest where there are
+    several. Else `quorum` people who want the same thing decide; where several things have a quorum, it is the one that
+    had it first by the times of the votes.
+    """
+    void: dict[Vote, Void] = {}
+    good: list[Vote] = []
+    for vote in sorted(set(votes), key=order):
+        if problem := objection(request, vote):
+            void[vote] = problem
+        else:
+            good.append(vote)
+    table = _reassigned(request, good, roles, void)
+    said = {vote.actor: vote for vote in good if vote.action in SAYING}
+    chains = _entitled(table, said, roles)
+    for vote in good:
+        if vote.action in SAYING and vote.action != "withdraw" and vote.actor not in chains:
+            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(table.approvers)}")
+    deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in chains]
+    cast = tuple((vote, _cast(vote, chains[vote.actor])) for vote in sorted(deciding, key=order))
+    groups = _groups(cast)
+    leading = max((len(group) for group in groups), default=0)
+    return Count(_outcome(request, cast, groups), cast, leading, table.approvers, void)
+
+
+def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
+    """Why a vote on a request is void whatever else is said; None if nothing speaks against it by itself."""
+    if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
+        return Void("wrong_question", "the vote answers another question")
+    # Who was too late may still take it back: the question may be prolonged, and what was late then is not.
+    if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
+        return Void("late", "the vote was issued after the approval had expired")
+    if vote.action in ("comment", "remind"):
+        return None
+    if vote.actor == request.requester and request.requirement.not_requester:
+        return Void("requester", f"{vote.actor} has asked for the run and may not decide on it")
+    if vote.action in ("edit", "answer") and request.attempt != 1:
+        return Void("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
+    return None
+
+
+class _Table(NamedTuple):
+    """Who decides: `listed` at the moment, `named` by the policy.
+
+    `word` is of who put the listed there, and what entitled them: the rest of a `decision.chain`.
+    """
+
+    listed: tuple[str, ...]
+    named: tuple[str, ...]
+    more: tuple[str, ...]
+    word: tuple[str, ...] = ()
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.listed, *self.more]))
+
+    def chain(self, vote: Vote, roles: Roles) -> tuple[str, ...]:
+        """What entitles the actor of a vote to say who decides: the policy before anybody's word; or nothing."""
+        if own := roles.entitled(self.named, vote.actor, vote.roles):
+            return (own,)
+        name = roles.entitled(self.listed, vote.actor, vote.roles)
+        return (name, *self.word) if name else ()
+
+
+def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void: dict[Vote, Void]) -> _Table:
+    """Who decides after all reassignments. One person may hand on what one person may decide.
+
+    Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody to decide.
+    """
+    needed = request.requirement
+    more = tuple(needed.escalate_to) if request.level else ()
+    table = _Table(tuple(needed.approvers), (*needed.approvers, *more), more)
+    for vote in votes:
+        if vote.action != "reassign":
+            continue
+        chain = table.chain(vote, roles)
+        if needed.quorum > 1:  # or one of them alone would choose all others
+            void[vote] = Void(
+                "unentitled", f"{needed.quorum} people have to agree, and each may delegate their own word"
+            )
+        elif not chain:
+            names = dict.fromkeys((*table.approvers, *table.named))
+            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(names)}")
+        elif len(chain) > 2 * MAX_HANDS:
+            void[vote] = Void("unentitled", f"the decision was handed on {MAX_HANDS} times")
+        else:
+            table = table._replace(listed=vote.to, word=(vote.actor, *chain))
+    return table
+
+
+def _entitled(table: _Table, said: Mapping[str, Vote], roles: Roles) -> dict[str, tuple[str, ...]]:
+    """What entitles whom: the approvers themselves, then those in whose favour they stand back."""
+    seated = (vote for vote in said.values() if roles.entitled(table.approvers, vote.actor, vote.roles))
+    chains = {vote.actor: table.chain(vote, roles) for vote in seated}
+    stand_back = sorted(chains)
+    for actor in stand_back:
+        vote, chain = said.get(actor), chains[actor]
+        if vote is None or vote.action != "delegate" or len(chain) > 2 * MAX_HANDS:
+            continue
+        deputy = vote.to[0]
+        if deputy not in chains and roles.entitled([deputy], deputy):
+            chains[deputy] = (deputy, actor, *chain)
+            stand_back.append(deputy)
+    return chains
+
+
+def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
+    """Votes by what they want, each group oldest first."""
+    found: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
+    for vote, _ in cast:
+        if vote.action != "reject":
+            found[vote.action, vote.args, vote.result].append(vote)
+    return list(found.values())
+
+
+def _outcome(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]]) -> Outcome | None:
+    for vote, by in cast:
+        if vote.action == "reject":
+            return Outcome("reject", (by,), message=vote.message)
+    quorum = max(1, request.requirement.quorum)
+    ready = [group for group in groups if len(group) >= quorum]
+    if not ready:
+        return None
+    group = min(ready, key=lambda votes: order(votes[quorum - 1]))
+    by_vote = dict(cast)
+    first = group[0]
+    return Outcome(
+        DECIDING[first.action],
+        tuple(by_vote[vote] for vote in group),
+        edited=first.args,
+        result=first.result,
+        message=next((vote.message for vote in group if vote.message), ""),
+        grant=_grant(request, group, quorum),
+    )
+
+
+def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | None:
+    """The narrowest of what was asked, if a quorum asked for any at all."""
+    asked = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
+    if len(asked) < quorum:
+        return None
+    wide = request.session and all(remember.scope == "session" for _, remember in asked)
+    return Grant(
+        id=request.approval_id,
+        scope="session" if wide else "run",
+        until_ms=min(until for until, _ in asked),
+        uses=min(remember.uses for _, remember in asked),
+        use=0,
+        session=request.session,
+        rule=request.rule,
+    )
+
+
+def _cast(vote: Vote, chain: tuple[str, ...]) -> Cast:
+    return Cast(vote.actor, decision.via(chain), vote.strength, vote.vote, vote.issued)
+
+
+def order(vote: Vote) -> tuple[int, str, str]:
+    """Total: two votes that differ in anything have a fixed order."""
+    return vote.issued, vote.vote, repr(vote)
+
+
+def _names(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(name, str) and name for name in found)
+
+
+def _remember(found: Any) -> Remember | None:
+    if found is None:
+        return None
+    if not isinstance(found, dict) or found.keys() != set(Remember._fields) or found["scope"] not in SCOPES:
+        raise MalformedError("remember is an object with scope, for_ms and uses")
+    if any(type(found[name]) is not int or found[name] < 1 for name in ("for_ms", "uses")):
+        raise MalformedError("what is remembered has a time and a number of uses")
+    return Remember(**found)
+
+
+def _check(vote: Vote) -> None:
+    """What goes with the action, and nothing else. **Raises** MalformedError."""
+    if vote.action not in ACTIONS or not vote.actor or not vote.vote or "/" in vote.vote:
+        raise MalformedError("the vote has no actor, no id or no known action")
+    for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
+        if not is_person(name):  # it would be read as a role, or as anybody
+            raise MalformedError(f"{name} is not the name of a person")
+    if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
+        raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
+    if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in ("delegate", "reassign")):
+        raise MalformedError("a delegate vote names one person, a reassign vote approvers, and nothing else names any")
+    if "*" in vote.to:
+        raise MalformedError("nobody may hand a decision to anybody at all")
+    if vote.remember and vote.action != "approve":
+        raise MalformedError("only an approval can be remembered")
+    if vote.issued < 0 or vote.issued + (vote.remember.for_ms if vote.remember else 0) > MAX_MS:
+        raise MalformedError("the vote is from before 1970, or for longer than time lasts")
+    for given in filter(None, (vote.args, vote.result)):
+        if canonical.dumps(canonical.parse(given)) != given:
+            raise MalformedError("the JSON of the vote is not canonical")

@@ -1,0 +1,336 @@
+"""A decision as a capability: what it binds, and whether it allows exactly the call that is about to run.
+
+Who decides signs, who acts checks, and neither takes the word of who carries it from one to the other. Everything that
+makes a call itself is bound: another run, tool, version, argument, key or environment is another call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple
+
+from refold.core.approval.catalog import HANDED, Roles
+from refold.core.errors import MalformedError
+from refold.core.events import CallProposed
+from refold.core.ids import home, parse_call_id
+from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.wire import canonical
+from refold.core.wire.canonical import idempotency_key
+
+Verdict = Literal["approve", "edit", "reject", "answer"]
+VERDICTS = ("approve", "edit", "reject", "answer")
+SKEW_MS = 300_000
+"""How far a decision may have been issued in the future of who checks it: clocks of different machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """What is known of a tool by those who do not run it. `schema` is the digest of its arguments' JSON Schema.
+
+    `approval`: it may never run without a decision, whatever a policy says.
+    """
+
+    name: str
+    version: str
+    schema: str
+    effect: str
+    tags: tuple[str, ...] = ()
+    approval: bool = False
+    key_window_ms: int = 0
+
+
+class Cast(NamedTuple):
+    """A vote that a decision rests on. `via` is what entitled the actor, `strength` how they proved who they are.
+
+    `via` is an approver of the policy (`ada`, `role:lead`, `*`), or spells the `chain` of those who handed it on:
+    `handed:["zoe","ada","role:lead"]`.
+    """
+
+    actor: str
+    via: str
+    strength: str
+    vote: str
+    at_ms: int
+
+
+class Grant(NamedTuple):
+    """The same call again without asking: in this `run` or `session`, until `until_ms`, `uses` times per run.
+
+    `use` is 0 in the decision that gives it, else which use of it a decision is. `session` is the one of the run that
+    it was given in, `rule` what asked for it.
+    """
+
+    id: str
+    scope: str
+    until_ms: int
+    uses: int
+    use: int
+    session: str = ""
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is signed. `args` is the digest of the arguments that may be sent, `edited` their text where they are new.
+
+    `result` is the answer in the tool's place, `attempt` and `covers` the attempts that it is good for.
+    """
+
+    approval: str
+    question: str
+    environment: str
+    run: str
+    call: str
+    step: int
+    tool: str
+    version: str
+    schema: str
+    effect: str
+    args: str
+    key: str
+    attempt: int
+    covers: int
+    policy: str
+    proposal: str
+    verdict: Verdict
+    edited: str
+    result: str
+    message: str
+    votes: tuple[Cast, ...]
+    grant: Grant | None
+    issued: int
+    expires: int
+    nonce: str
+
+    def payload(self) -> dict[str, Any]:
+        """The object that is signed."""
+        found = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        found["votes"] = [vote._asdict() for vote in self.votes]
+        found["grant"] = self.grant._asdict() if self.grant else None
+        return {"kind": "decision", **found}
+
+    @staticmethod
+    def parse(payload: Mapping[str, Any]) -> Decision:
+        """The decision in a payload whose signature was good. **Raises** MalformedError for any other shape."""
+        fields = {spec.name: spec.type for spec in dataclasses.fields(Decision)}
+        if payload.keys() != {"kind", *fields} or payload["kind"] != "decision":
+            raise MalformedError("the token is not a decision")
+        votes, grant, verdict = payload["votes"], payload["grant"], payload["verdict"]
+        plain = [(payload[name], hint) for name, hint in fields.items() if hint in ("str", "int")]
+        if not all(type(value) is (str if hint == "str" else int) for value, hint in plain) or verdict not in VERDICTS:
+            raise MalformedError("a field of the decision has another type")
+        if not isinstance(votes, list):
+            raise MalformedError("the votes of the decision are not a list")
+        casts = tuple(_shaped(Cast, vote) for vote in votes)
+        given = None if grant is None else _shaped(Grant, grant)
+        return Decision(**{**{name: payload[name] for name in fields}, "votes": casts, "grant": given})
+
+
+def _shaped(cls: Any, value: Any) -> Any:
+    hints = cls.__annotations__
+    if not isinstance(value, dict) or value.keys() != hints.keys():
+        raise MalformedError(f"the decision holds something else than a {cls.__name__.lower()}")
+    if not all(type(value[name]) is (int if "int" in str(hint) else str) for name, hint in hints.items()):
+        raise MalformedError(f"a {cls.__name__.lower()} of the decision has a field of another type")
+    return cls(**value)
+
+
+def args_digest(args: str) -> str:
+    """The digest of canonical arguments: their content's, however large they are."""
+    return sha256(args.encode()).hexdigest()
+
+
+def proposal_digest(call: CallProposed) -> str:
+    """The digest of the event that proposed a call."""
+    return sha256(canonical.dumps(dataclasses.asdict(call)).encode()).hexdigest()
+
+
+def question(request: ApprovalRequest) -> str:
+    """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
+    bound = {
+        "args": args_digest(request.args),
+        "attempt": request.attempt,
+        "call": request.call_id,
+        "covers": request.covers,
+        "effect": request.effect,
+        "environment": request.environment,
+        "key": request.key,
+        "policy": request.policy,
+        "proposal": request.proposal,
+        "requirement": dataclasses.asdict(request.requirement),
+        "rule": request.rule,
+        "run": request.run_id,
+        "schema": request.schema,
+        "step": request.step,
+        "tool": request.tool,
+        "version": request.version,
+    }
+    return sha256(canonical.dumps(bound).encode()).hexdigest()
+
+
+def build(
+    request: ApprovalRequest,
+    verdict: Verdict,
+    *,
+    votes: tuple[Cast, ...],
+    issued_ms: int,
+    nonce: str,
+    edited: str = "",
+    result: str = "",
+    message: str = "",
+    grant: Grant | None = None,
+) -> Decision:
+    """The decision on a request. `edited` and `result` are canonical JSON that the tool accepts."""
+    args, key = request.args, request.key
+    if edited:
+        args = edited
+        key = idempotency_key(
+            environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=args
+        )
+    return Decision(
+        approval=request.approval_id,
+        question=request.question,
+        environment=request.environment,
+        run=request.run_id,
+        call=request.call_id,
+        step=request.step,
+        tool=request.tool,
+        version=request.version,
+        schema=request.schema,
+        effect=request.effect,
+        args=args_digest(args),
+        key=key,
+        attempt=request.attempt,
+        covers=request.covers,
+        policy=request.policy,
+        proposal=request.proposal,
+        verdict=verdict,
+        edited=edited,
+        result=result,
+        message=message,
+        votes=votes,
+        grant=grant,
+        issued=issued_ms,
+        expires=issued_ms + request.requirement.valid_ms,
+        nonce=nonce,
+    )
+
+
+class Refusal(NamedTuple):
+    """Why a call may not be acted upon. `stale`: it was allowed once; with a new decision it may go on."""
+
+    code: str
+    message: str
+    stale: bool
+
+
+def refusal(
+    decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, now_ms: int
+) -> Refusal | None:
+    """Why a decision does not allow the call that these very bytes order; None if it does.
+
+    **Units**: `now_ms` is the wall clock of who acts; the log's own time of the order counts besides it, so that a
+    clock that is behind does not make a decision last longer.
+    """
+    if decision.verdict not in ("approve", "edit"):
+        return _final(f"the decision says {decision.verdict}")
+    try:
+        args = canonical.dumps(canonical.parse(request.args))
+        run, _ = parse_call_id(request.call_id)
+    except MalformedError as error:
+        return _final(error.message)
+    key = idempotency_key(environment=environment, run=run, step=request.step, tool=tool.name, args=args)
+    expected = {
+        "environment": (decision.environment, environment),
+        "run": (decision.run, run),
+        "run id": (run, request.run_id),
+        "call": (decision.call, request.call_id),
+        "step": (decision.step, request.step),
+        "tool": (decision.tool, tool.name),
+        "tool's name": (request.tool, tool.name),
+        "effect class": (decision.effect, tool.effect),
+        "class": (request.effect, tool.effect),
+        "arguments' text": (args, request.args),
+        "arguments": (decision.args, args_digest(args)),
+        "decided key": (decision.key, key),
+        "key": (request.key, key),
+        # Else an order could name a policy that is in force, and the one that people decided under would go unnoticed.
+        "policy": (decision.policy, request.policy),
+    }
+    for what, (found, wanted) in expected.items():
+        if found != wanted:
+            return _final(f"the decision is for another {what}")
+    if not decision.votes:
+        return _final("nobody stands behind the decision")
+    if tool.effect == "once" and decision.attempt != decision.covers:
+        # Whoever asked may have asked for more, and nothing else keeps the attempts of such a call apart.
+        return _final("the decision is for several attempts of a call that is sent once")
+    if not decision.attempt <= request.attempt <= decision.covers:
+        return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
+    now = max(now_ms, request.at_ms)
+    if decision.issued > now + SKEW_MS:
+        return _final("the decision was issued in the future")
+    for what, found, wanted in (("version", decision.version, tool.version), ("schema", decision.schema, tool.schema)):
+        if found != wanted:  # it was deployed anew in between: people look at the call again
+            return Refusal("tool_changed", f"the decision is for another {what} of the tool", stale=True)
+    if now >= decision.expires:
+        return Refusal("decision_expired", "the decision has expired", stale=True)
+    return None
+
+
+def via(links: Sequence[str]) -> str:
+    """A `chain` as one string."""
+    return links[0] if len(links) == 1 else HANDED + canonical.dumps(list(links))
+
+
+def chain(cast: Cast) -> tuple[str, ...]:
+    """Which approver the actor was, then by turns on whose word, and which approver those were; the policy's is last.
+
+    **Shape**: of odd length; empty if it cannot be read.
+    """
+    spelt = cast.via.removeprefix(HANDED)
+    if spelt == cast.via:
+        return (spelt,)
+    try:
+        links = canonical.parse(spelt)
+    except MalformedError:
+        return ()
+    good = isinstance(links, list) and len(links) % 2 and all(isinstance(name, str) for name in links)
+    return tuple(links) if good else ()
+
+
+def names_behind(cast: Cast) -> tuple[str, ...]:
+    """Everybody whose word a vote is: the actor, those who handed it on to them, and the approvers that these are."""
+    return tuple(dict.fromkeys((cast.actor, *chain(cast))))
+
+
+def behind(decision: Decision) -> list[str]:
+    """Everybody whose word a decision is: any of them may end the grant that it gives."""
+    return sorted({name for vote in decision.votes for name in names_behind(vote)})
+
+
+def disowned(decision: Decision, roles: Roles) -> Refusal | None:
+    """Why the people behind a decision do not carry it any more; None if they do.
+
+    Nobody has more than who handed it on to them: a vote holds as long as everybody in its chain would be entitled.
+    """
+    for vote in decision.votes:
+        links = chain(vote) or ("",)
+        for actor, name in zip((vote.actor, *links[1::2]), links[::2], strict=True):
+            if not roles.still(actor, name):
+                return Refusal("decision_revoked", f"{actor} may not decide any more", stale=True)
+    return None
+
+
+def away(request: ToolRequest, partition: int, partitions: int) -> Refusal | None:
+    """A call is claimed in its run's home alone: elsewhere there would be a second claim chain for it."""
+    if home(request.run_id, partitions) != partition:
+        return _final("the call is not at home in this partition")
+    return None
+
+
+def _final(message: str) -> Refusal:
+    return Refusal("unauthorised", message, stale=False)

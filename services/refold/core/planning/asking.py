@@ -1,0 +1,304 @@
+"""How a run asks people, and what their decision makes of it: the planner's side of an approval.
+
+All of it is events and durable deadlines, so waiting for a human costs what waiting for a timer costs, and survives
+what that survives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from refold.core.approval import decision, signature
+from refold.core.approval.authority import Authority
+from refold.core.approval.decision import Decision
+from refold.core.approval.policy import Judgement
+from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
+    CallCompleted,
+    CallDispatched,
+    CallDoubted,
+    CallFailed,
+    CallJudged,
+    CallProposed,
+    Event,
+    Failure,
+    RunFailed,
+)
+from refold.core.ids import call_id
+from refold.core.messages import ApprovalRequest
+from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Verdict
+from refold.core.run.state import Asked, Open, RunState
+from refold.core.wire import canonical
+from refold.core.wire.canonical import idempotency_key
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A call that is judged for the first time: its seq, and how many others are proposed before it in this entry."""
+
+    call: CallProposed
+    seq: int
+    ahead: int
+
+
+def propose(
+    state: RunState, new: Proposal, authority: Authority, now: int
+) -> tuple[CallProposed, CallFailed | ApprovalRequested | None]:
+    """A new call with the rule that has judged it, and the event that keeps it in; None: it may go out."""
+    call, request = new.call, state.request
+    found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
+    if found.rule:
+        call = dataclasses.replace(call, rule=found.rule)
+    if found.outcome == "deny":
+        return call, CallFailed(call.step, 0, _denied(found))
+    if found.outcome == "require":
+        return call, _ask(state, call, found, authority, seq=new.seq, attempt=1, now=now)
+    return call, None
+
+
+def permitted(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:
+    """Whether an attempt of a call that was judged before may go out without being judged again."""
+    opened = state.open[step]
+    if authority.changed(opened.policy):
+        return False
+    permit = opened.permit
+    if permit is None:
+        return True
+    # A call in doubt may go on after people have said no, or nothing in time: then they are asked again.
+    return permit.verdict in ("approve", "edit") and attempt <= permit.covers and now < permit.expires_ms
+
+
+def judge_again(
+    state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
+) -> list[Event]:
+    """What stands before another attempt: it goes out, or people are asked, or it is over."""
+    opened, call, authority = state.open[step], state.call(step), rules.authority
+    assert authority is not None, "only an authority judges"
+    judgement = authority.judge(state, call, authority.current if authority.changed(opened.policy) else opened.policy)
+    if judgement.outcome == "deny":
+        return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
+    if judgement.outcome == "require":
+        return [_ask(state, call, judgement, authority, seq=state.seqs[step - 1], attempt=attempt, now=now)]
+    return [CallJudged(step, judgement.policy, judgement.rule), dispatch(call, attempt, 0, now, rules)]
+
+
+def send(state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool) -> list[Event]:
+    """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
+    if rules.authority and not permitted(state, step, attempt, rules.authority, now):
+        return judge_again(state, step, attempt, now, rules, may_have_happened=may_have_happened)
+    return [dispatch(state.call(step), attempt, 0, now, rules)]
+
+
+def closed(opened: Open, step: int, failure: Failure, *, may_have_happened: bool) -> Event:
+    """A call that goes no further: failed, unless an earlier attempt may have had its effect."""
+    if may_have_happened:
+        return CallDoubted(step, opened.attempt, failure)
+    return CallFailed(step, opened.attempt, failure)
+
+
+def _denied(found: Judgement) -> Failure:
+    return Failure("denied", found.message or f"the rule {found.rule!r} denies it", found.rule)
+
+
+def _ask(
+    state: RunState, call: CallProposed, found: Judgement, authority: Authority, *, seq: int, attempt: int, now: int
+) -> ApprovalRequested:
+    needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
+    assert needed is not None, "what is required has a requirement"
+    last = call.retry.attempts + (opened.refused if opened else 0)
+    event = ApprovalRequested(
+        step=call.step,
+        attempt=attempt,
+        # A `once` call that was sent is never sent again on an old decision: nothing else would keep it single.
+        covers=attempt if call.effect == "once" else max(attempt, last),
+        policy=found.policy,
+        rule=found.rule,
+        requirement=needed,
+        environment=authority.environment,
+        version=tool.version if tool else "",
+        schema=tool.schema if tool else "",
+        question="",
+        expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
+    )
+    request = request_of(state, call, Asked(0, event, (), now, 0, escalated=False), seq=seq)
+    return dataclasses.replace(event, question=decision.question(request))
+
+
+def request_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
+    """What people are asked: the call as it would go out, proposed as event `seq` of its run."""
+    event, request, edited = asked.event, state.request, call.step in state.edited
+    proposed = state.steps[call.step - 1] if edited else call
+    assert isinstance(proposed, CallProposed), "only calls need an approval"
+    return ApprovalRequest(
+        approval_id=call_id(state.run_id, asked.seq),
+        run_id=state.run_id,
+        call_id=call_id(state.run_id, seq),
+        step=call.step,
+        attempt=event.attempt,
+        covers=event.covers,
+        agent=request.agent if request else "",
+        requester=request.requester if request else "",
+        session=request.labels.get("session", "") if request else "",
+        environment=event.environment,
+        tool=call.tool,
+        version=event.version,
+        schema=event.schema,
+        effect=call.effect,
+        args=call.args,
+        key=call.key,
+        policy=event.policy,
+        rule=event.rule,
+        requirement=event.requirement,
+        question=event.question,
+        proposal=decision.proposal_digest(proposed),
+        asked_ms=asked.asked_ms,
+        expires_ms=asked.expires_ms,
+        level=int(asked.escalated),
+        proposed_args=proposed.args if edited else "",
+        traceparent=request.traceparent if request else "",
+    )
+
+
+def opened_by(state: RunState, seq: int) -> int | None:
+    """The step whose open approval was asked as event `seq`."""
+    for step, opened in state.open.items():
+        if opened.asked is not None and opened.asked.seq == seq:
+            return step
+    return None
+
+
+def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
+    """Whether a decision can still be acted upon when it comes.
+
+    It can not when it has expired, when its people are not entitled any more, when the use of the grant that it rests
+    on is known already, and when another policy is in force that wants to see every call.
+    """
+    if found.verdict == "reject":
+        return True
+    if now >= found.expires or authority.changed(asked.event.policy):
+        return False
+    if found.grant and found.grant.use and (found.grant.id, found.grant.use) in state.uses:
+        return False
+    return decision.disowned(found, authority.catalog.roles) is None
+
+
+def contradiction(state: RunState, step: int, found: Decision) -> str:
+    """Why a decision is none on the approval that this step waits for; nothing if it is."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is decided"
+    if found.approval != call_id(state.run_id, asked.seq) or found.question != asked.event.question:
+        return "the decision answers another question"
+    if found.verdict in ("edit", "answer") and opened.attempt:
+        return "a call that was sent once cannot be changed any more"
+    try:
+        if found.verdict == "edit" and (_key(state, step, found), decision.args_digest(found.edited)) != (
+            found.key,
+            found.args,
+        ):
+            return "the decision does not bind the arguments that it holds"
+        if found.verdict == "answer":
+            canonical.parse(found.result)
+    except MalformedError as error:
+        return error.message
+    return ""
+
+
+def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[Event]:
+    """The events of a decision that holds; what it lets pass goes out with it."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is decided"
+    edits = found.verdict == "edit"
+    actors = [vote.actor for vote in found.votes]
+    taken = ApprovalDecided(
+        step,
+        asked.seq,
+        found.verdict,
+        token=token,
+        actors=actors,
+        message=found.message,
+        args=found.edited if edits else "",
+        key=found.key if edits else "",
+        covers=found.covers,
+        expires_ms=found.expires,
+        grant=found.grant.id if found.grant else "",
+        use=found.grant.use if found.grant else 0,
+    )
+    if found.verdict == "reject":
+        by = ", ".join(actors)
+        failure = Failure("rejected", found.message or f"{by} said no", by)
+        return [taken, closed(opened, step, failure, may_have_happened=opened.maybe)]
+    if found.verdict == "answer":
+        return [taken, CallCompleted(step, opened.attempt, found.result)]
+    call = state.call(step)
+    return [taken, dispatch(call, asked.event.attempt, 0, now, rules)]
+
+
+def _key(state: RunState, step: int, found: Decision) -> str:
+    args = canonical.dumps(canonical.parse(found.edited))
+    tool = state.call(step).tool
+    return idempotency_key(environment=found.environment, run=state.run_id, step=step, tool=tool, args=args)
+
+
+def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[Event]:
+    """An approval ends with a decision that does not hold any more, and the call is judged again."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is asked anew"
+    ended = ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
+    attempt = asked.event.attempt
+    return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.maybe)]
+
+
+def due(state: RunState, step: int, now: int) -> list[Event]:
+    """What becomes of an approval whose time has come: more people are asked, or it ends as the policy says."""
+    opened = state.open[step]
+    asked = opened.asked
+    assert asked is not None, "only an open approval is due"
+    needed = asked.event.requirement
+    late = bool(asked.expires_ms) and now >= asked.expires_ms
+    if not asked.escalated and (not late or needed.on_expiry == "escalate"):
+        approvers = list(dict.fromkeys([*asked.approvers, *needed.escalate_to]))
+        expires_ms = now + needed.expires_ms if late else asked.expires_ms
+        return [ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
+    ended = ApprovalDecided(step, asked.seq, "expire")
+    failure = Failure("approval_expired", "nobody decided in time")
+    if needed.on_expiry == "fail" and not opened.maybe:
+        return [ended, RunFailed(failure)]
+    return [ended, closed(opened, step, failure, may_have_happened=opened.maybe)]
+
+
+def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules: Rules) -> CallDispatched:
+    """The event that sends an attempt to the executors, with the deadline for an answer."""
+    wait = min(rules.redispatch_cap_ms, rules.redispatch_ms << min(dispatches, 20))
+    return CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
+
+
+def decided(state: RunState, given: Decided, now: int, rules: Rules) -> Verdict:
+    """What a decision means for the call that waits for it."""
+    step = opened_by(state, given.seq)
+    if step is None or rules.authority is None:
+        return Ignore("the approval is closed")
+    try:
+        decision = rules.authority.open(given.token)
+    except UnauthorisedError as error:
+        reason = error.fields.get("reason")
+        if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
+            return Park(error.message)
+        if reason in signature.WITHDRAWN:  # the approval service is done with the question: ask another
+            return reopened(state, step, now, rules)
+        return Refuse("unauthorised", error.message)
+    if reason := contradiction(state, step, decision):
+        return Refuse("unauthorised", reason)
+    asked = state.open[step].asked
+    assert asked is not None, "it was found by what it waits for"
+    if asked.expires_ms and now >= asked.expires_ms:
+        return Ignore("the approval has expired")
+    if not holds(state, asked, decision, rules.authority, now=now):
+        return reopened(state, step, now, rules)
+    return accepted(state, step, decision, given.token, now=now, rules=rules)

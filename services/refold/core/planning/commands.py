@@ -1,0 +1,118 @@
+"""What an accepted entry orders from others: the run log is the planner's outbox.
+
+The orders are a function of the entry and the state after it, with deterministic keys, so that emitting them again
+(after a take-over, or for a record that another planner wrote) is harmless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalRequested,
+    CallCompleted,
+    CallDispatched,
+    CallFailed,
+    CallProposed,
+    Entry,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+)
+from refold.core.ids import call_id
+from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
+from refold.core.planning import asking
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, tool_requested
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A record for others. `topic` is a name of design 3 without the prefix; message None is a tombstone."""
+
+    topic: str
+    key: str
+    message: ToolRequest | ApprovalRequest | RunOutcome | None
+
+
+def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
+    """The orders of an accepted entry. `state` is the state right after it, `offset` where it lies.
+
+    **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone.
+    """
+    found: list[Command] = []
+    closed: list[Command] = []
+    for event in entry.events:
+        if isinstance(event, CallDispatched):
+            found.append(_request(state, event, offset, at_ms=entry.at_ms))
+        elif isinstance(event, ApprovalRequested | ApprovalEscalated):
+            found += question(state, event.step)
+        elif isinstance(event, ApprovalDecided):
+            closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, event.approval), None))
+        elif isinstance(event, CallCompleted | CallFailed):
+            closed.append(close(state, event.step))
+        elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
+            for step, opened in state.open.items():
+                if opened.asked is not None:
+                    closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.asked.seq), None))
+                if opened.phase != "sleep":
+                    closed.append(close(state, step))
+            found.append(_outcome(state, event))
+    return found + closed
+
+
+def close(state: RunState, step: int) -> Command:
+    """The tombstone of a call that is settled."""
+    call = state.steps[step - 1]
+    assert isinstance(call, CallProposed), "only calls are closed"
+    return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None)
+
+
+def question(state: RunState, step: int) -> list[Command]:
+    """What people are asked about a step by now; nothing when it waits for nobody."""
+    opened = state.open.get(step)
+    if opened is None or opened.asked is None:
+        return []  # the entry that asks also ends the run
+    request = asking.request_of(state, state.call(step), opened.asked, seq=opened.seq)
+    return [Command(APPROVAL_REQUESTED, request.approval_id, request)]
+
+
+def _request(state: RunState, event: CallDispatched, offset: int, *, at_ms: int) -> Command:
+    call, opened = state.call(event.step), state.open.get(event.step)
+    first_ms = opened.first_ms if opened else state.at_ms
+    name = call_id(state.run_id, state.seqs[event.step - 1])
+    request = ToolRequest(
+        call_id=name,
+        run_id=state.run_id,
+        step=event.step,
+        attempt=event.attempt,
+        issued=offset,
+        tool=call.tool,
+        args=call.args,
+        key=call.key,
+        effect=call.effect,
+        timeout_ms=call.timeout_ms,
+        key_expires_ms=first_ms + call.key_window_ms if call.key_window_ms else 0,
+        traceparent=state.request.traceparent if state.request else "",
+        policy=opened.policy if opened else "",
+        decision=opened.permit.token if opened and opened.permit else "",
+        at_ms=at_ms,
+    )
+    return Command(tool_requested(call.pool), name, request)
+
+
+def _outcome(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Command:
+    request = state.request
+    outcome = RunOutcome(
+        run_id=state.run_id,
+        status=state.status,
+        agent=request.agent if request else "",
+        result=event.result if isinstance(event, RunCompleted) else "null",
+        failure=event.failure if isinstance(event, RunFailed) else None,
+        seq=state.head.seq,
+        request=state.position,
+        at_ms=state.at_ms,
+    )
+    return Command(RUN_COMPLETED, state.run_id, outcome)

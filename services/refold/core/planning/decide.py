@@ -1,0 +1,237 @@
+"""What an input means for a run: the validation of an input into events.
+
+`decide` answers for what comes from outside, `propose` for what the agent asks. Both are pure; what changes nothing
+is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
+"""
+
+from __future__ import annotations
+
+from refold.core.errors import MalformedError
+from refold.core.events import (
+    ApprovalDecided,
+    AttemptFailed,
+    CallCompleted,
+    CallDoubted,
+    CallFailed,
+    CallProposed,
+    DoubtResolved,
+    Event,
+    Failure,
+    LateResultRecorded,
+    RunCancelled,
+    RunRequested,
+    RunStarted,
+    SleepEnded,
+)
+from refold.core.ids import parse_call_id
+from refold.core.messages import RunSignal, ToolResult
+from refold.core.planning import asking
+from refold.core.planning.asking import dispatch, judge_again, send
+from refold.core.planning.verdict import Decided, Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict
+from refold.core.run.retry import backoff_ms
+from refold.core.run.state import REFUSED, Open, RunState
+from refold.core.wire import canonical
+
+
+def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Verdict:
+    """The events that an input causes, or why there are none. **Units**: `now` in milliseconds since 1970."""
+    if isinstance(what, Start):
+        return _start(state, what, now, rules)
+    if state is None:
+        return Park("the run is not known")
+    if state.over:
+        return Ignore("the run is over")
+    if isinstance(what, ToolResult):
+        return _result(state, what, now, rules)
+    if isinstance(what, Due):
+        return _due(state, what, now, rules)
+    if isinstance(what, Decided):
+        return asking.decided(state, what, now, rules)
+    return _signal(state, what, now, rules)
+
+
+def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdict:
+    if state is not None:
+        if state.request and state.request.request_digest == what.digest:
+            return Ignore("the run was started before")
+        return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
+    ask = what.request
+    events: list[Event] = [
+        RunRequested(
+            agent=ask.agent,
+            input=ask.input,
+            request_digest=what.digest,
+            seed=what.seed,
+            requester=ask.requester,
+            traceparent=what.traceparent,
+            not_before_ms=ask.not_before_ms,
+            labels=ask.labels,
+            policy=rules.authority.current if rules.authority else "",
+        )
+    ]
+    if ask.not_before_ms <= now:
+        events.append(RunStarted(rules.version))
+    return events
+
+
+_UNTIMED = frozenset({"proposed", "doubt"})
+_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
+MAX_RETRY_AFTER_MS = 366 * 86_400_000
+"""The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
+
+
+def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
+    if what.step == 0:
+        if state.status == "pending" and state.request and state.request.not_before_ms <= now:
+            return [RunStarted(rules.version)]
+        return Ignore("the run has started")
+    opened = state.open.get(what.step)
+    if opened is None or opened.phase in _UNTIMED or opened.due_ms != what.due_ms or opened.due_ms > now:
+        return Ignore("nothing is due")
+    if opened.phase == "sleep":
+        return [SleepEnded(what.step)]
+    if opened.phase == "approval":
+        return asking.due(state, what.step, now)
+    call = state.call(what.step)
+    if call.effect == "keyed" and call.key_window_ms and now > opened.first_ms + call.key_window_ms:
+        failure = Failure("key_window", "the receiver has forgotten the idempotency key by now")
+        return [CallDoubted(what.step, opened.attempt, failure)]
+    if opened.phase == "backoff":
+        return send(state, what.step, opened.attempt + 1, now, rules, may_have_happened=opened.maybe)
+    return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
+
+
+def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
+    try:
+        data = canonical.parse(signal.data)
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    data = data if isinstance(data, dict) else {}
+    if signal.kind == "cancel":
+        return [RunCancelled(str(data.get("reason", "")), signal.actor)]
+    if signal.kind == "resolve":
+        return _resolve(state, signal.actor, data, now, rules)
+    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
+
+
+def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules) -> Verdict:
+    step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
+    if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
+        return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
+    opened, said = state.open.get(step), state.resolved.get(step)
+    if said and said.attempt >= attempt:
+        same = said.attempt > attempt or said.verdict == verdict
+        return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
+    if opened is None or opened.phase != "doubt" or opened.attempt != attempt:
+        return Refuse("conflict", f"attempt {attempt} of step {step} is not in doubt")
+    events: list[Event] = [DoubtResolved(step, attempt, verdict, actor, str(data.get("comment", "")))]
+    if verdict == "happened":
+        events.append(CallCompleted(step, attempt, canonical.dumps(data.get("result"))))
+    elif verdict == "give_up":
+        events.append(CallFailed(step, attempt, Failure("given_up", "a human gave the call up, its outcome unknown")))
+    else:
+        # What they say of this attempt they say of those before it.
+        events += send(state, step, attempt + 1, now, rules, may_have_happened=False)
+    return events
+
+
+def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verdict:
+    try:
+        step = state.step_of(parse_call_id(result.call_id)[1])
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    if step is None or not isinstance(state.steps[step - 1], CallProposed):
+        return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id}")
+    if result.status not in _STATUSES:
+        return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
+    opened = state.open.get(step)
+    if opened is None:
+        return _after_the_end(state, step, result)
+    if result.status == "completed":
+        events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
+        if _overruled(state, step, result):
+            events.insert(0, LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
+        if opened.asked is not None:
+            message = "an earlier attempt had its result"
+            events.insert(0, ApprovalDecided(step, opened.asked.seq, "expire", message=message))
+        return events
+    if result.status == "broken" and _overruled(state, step, result):
+        return _contradiction(state, step, result)
+    expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
+    if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
+        return Ignore("another attempt is under way")
+    if result.status == "unauthorised":
+        return _unauthorised(state, step, result, now, rules)
+    return _unsuccessful(state, step, opened, result, now)
+
+
+def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
+    if result.status not in ("completed", "broken") or not _overruled(state, step, result):
+        return Ignore("the call is settled")
+    outcome = state.outcomes[step][1]
+    # The human said that it happened, or this very result was let in before. Equal results of two attempts are not
+    # the same: it happened twice.
+    known = outcome if isinstance(outcome, CallCompleted) and outcome.attempt == result.attempt else None
+    if known and (result.status == "broken" or known.result == result.result):
+        return Ignore("the call is settled")
+    return _contradiction(state, step, result)
+
+
+def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
+    """Whether a human has spoken on the attempt before its result came."""
+    said = state.resolved.get(step)
+    return said is not None and said.attempt >= result.attempt
+
+
+def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
+    """It happened, and a human said otherwise: recorded and alarmed, never dropped."""
+    recorded = state.late.get(step)
+    said = (result.attempt, result.status, result.result)
+    if recorded and (recorded.attempt, recorded.status, recorded.result) == said:
+        return Ignore("the late result is recorded")
+    return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
+
+
+def _unauthorised(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Verdict:
+    """An executor has sent nothing for want of a decision that holds: if it held once, the call is judged again."""
+    if result.late:
+        return Ignore("somebody else acts on it")
+    opened, failure = state.open[step], result.failure or Failure("unauthorised", "the executor gave no reason")
+    # The claim chain says of the guarded classes that nobody else has acted; of the others an earlier order may have.
+    keyed = state.call(step).effect == "keyed" and opened.dispatches > 1
+    if failure.code not in REFUSED or rules.authority is None:
+        unknown = opened.maybe or (opened.dispatches > 1 and state.call(step).effect != "pure")
+        return [CallDoubted(step, result.attempt, failure) if unknown else CallFailed(step, result.attempt, failure)]
+    behind = failure.code == "policy_changed" and not rules.authority.changed(opened.policy)
+    again = AttemptFailed(step, result.attempt, failure, keyed, now + rules.refused_ms if behind else now)
+    if behind:
+        return [again]
+    maybe = opened.maybe or keyed
+    return [again, *judge_again(state, step, result.attempt + 1, now, rules, may_have_happened=maybe)]
+
+
+def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, now: int) -> Verdict:
+    call = state.call(step)
+    failure = result.failure or Failure("unknown", "the executor gave no reason")
+    if result.status == "doubt":
+        return [CallDoubted(step, result.attempt, failure)]
+    if result.status == "broken":
+        return [CallFailed(step, result.attempt, failure)]
+    if result.late and opened.phase == "dispatched" and call.effect != "once":
+        return Ignore("somebody else acts on it")  # of a `once` call nobody does that was claimed before
+    sent_before = opened.maybe or opened.dispatches > 1
+    unknown = call.effect != "pure" and (result.status == "unknown" or (call.effect == "keyed" and sent_before))
+    again = (
+        (result.retryable or unknown)
+        and result.attempt < call.retry.attempts + opened.refused
+        and not (unknown and call.effect == "once")
+    )
+    if again:
+        wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
+        wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
+        return [AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
+    if unknown:
+        if opened.phase == "doubt":
+            return Ignore("the call is in doubt")
+        return [CallDoubted(step, result.attempt, failure)]
+    return [CallFailed(step, result.attempt, failure)]

@@ -1,0 +1,67 @@
+"""Which record counts: the one rule of the run log and of the claim chain.
+
+A record counts if and only if it extends the head as folded so far; every other is void: ignored, and counted.
+First to extend wins, so the log itself is a compare-and-set and no lock, lease or ownership is needed for safety.
+Planner, executor, projections, client and verifier all ask here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Entry
+from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, parse_log_key
+from refold.core.wire import codec
+
+
+class Head(NamedTuple):
+    """Where a run's history ends: the id of its last entry and the seq of its last event."""
+
+    id: EntryId = NO_ENTRY
+    seq: int = 0
+
+
+class LogRecord(NamedTuple):
+    """A run-log record that is what its key says it is; whether it counts is for `extends` to tell."""
+
+    id: EntryId
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A run-log record of a version that this one cannot read. It may count: its run must stand still here."""
+
+    run: RunId
+    reason: str
+
+
+Void = Literal["key", "tombstone", "hash", "body"]
+
+
+def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Void:
+    """A raw run-log record, judged by itself: the entry, or why it is nothing that anybody could have appended."""
+    parts = parse_log_key(key)
+    if parts is None:
+        return "key"
+    if value is None:
+        return "tombstone"
+    run, seq, name = parts
+    if len(value) < codec.FRAME_BYTES or value[0] != 0 or entry_id(value[codec.FRAME_BYTES :]) != name:
+        return "hash"
+    try:
+        entry = codec.decode(Entry, value)
+    except FoldError as error:
+        return Unreadable(run, error.message)
+    except MalformedError:
+        return "body"
+    if entry.run_id != run or entry.seq != seq or not entry.events:
+        return "body"
+    return LogRecord(name, entry)
+
+
+def extends(head: Head, entry: Entry) -> bool:
+    """Whether an entry counts for a run with this head."""
+    return entry.prev == head.id and entry.seq == head.seq + 1

@@ -1,0 +1,285 @@
+"""Agent code against history: one mechanism for crash, take-over, replay and waiting.
+
+An agent is a coroutine that reaches the world only through intents (`Call`, `Sleep`, `Note`, `Gather`). It is driven
+by `send`, with no event loop. Steps are numbered in the order in which the code asks, settled steps are fed back in
+the order of the log, so the same history always drives the same code to the same place: the *frontier*, where it
+waits for something that has not happened yet. Where code and history disagree, NonDeterminismError says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from refold.core.errors import NonDeterminismError, RefoldError, UsageError
+from refold.core.events import CallProposed, NoteRecorded, RetryPolicy, SleepStarted
+from refold.core.run.state import Outcome, RunState, Step
+
+
+class Intent:
+    """Something that an agent awaits and that becomes a step of its run."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Intent, Any, Any]:
+        return (yield self)
+
+    def value_of(self, outcome: Outcome) -> Any:
+        """What the agent gets for the step's outcome. May raise what the agent should see."""
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Call(Intent):
+    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises."""
+
+    tool: str
+    args: str
+    pool: str
+    effect: str
+    timeout_ms: int
+    retry: RetryPolicy
+    key_window_ms: int
+    read: Callable[[Outcome], Any]
+
+    def value_of(self, outcome: Outcome) -> Any:
+        return self.read(outcome)
+
+
+@dataclass(slots=True, eq=False)
+class Sleep(Intent):
+    """Wait until a time. **Units**: milliseconds since 1970."""
+
+    until_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Note(Intent):
+    """Record something. Never waits."""
+
+    kind: str
+    data: str
+
+
+@dataclass(slots=True, eq=False)
+class Gather(Intent):
+    """Several intents or coroutines at once. Waits for all, gives results in order, raises the first failure."""
+
+    parts: tuple[Intent | Coroutine[Intent, Any, Any], ...]
+    return_exceptions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The agent's coroutine is over, with a value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The agent's coroutine is over, with an error that it did not handle."""
+
+    error: Exception
+
+
+class _Branch:
+    """A coroutine under way, and where its value goes."""
+
+    __slots__ = ("coroutine", "done")
+
+    def __init__(self, coroutine: Coroutine[Intent, Any, Any], done: Callable[[Any, Exception | None], None]) -> None:
+        self.coroutine = coroutine
+        self.done = done
+
+
+Resume = Callable[[Any, Exception | None], None]
+
+
+@dataclass(slots=True)
+class Moment:
+    """What an agent may know of time: the moment of the entry that woke it, and whether that is being replayed.
+
+    **Units**: milliseconds since 1970.
+    """
+
+    now_ms: int = 0
+    replaying: bool = True
+
+
+class Execution:
+    """One run's coroutine, driven to where it waits.
+
+    `start` and `settle` return the intents that are new, with their step numbers; `end` is set when the code is over.
+    """
+
+    def __init__(self, coroutine: Coroutine[Intent, Any, Any], moment: Moment) -> None:
+        self._main = coroutine
+        self.moment = moment
+        self._waiting: dict[int, tuple[Intent, Resume]] = {}
+        self._ready: list[tuple[_Branch, Any, Exception | None]] = []
+        self._new: list[tuple[int, Intent]] = []
+        self.steps = 0
+        self.end: Returned | Raised | None = None
+
+    def start(self) -> list[tuple[int, Intent]]:
+        """Runs the code from the top to its first waits."""
+        self._ready.append((_Branch(self._main, self._finish), None, None))
+        return self._drive()
+
+    def settle(self, step: int, outcome: Outcome) -> list[tuple[int, Intent]]:
+        """Feeds the outcome of a step. **Raises** NonDeterminismError when the code does not wait for it."""
+        waiting = self._waiting.pop(step, None)
+        if waiting is None:
+            raise NonDeterminismError(
+                f"history settles step {step} and the code has not asked for it", step=step, hint="restore the old code"
+            )
+        intent, resume = waiting
+        value, error = None, None
+        try:
+            value = intent.value_of(outcome)
+        except RefoldError as failure:
+            error = failure
+        resume(value, error)
+        return self._drive()
+
+    def close(self) -> None:
+        """Drops the code where it stands; its `finally` blocks run, and what they ask for is not heard."""
+        with suppress(RuntimeError):  # the agent awaited something while it was dropped: nobody is there to answer
+            self._main.close()
+
+    def _drive(self) -> list[tuple[int, Intent]]:
+        while self._ready:
+            branch, value, error = self._ready.pop(0)
+            self._advance(branch, value, error)
+        new, self._new = self._new, []
+        return new
+
+    def _advance(self, branch: _Branch, value: Any, error: Exception | None) -> None:
+        try:
+            asked = branch.coroutine.throw(error) if error is not None else branch.coroutine.send(value)
+        except StopIteration as stop:
+            branch.done(stop.value, None)
+        except Exception as failure:  # noqa: BLE001 - the boundary to agent code: any error of it ends in its history
+            branch.done(None, failure)
+        else:
+            self._ask(asked, lambda v, e: self._ready.append((branch, v, e)))
+
+    def _ask(self, asked: Any, resume: Resume) -> None:
+        if isinstance(asked, Gather):
+            self._gather(asked, resume)
+        elif isinstance(asked, Call | Sleep | Note):
+            self.steps += 1
+            self._new.append((self.steps, asked))
+            if isinstance(asked, Note):
+                resume(None, None)
+            else:
+                self._waiting[self.steps] = (asked, resume)
+        else:
+            resume(None, _foreign(asked))
+
+    def _gather(self, gather: Gather, resume: Resume) -> None:
+        results: list[Any] = [None] * len(gather.parts)
+        errors: list[Exception | None] = [None] * len(gather.parts)
+        left = len(gather.parts)
+
+        def collect(index: int) -> Resume:
+            def done(value: Any, error: Exception | None) -> None:
+                nonlocal left
+                results[index], errors[index] = value, error
+                left -= 1
+                if left == 0:
+                    finish()
+
+            return done
+
+        def finish() -> None:
+            if gather.return_exceptions:
+                resume([e if e is not None else v for v, e in zip(results, errors, strict=True)], None)
+            else:
+                first = next((e for e in errors if e is not None), None)
+                resume(None if first else results, first)
+
+        if not gather.parts:
+            resume([], None)
+        for index, part in enumerate(gather.parts):
+            if isinstance(part, Intent):
+                self._ask(part, collect(index))
+            else:
+                self._ready.append((_Branch(part, collect(index)), None, None))
+
+    def _finish(self, value: Any, error: Exception | None) -> None:
+        self.end = Returned(value) if error is None else Raised(error)
+
+
+def replay(execution: Execution, state: RunState) -> list[tuple[int, Intent]]:
+    """Drives fresh code along a recorded history; returns the intents beyond it (usually none).
+
+    **Raises** NonDeterminismError when code and history disagree.
+    """
+    beyond: list[tuple[int, Intent]] = []
+
+    def check(asked: list[tuple[int, Intent]]) -> None:
+        for step, intent in asked:
+            if step <= len(state.steps):
+                _compare(step, intent, state.steps[step - 1])
+            else:
+                beyond.append((step, intent))
+
+    moment = execution.moment
+    moment.now_ms, moment.replaying = state.started_ms, bool(state.steps)
+    check(execution.start())
+    for step, (at_ms, outcome) in state.outcomes.items():
+        moment.now_ms, moment.replaying = at_ms, execution.steps < len(state.steps)
+        check(execution.settle(step, outcome))
+    moment.replaying = False
+    if execution.steps < len(state.steps):
+        expected = describe(state.steps[execution.steps])
+        what = "the code ended" if execution.end else "the code asked for nothing"
+        raise NonDeterminismError(
+            f"step {execution.steps + 1} is {expected} in history, and {what}",
+            step=execution.steps + 1,
+            expected=expected,
+            found="nothing",
+            hint="restore the old code",
+        )
+    return beyond
+
+
+def describe(step: Step | Intent) -> str:
+    """A step in words, as errors name it."""
+    if isinstance(step, CallProposed | Call):
+        args = step.args if len(step.args) <= 120 else step.args[:117] + "..."
+        return f"call {step.tool}({args})"
+    if isinstance(step, SleepStarted | Sleep):
+        return "sleep"
+    if isinstance(step, NoteRecorded | Note):
+        return f"note {step.kind}"
+    return type(step).__name__
+
+
+def _compare(step: int, found: Intent, recorded: Step) -> None:
+    if isinstance(recorded, CallProposed):
+        same = isinstance(found, Call) and (found.tool, found.args) == (recorded.tool, recorded.args)
+    elif isinstance(recorded, SleepStarted):
+        same = isinstance(found, Sleep)
+    else:
+        same = isinstance(found, Note) and (found.kind, found.data) == (recorded.kind, recorded.data)
+    if not same:
+        expected, got = describe(recorded), describe(found)
+        raise NonDeterminismError(
+            f"step {step} is {expected} in history and {got} in the code",
+            step=step,
+            expected=expected,
+            found=got,
+            hint="restore the old code, or start a new run",
+        )
+
+
+def _foreign(asked: Any) -> UsageError:
+    return UsageError(
+        f"an agent awaited {type(asked).__name__}, which is not of its context",
+        hint="await ctx.sleep(...) instead of asyncio.sleep, and put I/O into a tool for ctx.call(...)",
+    )

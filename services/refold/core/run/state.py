@@ -1,0 +1,181 @@
+"""What a run is at one moment: its steps, what is open, what has settled. The fold makes it and nothing else does."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallCompleted,
+    CallFailed,
+    CallProposed,
+    Cause,
+    DoubtResolved,
+    Failure,
+    LateResultRecorded,
+    NoteRecorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRequested,
+    SleepEnded,
+    SleepStarted,
+)
+from refold.core.run.chain import Head
+
+Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+Step = CallProposed | NoteRecorded | SleepStarted
+Outcome = CallCompleted | CallFailed | SleepEnded
+TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+REFUSED = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
+"""Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
+
+
+class Asked(NamedTuple):
+    """An approval that is waited for. `seq` is that of the event which asked, `due_ms` when something is to happen."""
+
+    seq: int
+    event: ApprovalRequested
+    approvers: tuple[str, ...]
+    asked_ms: int
+    expires_ms: int
+    escalated: bool
+
+    @property
+    def due_ms(self) -> int:
+        """When more people are asked or it expires; 0: never."""
+        wait = 0 if self.escalated else self.event.requirement.escalate_ms
+        due = [at for at in (self.asked_ms + wait if wait else 0, self.expires_ms) if at]
+        return min(due, default=0)
+
+
+@dataclass(slots=True)
+class Open:
+    """A step that has no outcome yet.
+
+    `phase`: `proposed`, `approval` (people decide, see `asked`), `dispatched` (with the executors), `backoff` (next
+    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `first_ms` is when the first attempt
+    went out, `dispatches` how often this attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have
+    had its effect. `policy` judged the call last, `permit` is the decision that allows it, or how it was refused.
+    `refused` counts attempts that an executor sent back.
+    """
+
+    phase: Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
+    seq: int
+    due_ms: int = 0
+    attempt: int = 0
+    dispatches: int = 0
+    first_ms: int = 0
+    maybe: bool = False
+    failure: Failure | None = None
+    policy: str = ""
+    asked: Asked | None = None
+    permit: ApprovalDecided | None = None
+    refused: int = 0
+
+
+@dataclass(slots=True)
+class RunState:
+    """What a run is after its events so far.
+
+    **Shape**: `steps[i]` is step i+1 as the agent asked for it; `outcomes` holds the settled ones in the order in
+    which they settled, with the time; `open` the others. `resolved` holds what a human said of a step in doubt last,
+    `late` the result that came for a step after it was settled. `edited` has the arguments and the key that people gave
+    a call, `uses` which use of which grant was for which step. `pools` is of a slim state alone: where its calls went.
+    """
+
+    run_id: str
+    head: Head = field(default_factory=Head)
+    status: Status = "pending"
+    request: RunRequested | None = None
+    position: Cause | None = None
+    version: str = ""
+    requested_ms: int = 0
+    started_ms: int = 0
+    at_ms: int = 0
+    steps: list[Step] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    open: dict[int, Open] = field(default_factory=dict)
+    outcomes: dict[int, tuple[int, Outcome]] = field(default_factory=dict)
+    resolved: dict[int, DoubtResolved] = field(default_factory=dict)
+    late: dict[int, LateResultRecorded] = field(default_factory=dict)
+    edited: dict[int, tuple[str, str]] = field(default_factory=dict)
+    uses: dict[tuple[str, int], int] = field(default_factory=dict)
+    end: RunCompleted | RunFailed | RunCancelled | None = None
+    pools: tuple[str, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether a terminal event was folded."""
+        return self.end is not None
+
+    def step_of(self, seq: int) -> int | None:
+        """The step that was proposed as event `seq`, or None."""
+        for step, opened in self.open.items():
+            if opened.seq == seq:
+                return step
+        try:
+            return self.seqs.index(seq) + 1
+        except ValueError:
+            return None
+
+    def call(self, step: int) -> CallProposed:
+        """The call of a step as it would go out now: as proposed, or as people have edited it."""
+        call = self.steps[step - 1]
+        assert isinstance(call, CallProposed), "only calls go out"
+        if edit := self.edited.get(step):
+            return dataclasses.replace(call, args=edit[0], key=edit[1])
+        return call
+
+    def copy(self) -> RunState:
+        """An independent state with equal content; the events in it are shared, they never change."""
+        other = RunState(self.run_id)
+        other.head, other.status, other.request, other.position = self.head, self.status, self.request, self.position
+        other.version, other.requested_ms, other.started_ms = self.version, self.requested_ms, self.started_ms
+        other.at_ms, other.end = self.at_ms, self.end
+        other.steps, other.seqs, other.outcomes = self.steps[:], self.seqs[:], self.outcomes.copy()
+        other.open = {step: _copy_open(opened) for step, opened in self.open.items()}
+        other.resolved, other.late = self.resolved.copy(), self.late.copy()
+        other.edited, other.uses = self.edited.copy(), self.uses.copy()
+        return other
+
+    def slim(self) -> RunState:
+        """What has to be remembered of a run that is over: enough to judge every record that may still come."""
+        other = RunState(self.run_id, self.head, self.status, end=self.end, at_ms=self.at_ms, position=self.position)
+        other.request = dataclasses.replace(self.request, input="", labels={}) if self.request else None
+        other.pools = _shared(frozenset(step.pool for step in self.steps if isinstance(step, CallProposed)))
+        return other
+
+    def digest(self) -> str:
+        """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
+        return blake2b(repr(self).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _shared(pools: frozenset[str]) -> tuple[str, ...]:
+    """One tuple for all runs with the same pools: a planner remembers every run that it has seen."""
+    return tuple(sorted(pools))
+
+
+def _copy_open(opened: Open) -> Open:
+    return Open(
+        opened.phase,
+        opened.seq,
+        opened.due_ms,
+        opened.attempt,
+        opened.dispatches,
+        opened.first_ms,
+        opened.maybe,
+        opened.failure,
+        opened.policy,
+        opened.asked,
+        opened.permit,
+        opened.refused,
+    )

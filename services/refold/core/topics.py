@@ -1,0 +1,47 @@
+"""The topics, by name without the prefix: what a record is keyed by, who writes it and who reads it.
+
+One writer per topic is what gives the broker's rights a meaning; `infra/topics.yaml` has settings and rights.
+"""
+
+from __future__ import annotations
+
+RUN_REQUESTED = "run-requested"
+"""Please run this agent. Key: run id. Written by users and, for strays, the planner; read by the planner."""
+
+RUN_SIGNALLED = "run-signalled"
+"""Something for a run that exists. Key: run id/signal id. Written by users; read by the planner."""
+
+RUN_LOG = "run-log"
+"""The truth. Key: run id/seq/entry id, unique. Written by the planner; read by everybody."""
+
+TOOL_REQUESTED = "tool-requested"
+"""Calls that are open, a topic per pool. Key: call id. Written by the planner; read by the pool's executors."""
+
+TOOL_CLAIMED = "tool-claimed"
+"""The claim chains. Key: call id/claim id, unique. Written and read by executors."""
+
+TOOL_COMPLETED = "tool-completed"
+"""How attempts ended. Key: call id. Written by the relay; read by the planner."""
+
+APPROVAL_REQUESTED = "approval-requested"
+"""Questions to people that are open. Key: approval id. Written by the planner; read by the approval service."""
+
+APPROVAL_VOTED = "approval-voted"
+"""What people said. Key: approval id/vote id. Written by the CLI and gateways; read by the approval service."""
+
+APPROVAL_DECIDED = "approval-decided"
+"""Signed decisions. Key: approval id. Written by the approval service; read by it and the planner."""
+
+RUN_COMPLETED = "run-completed"
+"""Runs that are over. Key: run id. Written by the planner; read by users."""
+
+CATALOG = "catalog"
+"""Policies, roles and public keys. Key: name. Written by operators; read by all services."""
+
+DEAD_LETTER = "dead-letter"
+"""Inputs that nobody could use. Key: that of the input. Written by all services; read by operators."""
+
+
+def tool_requested(pool: str) -> str:
+    """The topic of the calls of one pool of executors."""
+    return f"{TOOL_REQUESTED}.{pool}"

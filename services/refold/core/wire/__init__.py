@@ -1,0 +1,1 @@
+"""Bytes and back: canonical JSON, Avro, framing, headers, dead letters; the one floor that reads files of its own."""

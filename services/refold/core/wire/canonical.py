@@ -1,0 +1,133 @@
+"""JSON as Refold reads and writes it: strict on the way in, canonical (RFC 8785) on the way out.
+
+Every service refuses the same texts, because two parsers that differ on one text can be played against each other:
+duplicate keys, NaN and infinities, lone surrogates, integers beyond 2^53 and nesting beyond 64 levels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from hashlib import sha256
+from typing import Any
+
+import orjson
+import rfc8785
+
+from refold.core.errors import MalformedError
+
+MAX_DEPTH = 64
+"""Levels of nesting. More than any real argument has, and far below the stack of any parser."""
+
+MAX_INTEGER = 2**53 - 1
+_PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
+# An unclosed string matches to the end, and nothing is tried twice: else a megabyte of quotes takes hours.
+_NOT_BRACKETS = re.compile(r'[^\[\]{}"]++|"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_LONG_INTEGER = re.compile(r"(?<![0-9.])[0-9]{16,}")
+
+
+def parse(data: bytes | str) -> Any:
+    """The value of a JSON text. **Raises** MalformedError, naming what is wrong with it."""
+    try:
+        source = data.decode() if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        raise MalformedError("the text is not UTF-8", hint=str(error)) from None
+    _refuse_depth(source)
+    try:
+        value = json.loads(
+            source, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
+        )
+        _refuse_surrogates(source, value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("the text is not JSON", hint=str(error)[:200]) from None
+    return value
+
+
+def dumps(value: Any) -> str:
+    """The canonical text of a JSON value. **Raises** MalformedError when it has none that `parse` takes.
+
+    What holds no float and only ASCII keys has the same text from orjson with sorted keys, at a tenth of the time.
+    """
+    try:
+        if _is_plain(value, MAX_DEPTH):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        found = rfc8785.dumps(value).decode()
+    except (rfc8785.CanonicalizationError, ValueError, RecursionError, TypeError) as error:
+        raise MalformedError("the value has no JSON form", hint=str(error)[:200]) from None
+    if found.count("[") + found.count("{") > MAX_DEPTH or _LONG_INTEGER.search(found):
+        parse(found)  # what is too deep or an integer too large is refused here and not by every later reader
+    return found
+
+
+def text(value: str) -> str:
+    """The canonical text of a string."""
+    return f'"{value}"' if _PLAIN.match(value) else dumps(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
+    if not depth:
+        return False
+    if kind is dict:
+        return all(type(key) is str and key.isascii() and _is_plain(item, depth - 1) for key, item in value.items())
+    return kind is list and all(_is_plain(item, depth - 1) for item in value)
+
+
+def _refuse_depth(source: str) -> None:
+    depth = 0
+    if source.count("[") + source.count("{") <= MAX_DEPTH:
+        return
+    for char in _NOT_BRACKETS.sub("", source):
+        depth += 1 if char in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise MalformedError(f"the JSON text is nested deeper than {MAX_DEPTH} levels", hint="flatten it")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MalformedError("the JSON text has an object with the same key twice", hint="send every key once")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise MalformedError(f"the JSON text holds {name}", hint="JSON has no such number; send null or a string")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:
+        raise MalformedError(f"the integer {digits[:30]} is beyond 2^53", hint="send it as a string")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    # Up to 1e21 the canonical text of a float is an integer's, and that would be refused when it is read again.
+    if MAX_INTEGER < abs(value) < 1e21 or value in (math.inf, -math.inf):
+        raise MalformedError(f"the number {digits[:30]} is beyond 2^53", hint="send it as a string")
+    return value
+
+
+def _refuse_surrogates(source: str, value: Any) -> None:
+    if "\\u" in source or not source.isascii():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise MalformedError("the JSON text holds a lone surrogate", hint="send valid Unicode") from None
+
+
+def idempotency_key(*, environment: str, run: str, step: int, tool: str, args: str) -> str:
+    """The key of a call, the same for all its attempts: SHA-256 in hex over RFC 8785 JSON of what makes it itself.
+
+    `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical
+    object is put together from its pieces.
+    """
+    from refold.core.wire.canonical import text
+
+    parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
+    return sha256(parts.encode()).hexdigest()

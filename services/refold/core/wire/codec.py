@@ -1,0 +1,157 @@
+"""Bytes and back: Avro bodies in Confluent framing (a zero byte, a 4-byte schema id, the body).
+
+The id of a run-log entry is taken over the body alone, so a record re-registered under another id stays itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from refold.core import events, messages
+from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import EntryId, entry_id
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    APPROVAL_VOTED,
+    CATALOG,
+    DEAD_LETTER,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    TOOL_CLAIMED,
+    TOOL_COMPLETED,
+    TOOL_REQUESTED,
+)
+from refold.core.wire import avro, canonical, schemas
+
+T = TypeVar("T")
+_FRAME = struct.Struct(">bI")
+FRAME_BYTES = _FRAME.size
+
+SUBJECTS: dict[type, str] = {
+    events.Entry: RUN_LOG,
+    messages.RunRequest: RUN_REQUESTED,
+    messages.RunSignal: RUN_SIGNALLED,
+    messages.ToolRequest: TOOL_REQUESTED,
+    messages.ToolClaim: TOOL_CLAIMED,
+    messages.ToolResult: TOOL_COMPLETED,
+    messages.RunOutcome: RUN_COMPLETED,
+    messages.DeadLetter: DEAD_LETTER,
+    messages.ApprovalRequest: APPROVAL_REQUESTED,
+    messages.ApprovalVote: APPROVAL_VOTED,
+    messages.ApprovalDecision: APPROVAL_DECIDED,
+    messages.CatalogEntry: CATALOG,
+}
+
+_PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy, events.Requirement)
+_CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
+
+
+def encode(message: Any) -> bytes:
+    """The framed value of a message or an entry."""
+    frame, write = _writer(SUBJECTS[type(message)])
+    out = bytearray(frame)
+    write(out, message)
+    return bytes(out)
+
+
+def encode_entry(entry: events.Entry) -> tuple[EntryId, bytes]:
+    """The id and the framed value of an entry."""
+    value = encode(entry)
+    return entry_id(value[FRAME_BYTES:]), value
+
+
+def decode(cls: type[T], value: bytes) -> T:
+    """A framed value as a message or an entry.
+
+    **Raises** FoldError when the schema is of a newer version, MalformedError when the bytes are not what the frame
+    says.
+    """
+    if value[:1] != b"\0" or len(value) < FRAME_BYTES:
+        raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
+    found: T = _reader(cls, value[1:5])(value, FRAME_BYTES)
+    return found
+
+
+@cache
+def _writer(subject: str) -> tuple[bytes, avro.Write]:
+    number, schema = schemas.table()[1][subject]
+    return _FRAME.pack(0, number), avro.writer(schema, _CLASSES)
+
+
+def _reader(cls: Any, number: bytes) -> Callable[[bytes, int], Any]:
+    known = _READERS.get((cls, number))
+    if known is None:
+        # Kept only when the id is known: whoever invents ids must not fill the memory.
+        schema = schemas.writer_schema(int.from_bytes(number), SUBJECTS[cls])
+        known = _READERS[cls, number] = avro.reader(schema, _CLASSES)
+    return known
+
+
+_READERS: dict[tuple[Any, bytes], Callable[[bytes, int], Any]] = {}
+
+
+def schema_id(value: bytes) -> int | None:
+    """The schema id in the frame, or None when there is no frame."""
+    if len(value) < FRAME_BYTES or value[0] != 0:
+        return None
+    return int(_FRAME.unpack_from(value)[1])
+
+
+def body(value: bytes) -> bytes:
+    """The Avro body of a framed value."""
+    return value[FRAME_BYTES:]
+
+
+def decode_input(cls: type[T], value: bytes, *, json_fields: tuple[str, ...]) -> T:
+    """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro.
+
+    **Raises** MalformedError for everything that is not exactly such a message.
+    """
+    if value[:1] == b"\0":
+        try:
+            message = decode(cls, value)
+        except FoldError as error:
+            raise MalformedError(error.message, hint=error.hint) from None
+        return dataclasses.replace(
+            message,  # type: ignore[type-var]
+            **{name: canonical.dumps(canonical.parse(getattr(message, name))) for name in json_fields},
+        )
+    parsed = canonical.parse(value)
+    if not isinstance(parsed, dict):
+        raise MalformedError("the JSON value is not an object", hint='send {"run_id": ..., ...}')
+    return _from_json(cls, parsed, json_fields)
+
+
+def _from_json(cls: type[T], parsed: dict[str, Any], json_fields: tuple[str, ...]) -> T:
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if extra := sorted(parsed.keys() - fields.keys()):
+        raise MalformedError(f"unknown field {extra[0]!r}", hint=f"the fields are {', '.join(fields)}")
+    values: dict[str, Any] = {}
+    for name, spec in fields.items():
+        if name not in parsed:
+            if spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+                raise MalformedError(f"the field {name!r} is missing")
+            continue
+        value = parsed[name]
+        if name in json_fields:
+            value = canonical.dumps(value)
+        elif not _fits(value, spec.type):
+            raise MalformedError(f"the field {name!r} has the wrong type", hint=f"it is {spec.type}")
+        values[name] = value
+    return cls(**values)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if hint is int:
+        return type(value) is int
+    if typing.get_origin(hint) is dict:
+        return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+    return isinstance(value, hint)

@@ -1,0 +1,63 @@
+"""The Avro schemas that are in force, by id: what `schemas/` holds.
+
+`schemas/schemas.lock` is append-only, one line per schema: `id subject version sha256`. Ids never change their
+meaning, so records need no registry to be read, and any registry can be loaded with the same ids.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+from refold.core.errors import FoldError
+from refold.core.wire import resources
+
+Schema = dict[str, Any]
+
+
+class Registered(NamedTuple):
+    """One line of the lock file."""
+
+    id: int
+    subject: str
+    version: int
+    sha256: str
+
+
+def file_name(entry: Registered) -> str:
+    """The name of a schema's file in `schemas/`."""
+    return f"{entry.subject}.v{entry.version}.avsc"
+
+
+def lock(content: str) -> list[Registered]:
+    """The lines of a lock file, in order of id."""
+    parts = [line.split() for line in content.split("\n") if line and not line.startswith("#")]
+    return [Registered(int(number), subject, int(version), digest) for number, subject, version, digest in parts]
+
+
+def locked() -> list[Registered]:
+    """What the lock file of this installation holds."""
+    return lock(resources.text("schemas", "schemas.lock"))
+
+
+@cache
+def table() -> tuple[dict[int, tuple[str, Schema]], dict[str, tuple[int, Schema]]]:
+    """Schemas by id with their subject, and the newest id and schema by subject."""
+    by_id: dict[int, tuple[str, Schema]] = {}
+    newest: dict[str, tuple[int, Schema]] = {}
+    for entry in locked():
+        parsed = json.loads(resources.text("schemas", file_name(entry)))
+        by_id[entry.id] = (entry.subject, parsed)
+        newest[entry.subject] = (entry.id, parsed)
+    return by_id, newest
+
+
+def writer_schema(number: int, subject: str) -> Schema:
+    """The schema that a record was written with. **Raises** FoldError when the id is not one of the subject's."""
+    found = table()[0].get(number)
+    if not found or found[0] != subject:
+        raise FoldError(
+            f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record"
+        )
+    return found[1]

@@ -1,0 +1,75 @@
+"""The executor's own gate: which calls need a decision, and whether the one that came with a call allows it.
+
+It rests on nothing that a planner says: the tools are those of the app in this process, the keys are the operator's,
+and the call is what the bytes say that are about to be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from refold.core.approval import decision, signature
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Decision, Refusal, ToolFacts
+from refold.core.errors import UnauthorisedError
+from refold.core.messages import ToolRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What an executor knows by itself. `required` are patterns of tool names, besides what the tools declare."""
+
+    tools: Mapping[str, ToolFacts] = field(default_factory=dict)
+    environment: str = "dev"
+    partitions: int = 1
+    required: Sequence[str] = ()
+
+    def needs_decision(self, request: ToolRequest) -> bool:
+        """Whether a call may not run without a decision here, or comes with one that then has to hold."""
+        tool = self.tools.get(request.tool)
+        declared = tool is not None and tool.approval
+        return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
+
+    def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
+        """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is the wall clock."""
+        authority = Authority(self.tools, self.environment, catalog)
+        if self.needs_decision(request):
+            found = self._open(request, authority)
+            if isinstance(found, Refusal):
+                return found
+            tool = self.tools.get(request.tool)
+            if tool is None:
+                return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
+            refused = (
+                decision.away(request, partition, self.partitions)
+                or decision.refusal(found, request, tool, environment=self.environment, now_ms=now_ms)
+                or decision.disowned(found, catalog.roles)
+            )
+            if refused:
+                return refused
+        if authority.changed(request.policy):
+            return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
+        return None
+
+    def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
+        """Whether the receiver may have forgotten the call's key, by what the planner says or by what is known here."""
+        tool = self.tools.get(request.tool)
+        if tool is not None and tool.key_window_ms and self.needs_decision(request):
+            found = self._open(request, Authority(self.tools, self.environment, catalog))
+            # No attempt went out before the decision, so the receiver has known the key for that long at most.
+            if isinstance(found, Refusal) or now_ms > found.issued + tool.key_window_ms:
+                return True
+        return bool(request.key_expires_ms) and now_ms > request.key_expires_ms
+
+    @staticmethod
+    def _open(request: ToolRequest, authority: Authority) -> Decision | Refusal:
+        if not request.decision:
+            return Refusal("unauthorised", "the call needs a decision and came without", stale=False)
+        try:
+            return authority.open(request.decision)
+        except UnauthorisedError as error:
+            withdrawn = error.fields.get("reason") in signature.WITHDRAWN
+            return Refusal("decision_revoked" if withdrawn else "unauthorised", error.message, stale=withdrawn)

@@ -1,0 +1,18 @@
+"""What a host runs tools with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from refold.ports.effects import StartTool, StopTool
+
+
+class Tools(Protocol):
+    """What runs tools: see `executor.toolbox`."""
+
+    def start(self, orders: Sequence[StartTool]) -> None: ...
+
+    def stop(self, order: StopTool) -> None: ...
+
+    def close(self) -> None: ...

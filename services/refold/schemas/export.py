@@ -1,0 +1,151 @@
+"""The Avro schemas in `schemas/`, exported from the dataclasses in `core`: `refold schemas export` and `check`.
+
+An exported file and its line in the lock never change: records that name the id lie in topics for years. A changed
+class becomes a new version under a new id, if it can read everything that any older version wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import py_avro_schema
+
+from refold.core.errors import ConflictError
+from refold.core.wire import resources, schemas
+from refold.core.wire.codec import SUBJECTS
+from refold.core.wire.schemas import Registered
+from refold.schemas.compatibility import conflicts
+
+_OPTIONS = py_avro_schema.Option.JSON_INDENT_2 | py_avro_schema.Option.JSON_APPEND_NEWLINE
+_HEADER = """\
+# The Avro schemas of Refold, one a line: id, subject, version, SHA-256 of the file <subject>.v<version>.avsc.
+# Append-only. The id is what every record carries in its first five bytes (a zero byte, then the id, big-endian):
+# never edit or drop a line or a file, records that name it lie in topics for years. Any registry can be loaded with
+# the same ids. `refold schemas export` appends what changed in Python, `refold schemas check` fails on a difference
+# and on a change that is not BACKWARD_TRANSITIVE (the newest version reads what any older one wrote).
+"""
+
+
+def generate(message: type) -> str:
+    """The Avro schema of a message or event class, as the text of a file."""
+    text: bytes = py_avro_schema.generate(message, namespace="refold", options=_OPTIONS)
+    return text.decode()
+
+
+def export(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[Registered]:
+    """Appends what changed in Python since the last export and returns it; an old line or file stays as it is.
+
+    **Raises** ConflictError when a change would make older records unreadable; then nothing is written.
+    """
+    folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
+    lines = _lines(folder)
+    if problems := _compatibility_problems(folder, lines, subjects) + _file_problems(folder, lines):
+        raise ConflictError("the schemas cannot be exported", hint="; ".join(problems), problems=problems)
+    added: list[Registered] = []
+    for message, subject in subjects.items():
+        text, newest = generate(message), _newest(lines, subject)
+        if newest and _same(text, _path(folder, newest).read_text()):
+            continue
+        number = max((line.id for line in [*lines, *added]), default=0) + 1
+        version = newest.version + 1 if newest else 1
+        line = Registered(number, subject, version, sha256(text.encode()).hexdigest())
+        _path(folder, line).write_text(text)
+        added.append(line)
+    _append(folder, added)
+    schemas.table.cache_clear()
+    return added
+
+
+def check(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[str]:
+    """What is wrong with the exported schemas, in words: a difference, a broken file, an unreadable past."""
+    folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
+    lines = _lines(folder)
+    problems = _lock_problems(lines) + _file_problems(folder, lines)
+    if problems:
+        return problems
+    for message, subject in subjects.items():
+        newest = _newest(lines, subject)
+        if newest is None:
+            problems.append(f"{subject}: never exported; run `refold schemas export`")
+        elif not _same(generate(message), _path(folder, newest).read_text()):
+            problems.append(
+                f"{subject}: {message.__name__} differs from version {newest.version}; run `refold schemas export`"
+            )
+    problems += [f"{line.subject}: no class has this subject any more" for line in _orphans(lines, subjects)]
+    return problems + _compatibility_problems(folder, lines, subjects)
+
+
+def _lines(folder: Path) -> list[Registered]:
+    path = folder / "schemas.lock"
+    return schemas.lock(path.read_text()) if path.exists() else []
+
+
+def _path(folder: Path, line: Registered) -> Path:
+    return folder / f"{line.subject}.v{line.version}.avsc"
+
+
+def _newest(lines: list[Registered], subject: str) -> Registered | None:
+    return max((line for line in lines if line.subject == subject), key=lambda line: line.version, default=None)
+
+
+def _orphans(lines: list[Registered], subjects: dict[type, str]) -> list[Registered]:
+    return [line for line in lines if line.version == 1 and line.subject not in subjects.values()]
+
+
+def _append(folder: Path, added: list[Registered]) -> None:
+    if not added:
+        return
+    path = folder / "schemas.lock"
+    old = path.read_text() if path.exists() else _HEADER
+    text = "".join(f"{line.id} {line.subject} {line.version} {line.sha256}\n" for line in added)
+    path.write_text(old + text)
+
+
+def _lock_problems(lines: list[Registered]) -> list[str]:
+    problems = []
+    if [line.id for line in lines] != list(range(1, len(lines) + 1)):
+        problems.append("schemas.lock: the ids are not 1, 2, 3 ... in order; a line was edited or dropped")
+    for subject in dict.fromkeys(line.subject for line in lines):
+        versions = [line.version for line in lines if line.subject == subject]
+        if versions != list(range(1, len(versions) + 1)):
+            problems.append(f"schemas.lock: the versions of {subject} are not 1, 2, 3 ... in order")
+    return problems
+
+
+def _file_problems(folder: Path, lines: list[Registered]) -> list[str]:
+    problems = []
+    for line in lines:
+        path = _path(folder, line)
+        if not path.exists():
+            problems.append(f"{path.name}: the file is gone; restore it from version control")
+        elif sha256(path.read_bytes()).hexdigest() != line.sha256:
+            problems.append(f"{path.name}: the file was changed after its export; restore it from version control")
+    return problems
+
+
+def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dict[type, str]) -> list[str]:
+    problems = []
+    for message, subject in subjects.items():
+        reader = json.loads(generate(message))
+        for line in lines:
+            path = _path(folder, line)
+            if line.subject == subject and path.exists():
+                found = conflicts(reader=reader, writer=json.loads(path.read_text()))
+                problems += [f"{subject}: not compatible with version {line.version}: {reason}" for reason in found]
+    return problems
+
+
+def _same(text: str, exported: str) -> bool:
+    # Words for people may be bettered in Python at any time: they are not worth a new id in every record.
+    return bool(_without_docs(json.loads(text)) == _without_docs(json.loads(exported)))
+
+
+def _without_docs(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_docs(item) for item in schema]
+    if isinstance(schema, dict):
+        return {key: _without_docs(value) for key, value in schema.items() if not (key == "doc" and "type" in schema)}
+    return schema

@@ -1,0 +1,159 @@
+"""Reads an agent's code before it runs, and says what to write instead of what a replay could not repeat.
+
+It follows the names that the code loads, and the functions of the same module that it uses. Names are resolved to
+the things that they mean, so a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from refold.core.errors import UsageError
+from refold.sdk.determinism.banned import hint_for, hint_for_module
+
+_MARK = "__refold_tool__"
+_NOTHING: Any = object()
+
+
+@dataclass(slots=True)
+class _Load:
+    """A name with its attributes (`time.sleep`) as code uses it, and what it means."""
+
+    path: str
+    thing: Any
+    line: int
+    called: bool = False
+
+
+def mark_tool(function: FunctionType) -> None:
+    """Notes that a function is a tool: agents name it, and what it does is its own affair."""
+    setattr(function, _MARK, True)
+
+
+def check(function: FunctionType, what: str) -> list[FunctionType]:
+    """The function and the functions of its module that it uses. **Raises** UsageError for what it must not use."""
+    found: list[FunctionType] = []
+    ahead = [function]
+    while ahead:
+        current = ahead.pop()
+        if any(current is known for known in found):
+            continue
+        found.append(current)
+        for load in _loads(current, current.__code__):
+            _judge(load, current, what)
+            if _is_helper(load.thing, function):
+                ahead.append(load.thing)
+    return found[:1] + sorted(found[1:], key=lambda helper: helper.__qualname__)
+
+
+def _is_helper(thing: Any, agent: FunctionType) -> bool:
+    return isinstance(thing, FunctionType) and thing.__module__ == agent.__module__ and not hasattr(thing, _MARK)
+
+
+def _judge(load: _Load, where: FunctionType, what: str) -> None:
+    place = f"{where.__qualname__}, line {load.line}"
+    if hasattr(load.thing, _MARK):
+        if load.called:
+            name = load.path
+            raise UsageError(
+                f"{what} calls the tool {name} itself ({place})", hint=f"write `await ctx.call({name}, ...)`"
+            )
+        return
+    if hint := hint_for(load.thing, called=load.called):
+        raise UsageError(f"{what} uses {load.path} ({place})", hint=hint, name=load.path)
+
+
+def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
+    """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
+    scope = _Scope(function)
+    load: _Load | None = None
+    before = ""
+    for step in dis.get_instructions(code):
+        name, op = step.argval, step.opname
+        if op in ("EXTENDED_ARG", "CACHE"):
+            continue
+        if load is not None and op in ("LOAD_ATTR", "LOAD_METHOD"):
+            if scope.attribute(load, name):
+                load.called = load.called or op == "LOAD_METHOD" or _pushes_null(step)
+                continue
+            load.called = False  # what is called, if anything, is the attribute
+        if load is not None:
+            load.called = load.called or op == "PUSH_NULL"
+            yield load
+            load = None
+        line = (step.positions.lineno if step.positions else None) or code.co_firstlineno
+        if op in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF"):
+            thing = scope.resolve(op, name)
+            called = before == "PUSH_NULL" or (op == "LOAD_GLOBAL" and bool((step.arg or 0) & 1))
+            load = None if thing is _NOTHING else _Load(str(name), thing, line, called)
+        elif op in ("IMPORT_NAME", "IMPORT_FROM"):
+            yield from scope.imported(op, name, line)
+        elif op.startswith("STORE_"):
+            scope.store(name)
+        before = op
+    if load is not None:
+        yield load
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _loads(function, inner)
+
+
+def _pushes_null(step: dis.Instruction) -> bool:
+    """Whether a LOAD_ATTR prepares a method call (its lowest bit, from Python 3.12 on)."""
+    return sys.version_info >= (3, 12) and bool((step.arg or 0) & 1)
+
+
+class _Scope:
+    """What names mean in a function: its closure, its globals, and what it imports itself."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._globals = function.__globals__
+        self._closure: dict[str, Any] = {}
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                self._closure[name] = cell.cell_contents
+            except ValueError:  # the cell is still empty: a function that names itself
+                continue
+        self._locals: dict[str, Any] = {}
+        self._module: Any = _NOTHING
+        self._fresh: Any = _NOTHING
+
+    def resolve(self, op: str, name: Any) -> Any:
+        if op == "LOAD_FAST":
+            return self._locals.get(name, _NOTHING)
+        if op in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+            return self._locals.get(name, self._closure.get(name, _NOTHING))
+        return self._globals.get(name, getattr(builtins, str(name), _NOTHING))
+
+    def attribute(self, load: _Load, name: str) -> bool:
+        """Follows an attribute of a module or class; of other things it might run code."""
+        if not isinstance(load.thing, ModuleType | type):
+            return False
+        thing = getattr(load.thing, name, _NOTHING)
+        if thing is _NOTHING:
+            return False
+        load.path, load.thing = f"{load.path}.{name}", thing
+        return True
+
+    def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
+        """An import inside a function, without importing: only modules that are there can be looked into."""
+        if op == "IMPORT_NAME":
+            self._module = self._fresh = sys.modules.get(name, _NOTHING)
+            if self._module is _NOTHING and hint_for_module(name):
+                yield _Load(name, ModuleType(name), line)
+        elif self._module is not _NOTHING:
+            self._fresh = getattr(self._module, name, _NOTHING)
+
+    def store(self, name: Any) -> None:
+        """A name is bound: to what was just imported, or to something that only running the code would tell."""
+        if self._fresh is not _NOTHING:
+            self._locals[name] = self._fresh
+        else:
+            self._locals.pop(name, None)
+        self._fresh = _NOTHING

@@ -1,0 +1,65 @@
+"""Keeps agent code from the outside world while it runs.
+
+`scan` reads the code before it runs and sees what it names; this sees what really happens, in libraries too. Python
+reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and here is one that objects while an
+agent is driven. Reading a file is let pass, as imports do it too.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from refold.core.errors import UsageError
+from refold.sdk.determinism.banned import hint_for_event
+
+
+class _Thread(threading.local):
+    watched = False
+
+
+_THREAD = _Thread()
+_INSTALLED = threading.Event()
+
+
+class _Switch:
+    """Sets the flag of this thread for a while."""
+
+    __slots__ = ("_before", "_value")
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+        self._before = False
+
+    def __enter__(self) -> None:
+        self._before = _THREAD.watched
+        _THREAD.watched = self._value
+
+    def __exit__(self, *_: object) -> None:
+        _THREAD.watched = self._before
+
+
+def watching() -> _Switch:
+    """A `with` block for whoever drives agents: in this thread, reaching for the world raises UsageError.
+
+    The hook is installed at the first use and stays, as Python has no way to take one out; it costs less than a
+    microsecond per event that Python reports, in threads that are not watched too.
+    """
+    if not _INSTALLED.is_set():
+        _INSTALLED.set()
+        sys.addaudithook(_object)
+    return _Switch(True)
+
+
+def unwatched() -> _Switch:
+    """A `with` block inside `watching` for what the context itself does, such as writing a log line."""
+    return _Switch(False)
+
+
+def _object(event: str, args: tuple[Any, ...], thread: _Thread = _THREAD) -> None:
+    if not thread.watched:
+        return
+    hint = hint_for_event(event, args)
+    if hint is not None:
+        raise UsageError(f"an agent did something that a replay would do again ({event})", hint=hint, event=event)

@@ -1,0 +1,109 @@
+"""`refold sim`: the whole platform in one process, with a fault at every boundary, at random, and beside a liar."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from refold.simulator.campaign import Named, Summary, campaign, pairs, schedules, sieges, singles
+from refold.simulator.workload.scenarios import SCENARIOS
+from refold.simulator.world.faults import parse
+
+SHOWN = 5
+TELL_S = 30.0
+"""Between two lines of progress where there is no terminal."""
+
+
+def main() -> int:
+    """Runs what is asked for; exit code 1 when something went wrong or proved nothing."""
+    options = _options()
+    console = Console(stderr=True)
+    if options.scenario or options.one:
+        return _one(options)
+    found: dict[str, Summary] = {}
+    for name, cases in _campaigns(options):
+        found[name] = _run(name, cases, options.jobs, console)
+    if options.json:
+        print(json.dumps({name: summary.as_json() for name, summary in found.items()}, indent=2))
+    failed = False
+    for name, summary in found.items():
+        failed |= _tell(name, summary, console)
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="refold sim", description=__doc__)
+    parser.add_argument("--mode", choices=("all", "exhaustive", "random", "byzantine"), default="all")
+    parser.add_argument(
+        "--schedules", type=int, default=0, help="how many random ones (100,000), or byzantine ones (20,000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--one", action="store_true", help="only the schedule of this seed, with its trace")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="only this scenario, with its trace")
+    parser.add_argument("--fault", action="append", default=[], help="NUMBER:MODE at a boundary; may be repeated")
+    parser.add_argument("--jobs", type=int, default=0, help="processes; 0 is one per core")
+    parser.add_argument("--json", action="store_true", help="the summary as JSON on stdout")
+    return parser.parse_args()
+
+
+def _campaigns(options: argparse.Namespace) -> Iterable[tuple[str, list[Named]]]:
+    if options.mode in ("all", "exhaustive"):
+        yield "exhaustive", [*singles(), *pairs()]
+    if options.mode in ("all", "random"):
+        yield "random", list(schedules(options.schedules or 100_000, seed=options.seed))
+    if options.mode in ("all", "byzantine"):
+        yield "byzantine", list(sieges(options.schedules or 20_000, seed=options.seed))
+
+
+def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[wrong]} wrong"))
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task(name, total=len(cases), wrong=0)
+        told = time.monotonic()
+
+        def progress(done: int, whole: int, wrong: int) -> None:
+            nonlocal told
+            bar.update(task, completed=done, wrong=wrong)
+            # Elsewhere than on a terminal the bar is only seen when it is full.
+            if not console.is_terminal and time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                console.print(f"{name}: {done:,} of {whole:,} cases, {wrong} wrong")
+
+        return campaign(cases, jobs=jobs, progress=progress)
+
+
+def _one(options: argparse.Namespace) -> int:
+    faults = tuple(parse(text) for text in options.fault)
+    lies = options.mode == "byzantine" and not options.scenario
+    case = Named(options.scenario or "", faults, options.seed, lies)
+    outcome = case.run(traced=True)
+    if options.json:
+        print(json.dumps({"trace": outcome.trace, "struck": outcome.struck, "wrong": outcome.wrong}, indent=2))
+    else:
+        print(
+            f"trace {outcome.trace}, {outcome.boundaries} boundaries, struck: {', '.join(outcome.struck) or 'nothing'}"
+        )
+        print(outcome.report or "nothing went wrong")
+    return 1 if outcome.wrong else 0
+
+
+def _tell(name: str, summary: Summary, console: Console) -> bool:
+    console.print(
+        f"{name}: {summary.cases:,} cases with {summary.struck:,} faults in {summary.seconds:.0f} s, "
+        f"{len(summary.wrong)} wrong"
+    )
+    for command, what in summary.wrong[:SHOWN]:
+        console.print(f"  {what[0]}\n    again: {command}", style="red", markup=False)
+    if summary.missing:
+        console.print(f"  this proves nothing: {', '.join(summary.missing)} never happened", style="red")
+    return bool(summary.wrong or summary.missing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Liars on the platform's topics: what a hijacked planner, executor or producer may write."""

@@ -1,0 +1,168 @@
+"""A planner that lies: it has all of a planner's rights and none of its manners.
+
+It writes what it likes into every topic that planners may write, forged and true, beside honest executors and approval
+services, and in half of the cases beside an honest planner. No tool that needs a decision may run without one for
+exactly that call, however often ledgers are wiped and executors die; and no honest service may crash.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from refold.core.run import chain
+from refold.core.topics import RUN_LOG
+from refold.ports.log import Record
+from refold.simulator.attacks.liar import Liar
+from refold.simulator.case import Case, Outcome
+from refold.simulator.checker import decisions
+from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
+from refold.simulator.workload.inputs import Input, Scenario, start
+from refold.simulator.world.crew import Kit
+from refold.simulator.world.law import LEADS, Decree
+from refold.simulator.world.people import People, Say
+from refold.simulator.world.receiver import Effect
+from refold.simulator.world.tools import ANY
+from refold.simulator.world.world import Chance, World
+
+LIES_MS, REST_MS = 1_600, 1_000
+"""Virtual time in which lies are told; then what was ordered gets some more to happen."""
+
+NEEDED_LIES = (
+    "allowed",
+    "wiped",
+    "refused: the call needs a decision and came without",
+    "refused: the token has not three parts",
+    "refused: no key stranger-N is known",
+    "refused: the key approval-N did not sign this",
+    "refused: the call is not at home in this partition",
+    "refused: the decision is for another run",
+    "refused: the decision is for another call",
+    "refused: the decision is for another tool",
+    "refused: the decision is for another arguments",
+    "refused: the decision is for another class",
+    "refused: the decision is for another key",
+    "refused: the decision is for another policy",
+    "refused: the decision is for attempts N to N, not N",
+    "refused: the decision has expired",
+    "refused: the key approval-N was revoked",
+    "lie: another's decision",
+    "lie: the run log",
+    "lie: a question",
+)
+"""What has to have happened at least once, or a campaign has proved nothing."""
+
+
+class Bystander(Witness):
+    """Sees decisions and effects alone: of a log that a liar writes there is nothing else to be believed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads: dict[str, chain.Head] = {}
+
+    def writes(self, record: Record) -> None:
+        """See `Witness`."""
+        self.written.setdefault(record.topic, []).append(record)
+        if record.topic in APPROVAL_TOPICS:
+            request = self.approvals.follow(record)
+            if request is not None:
+                self.on_question(request)
+        elif record.topic == RUN_LOG:
+            judged = chain.read(record.key, record.value)
+            if isinstance(judged, chain.LogRecord):
+                run = judged.entry.run_id
+                if chain.extends(self.heads.get(run, chain.Head()), judged.entry):
+                    self.heads[run] = chain.Head(judged.id, judged.entry.last_seq)
+
+    def starts(self, ask: object, *, looked: int) -> None:
+        """See `Witness`."""
+
+    def starts_by_ledger(self, ask: object, **known: object) -> None:
+        """See `Witness`."""
+
+    def commits(self, log: object, start: int, end: int) -> None:
+        """See `Witness`."""
+
+
+class Trusting(People):
+    """People who say yes to nearly everything that they are asked, whoever asks."""
+
+    def _random(self) -> list[Say]:
+        rng = self._world.chance.rng
+        said = rng.choices(("approve", "edit", "reject"), (18, 2, 1))[0]
+        return [Say(actor, said, rng.randrange(20, 200)) for actor in LEADS if rng.random() < 0.9]
+
+
+class Siege(Case):
+    """A case with a liar in it."""
+
+    def __init__(self, seed: int, *, kit: Kit) -> None:
+        rng = Random(f"byzantine {seed}")
+        scenario, chance = _scenario(rng, seed)
+        super().__init__(scenario, chance, kit=kit)
+        self.world.witness = self._bystander = Bystander()
+        self._liar = Liar(self.world, self._bystander.heads, rng, until_ms=LIES_MS)
+
+    def _convene(self) -> None:
+        super()._convene()
+        self.world.witness.on_question = Trusting(self.world, None, silent=True).asked
+
+    def _count(self) -> None:
+        self.world.counts["allowed"] += len({effect.decision for effect in _dangerous(self.world)})
+
+    def _judge(self) -> tuple[str, ...]:
+        self._liar.begin()
+        self._drive()
+        danger = [text for text in self.world.witness.approvals.wrong if text.startswith("danger")]
+        return (*danger, *decisions(self.world), *_doubled(self.world))
+
+    def _drive(self) -> bool:
+        world = self.world
+        end = world.settings.epoch_ms + LIES_MS + REST_MS
+        while world.now_ms < end:
+            world.fire()
+            order = list(world.processes)
+            world.chance.rng.shuffle(order)
+            acted = [process.step() for process in order if process.state == "up"]
+            if any(acted):
+                world.now_ms += world.chance.rng.randrange(3)
+            else:
+                world.advance()
+        return True
+
+
+def _dangerous(world: World) -> list[Effect]:
+    return [effect for effect in world.receiver.done if effect.applied and effect.tool.startswith("wipe_")]
+
+
+def _doubled(world: World) -> list[str]:
+    """What the class alone forbids: two effects of one key where the receiver knows keys or can be asked."""
+    keys = Counter(effect.key for effect in _dangerous(world) if effect.tool != "wipe_pay")
+    return [f"twice: the key {key[:8]} had its effect {count} times" for key, count in keys.items() if count > 1]
+
+
+def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
+    tool = rng.choice(("wipe_push", "wipe_book", "wipe_pay"))
+    honest = seed % 2
+    inputs: tuple[Input, ...] = ()
+    if honest:
+        inputs = tuple(
+            start(f"r-{number}", "handling", {"tool": tool}, at_ms=rng.randrange(300), requester="eve")
+            for number in range(1, rng.choice((2, 3)))
+        )
+    decrees = []
+    if rng.random() < 0.25:
+        decrees.append(Decree(rng.randrange(300, 1_200), rng.choice(("revoke", "rotate"))))
+    if rng.random() < 0.15:
+        decrees.append(Decree(rng.randrange(300, 1_200), "policy", "recheck-ask"))
+    policy = rng.choice(("ask", "ask", "ask-two", "brief", "ask-anybody"))
+    changes = {"planners": honest, "executors": rng.choice((1, 1, 2)), "approvals": 1, "sharing": rng.random() < 0.5}
+    chance = Chance(Random(rng.random()), wild=True, rate=0.005, left=rng.randint(0, 3), until_ms=LIES_MS)
+    scripts = {ANY: ()} if rng.random() < 0.3 else {}
+    scenario = Scenario(f"siege {seed}", inputs, scripts, "truth", changes, None, policy, tuple(decrees), silent=True)
+    return scenario, chance
+
+
+def run_siege(seed: int, *, kit: Kit | None = None, traced: bool = True) -> Outcome:
+    """What a liar does with this seed; the same every time."""
+    return Siege(seed, kit=kit or Kit()).run(traced=traced)

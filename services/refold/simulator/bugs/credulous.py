@@ -1,0 +1,143 @@
+"""Bugs on purpose in what guards dangerous calls: somebody believes what should have been checked."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from refold.approval.lane import Lane
+from refold.core.approval import ballot, decision
+from refold.core.approval.authority import Authority
+from refold.core.approval.ballot import Void, Vote
+from refold.core.approval.decision import Decision, Refusal, ToolFacts
+from refold.core.events import ApprovalRequested, Event
+from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.planning import asking
+from refold.core.run.state import RunState
+from refold.executor import gate
+from refold.executor.gate import Guard
+from refold.planner.hosting import Agents
+from refold.simulator.bugs.planting import Bug
+
+Check = Callable[..., Refusal | None]
+
+
+class NeverVerifies(Authority):
+    """Reads a decision without looking at its signature."""
+
+    def open(self, token: str) -> Decision:
+        """See `Authority`."""
+        parts = token.split(".")
+        if len(parts) != 3:
+            return super().open(token)
+        return Decision.parse(json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))))
+
+
+class NeverRechecks(Authority):
+    """Takes the policy that judged a call for the one in force."""
+
+    def changed(self, policy: str) -> bool:
+        """See `Authority`."""
+        return False
+
+
+def _believing(original: Check, change: Callable[[Decision, ToolRequest, ToolFacts], tuple[Any, Any, Any]]) -> Check:
+    """A check that makes alike first what it should compare."""
+
+    def refusal(found: Decision, request: ToolRequest, tool: ToolFacts, **how: Any) -> Refusal | None:
+        return original(*change(found, request, tool), **how)
+
+    return refusal
+
+
+def _flag(original: Check) -> Check:
+    def refusal(self: Guard, request: ToolRequest, *args: Any, **how: Any) -> Refusal | None:
+        return None if request.decision else original(self, request, *args, **how)
+
+    return refusal
+
+
+def _any_version(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
+    return replace(found, version=tool.version), request, tool
+
+
+def _any_equal_call(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
+    return replace(found, call=request.call_id, step=request.step, key=request.key), request, tool
+
+
+def _any_attempt(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
+    """What is sent once is treated as what may be tried again."""
+    if {found.effect, request.effect, tool.effect} != {"once"}:
+        return found, request, tool
+    return replace(found, effect="any"), replace(request, effect="any"), replace(tool, effect="any")
+
+
+def _any_class(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
+    return replace(found, effect=request.effect), request, replace(tool, effect=request.effect)
+
+
+def _own_clock(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
+    return found, replace(request, at_ms=0), tool
+
+
+def _generous(original: Callable[..., Decision]) -> Callable[..., Decision]:
+    """Signs for more attempts than were asked for."""
+
+    def build(request: ApprovalRequest, *args: Any, **how: Any) -> Decision:
+        found = original(request, *args, **how)
+        return replace(found, covers=found.attempt + 3)
+
+    return build
+
+
+def _requester_too(original: Callable[..., Void | None]) -> Callable[..., Void | None]:
+    def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
+        return original(replace(request, requester=""), vote)
+
+    return objection
+
+
+def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[Event]]:
+    def propose(self: Agents, state: RunState, step: int, *args: Any, **how: Any) -> list[Event]:
+        events = original(self, state, step, *args, **how)
+        if isinstance(events[-1], ApprovalRequested):
+            events.append(asking.dispatch(events[0], 1, 0, args[1], self._rules))  # type: ignore[arg-type]
+        return events
+
+    return propose
+
+
+def _permits_for_ever(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:
+    return not authority.changed(state.open[step].policy)
+
+
+def _never(*_: object) -> None:
+    return None
+
+
+def _refusal(change: Callable[[Decision, ToolRequest, ToolFacts], tuple[Any, Any, Any]]) -> tuple[Any, ...]:
+    return ((decision, "refusal", _believing(decision.refusal, change)),)
+
+
+CREDULOUS: dict[str, Bug] = {
+    "unsigned-decision": Bug((), ((gate, "Authority", NeverVerifies),), seeds=60),
+    "digest-without-version": Bug((), _refusal(_any_version), seeds=120),
+    "boolean-approval": Bug((), ((Guard, "refusal", _flag(Guard.refusal)),), seeds=30),
+    "decision-for-equal-calls": Bug((), _refusal(_any_equal_call), seeds=60),
+    "decision-for-any-attempt": Bug(
+        ("retried-once",), ((decision, "build", _generous(decision.build)), *_refusal(_any_attempt))
+    ),
+    "order-says-its-class": Bug((), _refusal(_any_class), seeds=60),
+    "not-at-home": Bug((), ((decision, "away", _never),), seeds=60),
+    "requester-counted": Bug(("requester-votes",), ((ballot, "objection", _requester_too(ballot.objection)),)),
+    "expiry-by-own-clock": Bug(("slow-clock",), _refusal(_own_clock)),
+    "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never),)),
+    "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
+    "decides-again": Bug(("approve-keyed",), ((Lane, "_decided", _never),)),
+    "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),)),
+    "expiry-ignored": Bug(("brief-once",), ((asking, "permitted", _permits_for_ever),)),
+}
+"""By name: what an executor, an approval service or a planner could get wrong."""

@@ -1,0 +1,41 @@
+"""Looks for a planted bug where it should show, until the checker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.simulator.bugs.bugs import BUGS, planted
+from refold.simulator.campaign import Named, sieges, singles
+from refold.simulator.case import Outcome, run_case
+from refold.simulator.workload.scenarios import SCENARIOS
+from refold.simulator.world.faults import Fault, modes_at
+
+
+def hunt(name: str) -> tuple[Named, Outcome] | None:
+    """The first case in which the checker objects to a bug; None if it never does."""
+    cases = list(_cases(name))
+    with planted(name) as kit:
+        for case in cases:
+            outcome = case.run(kit=kit, traced=True)
+            if outcome.wrong:
+                return case, outcome
+    return None
+
+
+def _cases(name: str) -> Iterator[Named]:
+    bug = BUGS[name]
+    yield from sieges(bug.seeds)
+    for scenario in bug.where:
+        yield Named(scenario)
+        if bug.pairs is None:
+            yield from singles((scenario,))
+        else:
+            yield from _pairs(scenario, *bug.pairs)
+
+
+def _pairs(scenario: str, one: str, other: str) -> Iterator[Named]:
+    kinds = run_case(SCENARIOS[scenario], traced=False).kinds
+    for at, kind in enumerate(kinds, 1):
+        if one in modes_at(kind):
+            for later in range(at + 1, len(kinds) + 1):
+                yield Named(scenario, (Fault(at, one), Fault(later, other)))

@@ -1,0 +1,153 @@
+"""Many cases on all cores: every single fault, all pairs on the smallest scenarios, and schedules from seeds."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
+from refold.simulator.case import Outcome, run_case, run_schedule
+from refold.simulator.workload.scenarios import SCENARIOS, SMALLEST
+from refold.simulator.world.crew import Kit
+from refold.simulator.world.faults import SMALL, Fault, modes_at
+
+NEEDED = (
+    "takeovers",
+    "void_records",
+    "record.foreign",
+    "input.ignored",
+    "lost_acks",
+    "claims_refused",
+    "in_doubt",
+    "result.late",
+    "dead_letters",
+    "approval.decided",
+    "vote.void",
+    "call.refused",
+)
+"""What has to have happened at least once, or a campaign has proved nothing."""
+
+CHUNK = 40
+"""Cases that a worker takes at a time: under half a second, so that progress is smooth and the cores end together."""
+
+Progress = Callable[[int, int, int], None]
+"""Called with cases done, cases in all, and cases that went wrong."""
+
+
+class Named(NamedTuple):
+    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`, `lies`: with a liar."""
+
+    scenario: str
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+    lies: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command line that runs just this case."""
+        if not self.scenario:
+            return f"refold sim{' --mode byzantine' if self.lies else ''} --seed {self.seed} --one"
+        faults = "".join(f" --fault {fault}" for fault in self.faults)
+        return f"refold sim --scenario {self.scenario}{faults}"
+
+    def run(self, *, kit: Kit | None = None, traced: bool = False) -> Outcome:
+        """Runs it, with processes made of this kit."""
+        if self.lies:
+            return run_siege(self.seed, kit=kit, traced=traced)
+        if not self.scenario:
+            return run_schedule(self.seed, kit=kit, traced=traced)
+        return run_case(SCENARIOS[self.scenario], self.faults, kit=kit, traced=traced)
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a campaign found, and what it `needed` to see. `wrong` has, by command line, what was wrong with a case."""
+
+    cases: int = 0
+    struck: int = 0
+    seconds: float = 0.0
+    needed: tuple[str, ...] = NEEDED
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        """Which of the needed things never happened."""
+        return [name for name in self.needed if not self.counts[name]]
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "cases": self.cases,
+            "faults_struck": self.struck,
+            "seconds": round(self.seconds, 1),
+            "wrong": [{"command": command, "what": list(what)} for command, what in self.wrong],
+            "missing": self.missing,
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+
+def singles(scenarios: Iterable[str] = SCENARIOS) -> Iterator[Named]:
+    """Every fault that makes sense at every boundary of a faultless run, one at a time."""
+    for name in scenarios:
+        for at, kind in enumerate(run_case(SCENARIOS[name], traced=False).kinds, 1):
+            for mode in modes_at(kind):
+                yield Named(name, (Fault(at, mode),))
+
+
+def pairs(scenarios: Iterable[str] = SMALLEST) -> Iterator[Named]:
+    """All pairs of the plainest faults; the second is counted on in the run that the first has changed."""
+    for name in scenarios:
+        boundaries = range(1, run_case(SCENARIOS[name], traced=False).boundaries + 1)
+        for first, second in itertools.combinations(boundaries, 2):
+            for one, other in itertools.product(SMALL, SMALL):
+                yield Named(name, (Fault(first, one), Fault(second, other)))
+
+
+def schedules(count: int, *, seed: int = 0) -> Iterator[Named]:
+    """Random schedules from consecutive seeds."""
+    for number in range(seed, seed + count):
+        yield Named("", seed=number)
+
+
+def sieges(count: int, *, seed: int = 0) -> Iterator[Named]:
+    """Byzantine planners from consecutive seeds."""
+    for number in range(seed, seed + count):
+        yield Named("", seed=number, lies=True)
+
+
+def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: Progress | None = None) -> Summary:
+    """Runs cases on `jobs` processes (0: one per core) and adds up what happened."""
+    todo = list(cases)
+    chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
+    needed = NEEDED_LIES if any(case.lies for case in todo) else NEEDED
+    summary, begun = Summary(needed=needed), time.monotonic()
+    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+    with context.Pool(jobs or os.cpu_count() or 1) as pool:
+        for part in pool.imap_unordered(_run_chunk, chunks):
+            summary.cases += part.cases
+            summary.struck += part.struck
+            summary.counts.update(part.counts)
+            summary.wrong += part.wrong
+            if progress:
+                progress(summary.cases, len(todo), len(summary.wrong))
+    summary.seconds = time.monotonic() - begun
+    return summary
+
+
+def _run_chunk(cases: list[Named]) -> Summary:
+    summary = Summary()
+    for case in cases:
+        outcome = case.run()
+        summary.cases += 1
+        summary.struck += len(outcome.struck)
+        summary.counts.update(outcome.counts)
+        if outcome.wrong:
+            summary.wrong.append((case.command, outcome.wrong))
+    return summary

@@ -1,0 +1,264 @@
+"""What may never be, checked on raw records and the receiver's count when a case is over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from refold.core.run import chain
+from refold.core.run.chain import LogRecord
+from refold.core.run.fold import evolve, fold
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SIGNALLED
+from refold.planner.service import Planner
+from refold.ports.log import Record
+from refold.simulator.facts import facts
+from refold.simulator.reading.history import Call, Datum, History, Run, decode
+from refold.simulator.reading.witness import TOOL_REQUESTED
+from refold.simulator.workload.inputs import Scenario
+from refold.simulator.world.broker import INPUTS
+from refold.simulator.world.law import OUTSIDER, REQUESTER
+from refold.simulator.world.people import Say
+from refold.simulator.world.world import World
+
+
+def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
+    """Everything that is wrong, each with the name of the promise that it breaks; empty when all is well."""
+    found = world.witness.wrong
+    found += _starts(world, scenario)
+    for run in world.witness.history.runs.values():
+        for call in run.calls.values():
+            found += _effects(world, run, call, scenario.verdict)
+    found += decisions(world, scenario.verdict)
+    found += _ledger(world)
+    found += _letters(world, scenario)
+    found += _folds(world)
+    if at_rest:
+        found += _orders(world)
+        found += _approvals(world)
+        found += _outcomes(world)
+        found += _positions(world)
+    return found
+
+
+def _starts(world: World, scenario: Scenario) -> Iterator[str]:
+    """Every request that was taken became a run, and none became another run."""
+    asked: dict[str, list[tuple[str, Any]]] = {}
+    for given in scenario.inputs:
+        if given.kind in ("run", "repeat", "conflict"):
+            value = json.loads(given.value or b"")
+            asked.setdefault(value["run_id"], []).append((value["agent"], value["input"]))
+    for name, wanted in asked.items():
+        run = world.witness.history.runs.get(name)
+        if run is None:
+            yield f"lost: the request for run {name} has left no trace"
+        elif (run.request[0], json.loads(run.request[1])) not in wanted:
+            yield f"lost: run {name} is not what was asked for"
+    for name in world.witness.history.runs.keys() - asked.keys():
+        yield f"invented: nobody asked for run {name}"
+
+
+def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
+    """The classes keep their word, and no result is without its effect."""
+    done = [effect for effect in world.receiver.done if effect.call == call.id]
+    if call.effect == "pure":
+        return
+    applied = sum(effect.applied for effect in done)
+    wrongly = 0 if verdict == "truth" else sum(said == "did_not_happen" for said in call.said.values())
+    if applied > 1 + wrongly:
+        yield f"twice: call {call.id} ({call.effect}) had its effect {applied} times"
+    if len({effect.key for effect in done}) > 1:
+        yield f"key: call {call.id} used more than one key"
+    results = {effect.result for effect in done}
+    told = call.answered or "happened" in call.said.values()
+    if call.phase == "completed" and call.result not in results and not told:
+        yield f"invented: call {call.id} has the result {call.result} and no such effect"
+    # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
+    # the probe keeps that single, and a `once` call is in doubt.
+    forgot = call.effect != "once" and any("wipe" in fault or "rollback" in fault for fault in world.struck)
+    misled = bool(call.said) and verdict != "truth"
+    if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
+        yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
+
+
+def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
+    """A decision is good for one effect of one call, whatever the ledger has forgotten.
+
+    A human who is wrong about a call in doubt may double what no receiver knows.
+    """
+    harmful = [e for e in world.receiver.done if e.applied and e.decision and facts()[e.tool].effect != "pure"]
+    runs = world.witness.history.runs.values()
+    wrongly = Counter(call.id for run in runs for call in run.calls.values() if "did_not_happen" in call.said.values())
+    for token, count in Counter(effect.decision for effect in harmful).items():
+        calls = sorted({effect.call for effect in harmful if effect.decision == token})
+        if count > 1 + (sum(wrongly[call] for call in calls) if verdict != "truth" else 0) or len(calls) > 1:
+            yield f"single: one decision was good for {count} effects of {', '.join(calls)}"
+
+
+def _approvals(world: World) -> Iterator[str]:
+    """What nobody waits for any more is closed, but for what a zombie or the network brought afterwards."""
+    late = any("delayed" in fault for fault in world.struck)
+    belated = late or (len(world.struck) > 1 and any("freeze" in fault for fault in world.struck))
+    waiting = {
+        f"{run.id}/{call.asked.seq}"
+        for run in world.witness.history.runs.values()
+        for call in run.calls.values()
+        if call.asked is not None and not run.over
+    }
+    for name in world.witness.approvals.open:
+        if name not in waiting and not belated:
+            yield f"orders: approval {name} is over and its request still open"
+
+
+def _ledger(world: World) -> Iterator[str]:
+    """Ledger and log do not say different things of a call."""
+    calls = {call.id: (run, call) for run in world.witness.history.runs.values() for call in run.calls.values()}
+    for (_, name), entry in world.ledger.entries().items():
+        if name not in calls:
+            yield f"ledger: it knows a call {name} that the log does not"
+            continue
+        call = calls[name][1]
+        if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
+            result = decode(entry.result)["result"]
+            if result != call.result and not call.said and result not in call.late:
+                yield f"ledger: call {name} is {result} there and {call.result} in the log"
+
+
+def _letters(world: World, scenario: Scenario) -> Iterator[str]:
+    """Poison is put away with its position, and nothing else is."""
+    letters = [decode(record.value or b"") for record in world.witness.written.get(DEAD_LETTER, ())]
+    bad = [given for given in scenario.inputs if given.kind == "poison"]
+    conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
+    refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
+    for given in bad:
+        if not any(letter["topic"] == given.topic and letter["value"] == (given.value or b"") for letter in letters):
+            yield f"poison: {given.value!r} on {given.topic} has no dead letter"
+    for key in conflicts - refused:
+        yield f"poison: the contradictory start of {key!r} has no dead letter"
+    for letter in letters:
+        written = world.witness.written.get(letter["topic"], ())
+        place = letter["partition"], letter["offset"]
+        record = next((r for r in written if (r.partition, r.offset) == place), None)
+        if record is None or (record.value or b"") != letter["value"]:
+            yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
+        known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
+        resolving = letter["topic"] == RUN_SIGNALLED and letter["code"] == "conflict"
+        if not known and letter["key"] not in conflicts and not resolving and not _said_in_vain(letter, scenario):
+            why = f"{letter['code']}: {letter['reason']}"
+            yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"
+
+
+def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:
+    """Whether a vote or a decision may be void: votes come late, and keys and roles change."""
+    if letter["topic"] == APPROVAL_VOTED:
+        odd = scenario.people is None or any(map(_odd, scenario.people))
+        return odd or letter["code"] in ("late", "requester") or any(o.change == "roles" for o in scenario.decrees)
+    changed = any(order.change in ("revoke", "rotate") for order in scenario.decrees)
+    return letter["topic"] == APPROVAL_DECIDED and letter["code"] == "unauthorised" and changed
+
+
+def _odd(say: Say) -> bool:
+    odd = say.question or say.key == "stranger" or say.actor in (REQUESTER, OUTSIDER)
+    return bool(odd) or say.action not in ("approve", "reject")
+
+
+def _orders(world: World) -> Iterator[str]:
+    """Every accepted dispatch went out, and every call that is settled was closed."""
+    sent: set[tuple[str, int]] = set()
+    last: dict[bytes | None, bytes | None] = {}
+    belated = len(world.struck) > 1 and any("delayed" in fault or "freeze" in fault for fault in world.struck)
+    for record in world.witness.written.get(TOOL_REQUESTED, ()):
+        last[record.key] = record.value
+        if record.value and record.read_headers():  # a client's poison has none
+            ask = decode(record.value)
+            sent.add((ask["call_id"], ask["attempt"]))
+    for run in world.witness.history.runs.values():
+        for call in run.calls.values():
+            settled = call.phase in ("completed", "failed")
+            for attempt in call.attempts if settled else call.attempts - {call.attempt}:
+                if (call.id, attempt) not in sent:
+                    yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
+            # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
+            # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
+            left = last.get(call.id.encode())
+            if left is not None and decode(left)["attempt"] == call.attempt and not belated:
+                yield f"orders: call {call.id} is settled and its request still open"
+
+
+def _outcomes(world: World) -> Iterator[str]:
+    """Whoever waits for a run hears of its end, and nothing else."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for record in world.witness.written.get(RUN_COMPLETED, ()):
+        outcome = decode(record.value or b"")
+        told.setdefault(outcome["run_id"], []).append(outcome)
+    for run in world.witness.history.runs.values():
+        outcomes = told.pop(run.id, [])
+        if run.over and not outcomes:
+            yield f"outcome: run {run.id} is over and nobody was told"
+        for outcome in outcomes:
+            result = run.end.get("result", "null") if run.end else None
+            if (outcome["status"], outcome["seq"], outcome["result"]) != (run.status, run.seq, result):
+                yield f"outcome: run {run.id} is {run.status} and was told to be {outcome}"
+    for name in told:
+        yield f"outcome: run {name} was told to be over and is not"
+
+
+def _positions(world: World) -> Iterator[str]:
+    """At rest every input is settled and committed, and every planner has folded what the log holds."""
+    committed = world.broker.committed.get("refold-planner", {})
+    for partition, process in world.owners["planner"].items():
+        for topic in (*INPUTS, RUN_LOG):
+            log, position = world.broker.log(topic, partition), committed.get((topic, partition), 0)
+            end = log.end
+            if position > end or (position < end and log.read(position, end)):
+                yield f"stuck: {topic}/{partition} has {end} records and its low-water mark is {position}"
+        planner = process.services[0]
+        assert isinstance(planner, Planner), "a planner's process hosts a planner"
+        for name, state in planner.lanes[partition].accepted.items():
+            run = world.witness.history.runs.get(name)
+            if run is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
+                yield f"fold: the planner has run {name} at {state.head.seq} {state.status}, the log says otherwise"
+
+
+def _folds(world: World) -> Iterator[str]:
+    """The fold is a function of what counts: whole, in pieces, with duplicates and after compaction it is the same."""
+    for partition in range(world.settings.partitions):
+        records = world.broker.log(RUN_LOG, partition).records
+        whole = _fold(records)
+        half = len(records) // 2
+        if _fold([*records[:half], *records[:half], *records[half:], *records[half:]]) != whole:
+            yield "fold: duplicated records change the state"
+        again = History()
+        last = {record.key: index for index, record in enumerate(records)}
+        for index, record in enumerate(records):
+            if last[record.key] == index:
+                again.follow(record)
+        for name, run in again.runs.items():
+            if run.digest() != world.witness.history.runs[name].digest():
+                yield f"fold: compaction changes run {name}"
+            if whole.get(name, ("", 0))[1] != run.seq:
+                yield f"fold: core and checker disagree on run {name}"
+        if len(again.runs) != len(whole):
+            yield "fold: core and checker know different runs"
+
+
+def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:
+    states: dict[str, RunState] = {}
+    pieces: dict[str, list[LogRecord]] = {}
+    for record in records:
+        judged = chain.read(record.key, record.value)
+        if not isinstance(judged, LogRecord):
+            continue
+        name = judged.entry.run_id
+        before = states.get(name)
+        if chain.extends(before.head if before else chain.Head(), judged.entry):
+            states[name] = evolve(before, judged.entry, judged.id)
+            pieces.setdefault(name, []).append(judged)
+    found: dict[str, tuple[str, int]] = {}
+    for name, parts in pieces.items():
+        state = fold(((part.id, part.entry) for part in parts), name)
+        same = state.digest() == states[name].digest()
+        found[name] = (state.digest() if same else "the fold in one piece differs", state.head.seq)
+    return found

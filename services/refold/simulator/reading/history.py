@@ -1,0 +1,341 @@
+"""A second reading of the topics, from raw bytes and sharing no code with `core`: what the checker believes.
+
+Plain dictionaries as fastavro gives them, the chain rule written down once more, and a fold of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b, sha256
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from refold.core.wire.resources import resource
+from refold.ports.log import Record
+
+_LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
+ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
+Datum = dict[str, Any]
+
+
+@cache
+def _schemas() -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for line in resource("schemas", "schemas.lock").read_text().splitlines():
+        if line and not line.startswith("#"):
+            number, subject, version, _ = line.split()
+            text = resource("schemas", f"{subject}.v{version}.avsc").read_text()
+            found[int(number)] = fastavro.parse_schema(json.loads(text))
+    return found
+
+
+def decode(value: bytes) -> Datum:
+    """The content of a framed value; members of the union of events come as pairs of name and content."""
+    if value[:1] != b"\0":
+        raise ValueError("no frame")
+    number = int.from_bytes(value[1:5], "big")
+    found = fastavro.schemaless_reader(
+        BytesIO(value[5:]), _schemas()[number], None, return_record_name=True, return_record_name_override=True
+    )
+    assert isinstance(found, dict)
+    return found
+
+
+@dataclass(slots=True)
+class Question:
+    """An approval that is waited for, as the log has it."""
+
+    seq: int
+    attempt: int
+    covers: int
+    question: str
+    expires_ms: int
+    escalates_ms: int
+    on_expiry: str
+
+
+@dataclass(slots=True)
+class Call:
+    """A call as the log has it. `attempts` were dispatched, `said` are the verdicts of humans by attempt.
+
+    `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
+    (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
+    start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt.
+    """
+
+    id: str
+    step: int
+    tool: str
+    effect: str
+    key: str
+    args: str
+    phase: str = "proposed"
+    attempt: int = 0
+    attempts: set[int] = field(default_factory=set)
+    retry_ms: int = 0
+    result: str | None = None
+    failure: str = ""
+    said: dict[int, str] = field(default_factory=dict)
+    late: list[str] = field(default_factory=list)
+    asked: Question | None = None
+    permit: tuple[int, int] | None = None
+    permits: list[tuple[str, int, int]] = field(default_factory=list)
+    held: bool = False
+    held_from: int = field(default=-1, repr=False)
+    answered: bool = False
+    ordered: dict[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as the log has it."""
+
+    id: str
+    head: bytes = b""
+    seq: int = 0
+    status: str = "pending"
+    not_before_ms: int = 0
+    request: tuple[str, str] = ("", "")
+    requester: str = ""
+    calls: dict[int, Call] = field(default_factory=dict)
+    sleeps: dict[int, int] = field(default_factory=dict)
+    end: Datum | None = None
+    order: list[str] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has a terminal event."""
+        return self.end is not None
+
+    def digest(self) -> str:
+        """A name for what the run is."""
+        return blake2b(repr(self).encode(), digest_size=16).hexdigest()
+
+
+class History:
+    """The run log as far as it was followed. `wrong` collects what no history may hold.
+
+    `on_decided` is told of every decision that is accepted, with the question and the event.
+    """
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.void = 0
+        self.wrong: list[str] = []
+        self.on_decided: Callable[[Run, Question, Datum], None] = lambda run, question, event: None
+        self._seen: set[bytes] = set()
+        self._causes: set[tuple[str, str, int, int]] = set()
+        self._now: dict[int, int] = {}
+        self._offset = 0
+
+    def follow(self, record: Record) -> Datum | None:
+        """Takes the next record of a partition; gives the entry if it counts."""
+        entry = self._read(record)
+        if entry is None:
+            self.void += record.value is not None
+            return None
+        run = self.runs.get(entry["run_id"]) or Run(entry["run_id"])
+        if entry["prev"] != run.head or entry["seq"] != run.seq + 1:
+            self.void += 1
+            return None
+        self.runs[run.id] = run
+        if run.over:
+            self.wrong.append(f"terminal: run {run.id} has an entry that counts after its end (seq {entry['seq']})")
+        self._check_cause(entry, record)
+        self._check_clock(entry, record)
+        assert record.value is not None
+        self._offset = record.offset
+        run.head = blake2b(record.value[5:], digest_size=16).digest()
+        for name, event in entry["events"]:
+            run.seq += 1
+            self._apply(run, name.rpartition(".")[2], event, entry["at_ms"])
+        return entry
+
+    def _read(self, record: Record) -> Datum | None:
+        match = _LOG_KEY.match(record.key or b"")
+        if not match or not record.value:
+            if record.value:
+                self.wrong.append(f"key: {record.key!r} is not the key of an entry")
+            return None
+        if match[3] in self._seen:
+            self.wrong.append(f"bytes: entry {record.key!r} was sent twice with the same bytes")
+        self._seen.add(match[3])
+        if blake2b(record.value[5:], digest_size=16).hexdigest().encode() != match[3]:
+            self.wrong.append(f"key: {record.key!r} does not name its entry")
+            return None
+        try:
+            entry = decode(record.value)
+        except (ValueError, KeyError, IndexError, EOFError):
+            return None
+        same = entry["run_id"].encode() == match[1] and entry["seq"] == int(match[2])
+        return entry if same and entry["events"] else None
+
+    def _check_cause(self, entry: Datum, record: Record) -> None:
+        if cause := entry["cause"]:
+            known = (entry["run_id"], cause["topic"], cause["partition"], cause["offset"])
+            if known in self._causes:
+                self.wrong.append(f"twice: input {known[1:]} was applied twice to run {entry['run_id']}")
+            self._causes.add(known)
+
+    def _check_clock(self, entry: Datum, record: Record) -> None:
+        """Time goes on within a run; between runs of a partition an older planner's late record may lag."""
+        run = self.runs[entry["run_id"]]
+        if entry["at_ms"] < self._now.get(id(run), 0):
+            self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
+        self._now[id(run)] = entry["at_ms"]
+
+    def _apply(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+        run.order.append(name)
+        if name == "RunRequested":
+            run.not_before_ms, run.request = event["not_before_ms"], (event["agent"], event["input"])
+            run.requester = event["requester"]
+        elif name == "RunStarted":
+            run.status = "running"
+            self._not_early(run, at_ms, run.not_before_ms, name)
+        elif name == "CallProposed":
+            self._proposed(run, event)
+        elif name == "SleepStarted":
+            run.sleeps[event["step"]] = event["until_ms"]
+        elif name == "SleepEnded":
+            self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
+        elif name in ENDS:
+            run.status, run.end = ENDS[name], event
+        elif name.startswith("Approval") or name == "CallJudged":
+            self._approval(run, name, event, at_ms)
+        elif name != "NoteRecorded":
+            self._call(run, name, event, at_ms)
+
+    def _proposed(self, run: Run, event: Datum) -> None:
+        call = Call(f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"])
+        run.calls[call.step] = call
+        call.held = call.tool.startswith("wipe_")
+        self._check_key(run, call)
+
+    def _check_key(self, run: Run, call: Call) -> None:
+        parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
+        text = json.dumps({"args": json.loads(call.args), **parts}, sort_keys=True, separators=(",", ":"))
+        if sha256(text.encode()).hexdigest() != call.key:
+            self.wrong.append(f"key: call {call.id} has an idempotency key that is not its own")
+
+    def _call(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+        call = run.calls.get(event["step"])
+        if call is None:
+            self.wrong.append(f"fold: {name} of run {run.id} is about no call")
+            return
+        settled = call.phase in ("completed", "failed")
+        if settled and name != "LateResultRecorded":
+            self.wrong.append(f"terminal: {name} after the outcome of call {call.id}")
+        attempt = event["attempt"]
+        if name == "CallDispatched":
+            if attempt not in call.attempts:
+                self._not_early(run, at_ms, call.retry_ms, name)
+                self._check_permit(call, attempt, at_ms)
+            call.ordered.setdefault(attempt, []).append(at_ms)
+            call.phase, call.attempt = "dispatched", attempt
+            call.attempts.add(attempt)
+        elif name == "AttemptFailed":
+            call.phase, call.retry_ms = "backoff", event["retry_ms"]
+        elif name == "CallCompleted":
+            call.phase, call.result = "completed", event["result"]
+        elif name == "CallFailed":
+            call.phase, call.failure = "failed", event["failure"]["code"]
+        elif name == "CallDoubted":
+            call.phase, call.attempt = "doubt", attempt
+        elif name == "DoubtResolved":
+            call.said[attempt] = event["verdict"]
+        elif name == "LateResultRecorded":
+            call.late.append(event["result"])
+        else:
+            self.wrong.append(f"fold: {name} is not an event that the checker knows")
+
+    def _check_permit(self, call: Call, attempt: int, at_ms: int) -> None:
+        """What waits for a decision is not sent out, and what needs one not without one that holds."""
+        if call.asked is not None:
+            self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out while people are asked")
+        elif call.held and (call.permit is None or attempt > call.permit[0] or at_ms >= call.permit[1]):
+            self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out without a decision that holds")
+
+    def _approval(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+        call = run.calls.get(event["step"])
+        if call is None or call.phase in ("completed", "failed"):
+            self.wrong.append(f"fold: {name} of run {run.id} is about no open call")
+        elif name == "ApprovalRequested":
+            self._asked(run, call, event, at_ms)
+        elif name == "CallJudged":
+            call.held, call.permit = call.tool.startswith("wipe_"), None
+        elif call.asked is None or call.asked.seq != event["approval"]:
+            self.wrong.append(f"fold: {name} of call {call.id} is about no open approval")
+        elif name == "ApprovalEscalated":
+            due = min(filter(None, (call.asked.escalates_ms, call.asked.expires_ms)))
+            self._not_early(run, at_ms, due, name)
+            call.asked.expires_ms, call.asked.escalates_ms = event["expires_ms"], 0
+        else:
+            self._decided(run, call, event, at_ms)
+
+    def _asked(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
+        if call.asked is not None:
+            self.wrong.append(f"undecided: call {call.id} waits for two approvals")
+        needed = event["requirement"]
+        escalates_ms = at_ms + needed["escalate_ms"] if needed["escalate_ms"] else 0
+        call.asked = Question(
+            seq=run.seq,
+            attempt=event["attempt"],
+            covers=event["covers"],
+            question=event["question"],
+            expires_ms=event["expires_ms"],
+            escalates_ms=escalates_ms,
+            on_expiry=needed["on_expiry"],
+        )
+        if not call.held:
+            call.held, call.held_from = True, self._offset
+        call.phase, call.permit = "approval", None
+
+    def _decided(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
+        question = call.asked
+        assert question is not None, "only what was asked is decided"
+        call.asked, call.phase = None, "proposed"
+        if event["verdict"] == "expire":
+            # Earlier than that only a decision ends it that does not hold, which is told by the message.
+            self._not_early(run, at_ms, 0 if event["message"] else question.expires_ms, "ApprovalDecided")
+            return
+        if question.expires_ms and at_ms >= question.expires_ms:
+            self.wrong.append(f"late: approval {run.id}/{question.seq} was accepted after it had expired")
+        self.on_decided(run, question, event)
+        if event["verdict"] in ("approve", "edit"):
+            call.permit = event["covers"], event["expires_ms"]
+            call.permits.append((event["token"], question.attempt, event["covers"]))
+        if event["verdict"] == "edit":
+            if call.attempts:
+                self.wrong.append(f"key: call {call.id} was edited after it was sent")
+            call.args, call.key = event["args"], event["key"]
+            self._check_key(run, call)
+        call.answered = event["verdict"] == "answer"
+
+    def _not_early(self, run: Run, at_ms: int, due_ms: int, name: str) -> None:
+        if at_ms < due_ms:
+            self.wrong.append(f"early: {name} of run {run.id} at {at_ms}, due at {due_ms}")
+
+
+class ClaimHistory:
+    """The claim chains, read from raw records once more."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Datum] = {}
+        self.valid: dict[str, list[Datum]] = {}
+        self.void = 0
+
+    def follow(self, record: Record) -> None:
+        """Takes the next record of `tool-claimed`."""
+        claim = decode(record.value or b"")
+        head = self.heads.get(claim["call_id"])
+        if claim["prev"] != (head["claim_id"] if head else ""):
+            self.void += 1
+            return
+        self.heads[claim["call_id"]] = claim
+        self.valid.setdefault(claim["call_id"], []).append(claim)

@@ -1,0 +1,103 @@
+"""Signed tokens and the catalog as the checker reads them: from raw bytes, sharing no code with `core`."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from refold.ports.log import Record
+from refold.simulator.reading.history import Datum, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The catalog of a partition as it was below an offset. `keys` are those of any use, by id."""
+
+    keys: Mapping[str, Datum] = field(default_factory=dict)
+    policies: Mapping[str, Datum] = field(default_factory=dict)
+    current: str = ""
+    roles: Mapping[str, list[str]] = field(default_factory=dict)
+    revoked: frozenset[str] = frozenset()
+
+    def with_entry(self, name: str, kind: str, content: Any) -> Law:
+        """The catalog after one more record."""
+        parts = {"keys": self.keys, "policies": self.policies, "current": self.current}
+        parts |= {"roles": self.roles, "revoked": self.revoked}
+        if kind == "key":
+            parts["keys"] = {**self.keys, content["kid"]: content}
+        elif kind == "policy":
+            parts["policies"] = {**self.policies, name.partition("/")[2]: content}
+        elif kind == "current":
+            parts["current"] = content
+        elif kind == "roles":
+            parts["roles"], parts["revoked"] = content["roles"], frozenset(content["revoked"])
+        return Law(**parts)  # type: ignore[arg-type]
+
+
+class Laws:
+    """The catalog through a case. The simulator's operator writes every change into all partitions at one moment."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, list[tuple[int, Law]]] = {}
+
+    def follow(self, record: Record) -> None:
+        """Takes the next record of a partition of the catalog."""
+        entry = decode(record.value or b"")
+        versions = self._versions.setdefault(record.partition, [(0, Law())])
+        last = versions[-1][1]
+        law = last.with_entry(entry["name"], entry["kind"], json.loads(entry["content"]))
+        versions.append((record.offset + 1, law))
+
+    def known(self, partition: int, position: int) -> Law:
+        """What somebody knows who has read a partition up to a position."""
+        versions = self._versions.get(partition, [(0, Law())])
+        return next(law for upto, law in reversed(versions) if upto <= position)
+
+    def all(self, partition: int) -> list[Law]:
+        """Every state that there was."""
+        return [law for _, law in self._versions.get(partition, [(0, Law())])]
+
+
+def opened(token: str, law: Law, use: str) -> Datum | None:
+    """What a token says, if one of the keys signed it while it might, for this use."""
+    read = _read(token)
+    if read is None:
+        return None
+    kid, payload = read
+    key, issued = law.keys.get(kid), payload["issued"]
+    if key is None or key["use"] != use or payload.get("kind") != use or key["revoked"]:
+        return None
+    if issued < key["not_before_ms"] or (key["retired_ms"] and issued >= key["retired_ms"]):
+        return None
+    return payload if _signed(key["x"], token) else None
+
+
+@lru_cache(maxsize=4_096)
+def _read(token: str) -> tuple[str, Datum] | None:
+    try:
+        head, body, _ = token.split(".")
+        kid, payload = json.loads(_bytes(head))["kid"], json.loads(_bytes(body))
+        return (kid, payload) if type(payload["issued"]) is int else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@lru_cache(maxsize=4_096)
+def _signed(x: str, token: str) -> bool:
+    text, _, signature = token.rpartition(".")
+    try:
+        Ed25519PublicKey.from_public_bytes(_bytes(x)).verify(_bytes(signature), text.encode())
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _bytes(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,128 @@
+"""Watches records as they are written and tools as they begin, and says at once what may not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from refold.core.messages import ToolRequest
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    APPROVAL_VOTED,
+    CATALOG,
+    RUN_LOG,
+    TOOL_CLAIMED,
+    TOOL_COMPLETED,
+    tool_requested,
+)
+from refold.ports.log import Record
+from refold.simulator.facts import facts
+from refold.simulator.reading.approvals import Approvals, accepted_for
+from refold.simulator.reading.history import ClaimHistory, Datum, History, Question, Run, decode
+from refold.simulator.settings import POOL
+from refold.simulator.world.tools import GUARDED
+
+TOOL_REQUESTED = tool_requested(POOL)
+APPROVAL_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED)
+
+
+class Witness:
+    """What was written, what it means, and what was wrong with it.
+
+    `on_entry` is told of entries that count, `on_question` of what people are asked.
+    """
+
+    def __init__(self) -> None:
+        self.history, self.claims = History(), ClaimHistory()
+        self.approvals = Approvals(facts())
+        self.history.on_decided = self._accepted
+        self.written: dict[str, list[Record]] = {}
+        self.claimed: set[str] = set()
+        self.on_entry: Callable[[Datum], None] = lambda entry: None
+        self.on_question: Callable[[Datum], None] = lambda request: None
+        self._wrong: list[str] = []
+        self._partition = 0
+
+    @property
+    def wrong(self) -> list[str]:
+        """What was wrong so far."""
+        return [*self.history.wrong, *self.approvals.wrong, *self._wrong]
+
+    def writes(self, record: Record) -> None:
+        """A record is in the log. A client's poison is told by its having no headers."""
+        self.written.setdefault(record.topic, []).append(record)
+        if record.topic == RUN_LOG:
+            self._partition = record.partition
+            entry = self.history.follow(record)
+            if entry is not None:
+                self.on_entry(entry)
+        elif record.topic == TOOL_CLAIMED:
+            self.claims.follow(record)
+        elif record.topic in APPROVAL_TOPICS:
+            request = self.approvals.follow(record)
+            if request is not None:
+                self.on_question(request)
+        elif record.topic == TOOL_REQUESTED and record.value and record.read_headers():
+            self._check_order(decode(record.value))
+        elif record.topic == TOOL_COMPLETED and record.value and record.read_headers():
+            self._check_doubt(decode(record.value))
+
+    def commits(self, log: Sequence[Record], start: int, end: int) -> None:
+        """Requests from one offset to another are committed: each was claimed, or followed by another of its call."""
+        later: set[bytes | None] = set()
+        for record in reversed(log):
+            seen, call = record.key in later, (record.key or b"").decode()
+            later.add(record.key)
+            if not start <= record.offset < end or not record.value or not record.read_headers():
+                continue
+            if call not in self.claimed and not seen:
+                self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")
+
+    def _accepted(self, run: Run, question: Question, event: Datum) -> None:
+        self.approvals.accepts(run, question, event, self._partition)
+
+    def starts(self, ask: ToolRequest, *, looked: int) -> None:
+        """A tool begins: by the log, is it allowed to?
+
+        `looked` is where the run log ended when its process last looked: what people are asked after that comes too
+        late for a process that stalls before the receiver.
+        """
+        run = self.history.runs.get(ask.run_id)
+        call = run.calls.get(ask.step) if run else None
+        name = f"{ask.call_id} attempt {ask.attempt}"
+        if call is None or ask.attempt not in call.attempts or call.id != ask.call_id:
+            self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
+        elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
+            self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
+        elif ask.at_ms not in call.ordered[ask.attempt]:
+            self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
+        elif call.held and call.held_from < looked and not accepted_for(call, ask):
+            self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
+        if ask.effect in GUARDED and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
+            self._wrong.append(f"unclaimed: {name} begins without a valid claim")
+
+    def starts_by_ledger(self, ask: ToolRequest, *, known: bool, read: Sequence[Record]) -> None:
+        """The same by the ledger, if that has lost nothing, and by what its process has `read` of the requests.
+
+        A ledger that lost a CLOSE lets a lapsed lease of the call be taken over: late, and safe by class.
+        """
+        if not known:
+            self._wrong.append(f"unclaimed: {ask.call_id} begins and the ledger knows nothing of it")
+        mine = [record for record in read if record.key == ask.call_id.encode()]
+        if mine and mine[-1].value is None:
+            self._wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
+
+    def _claimed_as(self, call: str, attempt: int, *, doubt: bool) -> bool:
+        claims = self.claims.valid.get(call, [])
+        return any(claim["doubt"] == doubt and claim["attempt"] == attempt for claim in claims)
+
+    def _check_doubt(self, told: Datum) -> None:
+        declared = told["status"] == "doubt" and told["failure"]["code"] == "in_doubt"
+        if declared and not self._claimed_as(told["call_id"], told["attempt"], doubt=True):
+            self._wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
+
+    def _check_order(self, ask: Datum) -> None:
+        run = self.history.runs.get(ask["run_id"])
+        call = run.calls.get(ask["step"]) if run else None
+        if call is None or ask["attempt"] not in call.attempts:
+            self._wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")

@@ -1,0 +1,55 @@
+"""The times and sizes of a simulated platform: as in production in their order, shorter so that a case is cheap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from refold.core.planning.verdict import Rules
+
+POOL = "default"
+WINDOWS = {"pushed_briefly": 1_900}
+"""How long receivers remember keys, in milliseconds: what the tool declares, and what clocks and stalls may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimSettings:
+    """How a simulated platform is set up.
+
+    **Units**: milliseconds of virtual time. `session_ms` is how long a silent process keeps its partitions,
+    `zombie_ms` how long a frozen one stays away, `ignorance_ms` how long it then goes on before it learns of it,
+    `pause_ms` a stall that is shorter than what is left of any lease after its margin, `executor_skew_ms` how far the
+    executors' clocks are ahead. Approval services are there where a scenario has people.
+    """
+
+    partitions: int = 2
+    planners: int = 1
+    executors: int = 1
+    approvals: int = 0
+    sharing: bool = False
+    epoch_ms: int = 1_700_000_000_000
+    idle_ms: int = 500
+    lease_ms: int = 300
+    guarded_lease_ms: int = 900
+    tend_ms: int = 60
+    reap_ms: int = 200
+    commit_ms: int = 150
+    resend_ms: int = 50
+    sweep_ms: int = 400
+    park_ms: int = 2_000
+    payload_bytes: int = 8_000
+    session_ms: int = 250
+    zombie_ms: int = 2_500
+    ignorance_ms: int = 200
+    pause_ms: int = 120
+    restart_ms: int = 40
+    delay_ms: int = 400
+    executor_skew_ms: int = 0
+    rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000, version="sim"))
+
+    def members(self, role: str) -> int:
+        """How many processes a role has at first."""
+        return {"planner": self.planners, "executor": self.executors, "approval": self.approvals}[role]
+
+    def share(self, role: str) -> bool:
+        """Whether a living process takes a frozen one's partitions over; else a fresh one does."""
+        return self.sharing

@@ -1,0 +1,73 @@
+"""What is asked of the platform: inputs of every kind, and the case that they make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from refold.core.ids import home
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.simulator.world.law import Decree
+from refold.simulator.world.people import Say
+
+PARTITIONS = 2
+
+Kind = Literal["run", "repeat", "conflict", "signal", "poison"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A record that a client publishes. Of a `poison` and a `conflict` one dead letter is expected, of others none."""
+
+    at_ms: int
+    kind: Kind
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A case before its faults. `verdict` is what the operator says of a call in doubt; `truth` asks the receiver.
+
+    Where there are approval services there is a `policy`, `people` speak (None: as chance has it; `silent`: nothing
+    beyond their script) and the operator's `decrees` change what is in force.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    scripts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    verdict: str = "truth"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    people: tuple[Say, ...] | None = ()
+    policy: str = ""
+    decrees: tuple[Decree, ...] = ()
+    silent: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether anybody may be asked."""
+        return bool(self.changes.get("approvals"))
+
+
+def start(
+    run: str, agent: str, given: Any = None, *, at_ms: int = 0, kind: Kind = "run", stray: bool = False, **more: Any
+) -> Input:
+    """A request to start a run, at its home or in another partition."""
+    value = json.dumps({"run_id": run, "agent": agent, "input": given, **more}).encode()
+    place = home(run, PARTITIONS) + stray
+    return Input(at_ms, kind, RUN_REQUESTED, place % PARTITIONS, run.encode(), value)
+
+
+def signal(run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0) -> Input:
+    """A signal for a run."""
+    value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": "operator"}).encode()
+    return Input(at_ms, "signal", RUN_SIGNALLED, home(run, PARTITIONS), f"{run}/{name}".encode(), value)
+
+
+def poison(topic: str, value: bytes | None, *, at_ms: int = 0, key: bytes = b"r-1") -> Input:
+    """Bytes that mean nothing."""
+    return Input(at_ms, "poison", topic, 0, key, value)

@@ -1,0 +1,96 @@
+"""Scenarios that a seed makes up: several runs, tools that do anything, inputs of every kind, faults in between."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
+from refold.simulator.workload.inputs import Input, Scenario, poison, signal, start
+from refold.simulator.world.law import HEADS, LEADS, Decree
+from refold.simulator.world.tools import ANY
+from refold.simulator.world.world import Chance
+
+UNSAFE_MS = 6_000
+"""How long chance may do harm: twice the longest stay of a zombie."""
+
+_POLICIES = (
+    "ask",
+    "ask",
+    "ask-two",
+    "ask-all",
+    "brief",
+    "escalating",
+    "escalating-early",
+    "rejecting",
+    "allow",
+    "deny",
+)
+_LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-anybody")
+_TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
+_AGENTS = ("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice")
+_GIVEN = ("one", "handling", "both", "thrice")
+_RUNS = ("r-1", "r-2", "r-3", "r-4")
+
+
+def schedule(seed: int) -> tuple[Scenario, Chance]:
+    """The scenario of a seed, and the chance that it runs under."""
+    rng = Random(seed)
+    inputs: list[Input] = []
+    for run in rng.sample(_RUNS, rng.choice((1, 1, 1, 2, 2, 3))):
+        inputs += _run(rng, run)
+    if rng.random() < 0.15:
+        topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested("default")))
+        inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
+    changes = {
+        "planners": rng.choice((1, 1, 2)),
+        "executors": rng.choice((1, 1, 2)),
+        "sharing": rng.random() < 0.5,
+    }
+    chance = Chance(Random(rng.random()), wild=True, rate=rng.choice((0.01, 0.03, 0.08)), left=rng.randint(1, 7))
+    chance.until_ms = UNSAFE_MS
+    verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
+    scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes)
+    return (_asking(rng, scenario) if rng.random() < 0.5 else scenario), chance
+
+
+def _asking(rng: Random, plain: Scenario) -> Scenario:
+    """The same with people: in place of some tools those that never run without them, and laws that change."""
+    inputs = tuple(_dangerous(rng, given) for given in plain.inputs)
+    decrees: list[Decree] = []
+    if rng.random() < 0.25:
+        decrees.append(Decree(rng.randrange(1_500), "policy", rng.choice(_LATER)))
+    if rng.random() < 0.15:
+        decrees.append(Decree(rng.randrange(1_500), rng.choice(("revoke", "rotate"))))
+    if rng.random() < 0.15:
+        left = [name for name in LEADS if name != "ada"]
+        roles = {"roles": {"lead": left, "head": list(HEADS)}, "revoked": rng.choice(([], ["ada"]))}
+        decrees.append(Decree(rng.randrange(1_500), "roles", roles))
+    changes = {**plain.changes, "approvals": rng.choice((1, 1, 2))}
+    policy = rng.choice((*_POLICIES, "allow", "deny"))
+    return replace(plain, inputs=inputs, changes=changes, people=None, policy=policy, decrees=tuple(decrees))
+
+
+def _dangerous(rng: Random, given: Input) -> Input:
+    if given.kind not in ("run", "repeat", "conflict") or given.value is None:
+        return given
+    request = json.loads(given.value) | {"requester": rng.choice(("eve", "ada")), "labels": {"session": "s-1"}}
+    known = json.dumps(request["input"])
+    for plain, dangerous in (("pay", "wipe_pay"), ("book", "wipe_book"), ("push", "wipe_push")):
+        known = known.replace(f'"{plain}"', f'"{dangerous}"')
+    request["input"] = json.loads(known)
+    return replace(given, value=json.dumps(request).encode())
+
+
+def _run(rng: Random, run: str) -> list[Input]:
+    agent, at_ms = rng.choice(_AGENTS), rng.randrange(200)
+    given = {"tool": rng.choice(_TOOLS)} if agent in _GIVEN else None
+    found = [start(run, agent, given, at_ms=at_ms, stray=rng.random() < 0.1)]
+    if rng.random() < 0.2:
+        found.append(start(run, agent, given, at_ms=rng.randrange(400), kind="repeat", stray=rng.random() < 0.3))
+    if rng.random() < 0.05:
+        found.append(start(run, agent, json.dumps(given), at_ms=rng.randrange(400), kind="conflict"))
+    if rng.random() < 0.15:
+        found.append(signal(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500)))
+    return found

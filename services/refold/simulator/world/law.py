@@ -1,0 +1,125 @@
+"""What the operator of a simulated platform publishes: keys, roles and policies, and how they change in a case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from refold.core.approval.policy import digest
+from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.messages import CatalogEntry
+from refold.core.topics import CATALOG
+from refold.core.wire import canonical, codec
+from refold.ports.log import Outgoing
+
+if TYPE_CHECKING:
+    from refold.simulator.world.world import World
+
+FIRST = SigningKey("approval-1", "decision", bytes([1] * 32))
+NEXT = SigningKey("approval-2", "decision", bytes([2] * 32))
+GATEWAY = SigningKey("gateway-1", "vote", bytes([3] * 32))
+BADGE = SigningKey("ada-1", "vote", bytes([4] * 32))
+STRANGER = SigningKey("stranger-1", "decision", bytes([5] * 32))
+"""Nobody has published it."""
+
+FORGED = SigningKey("approval-1", "decision", bytes([6] * 32))
+"""It has the name of a key that is in force."""
+
+PUBLIC: dict[str, PublicKey] = {
+    FIRST.kid: FIRST.public(),
+    GATEWAY.kid: GATEWAY.public(strength="login"),
+    BADGE.kid: BADGE.public(actors=("ada",), strength="key"),
+}
+"""The keys that are in force at first."""
+
+LEADS, HEADS, REQUESTER, OUTSIDER = ("ada", "bob", "cyd"), ("dan",), "eve", "mallory"
+ROLES: Mapping[str, Any] = {"roles": {"lead": list(LEADS), "head": list(HEADS)}, "revoked": []}
+
+
+def _asks(recheck: bool = False, **needed: Any) -> dict[str, Any]:
+    requirement = {"approvers": ["role:lead"], "message": "wipe?", **needed}
+    rules = [
+        {"name": "asks", "when": 'tool.name.startsWith("wipe_")', "require": requirement},
+        {"name": "rest", "when": "true", "allow": True},
+    ]
+    return {"recheck": True, "rules": rules} if recheck else {"rules": rules}
+
+
+def _simple(outcome: str, value: Any, *, recheck: bool = False) -> dict[str, Any]:
+    return {"recheck": recheck, "rules": [{"name": outcome, "when": 'tool.effect != "pure"', outcome: value}]}
+
+
+POLICIES: Mapping[str, dict[str, Any]] = {
+    "ask": _asks(expires=6_000),
+    "ask-anybody": _asks(approvers=["*"], not_requester=False),
+    "ask-two": _asks(quorum=2, expires=6_000),
+    "ask-all": {
+        "rules": [{"name": "all", "when": "true", "require": {"approvers": ["role:lead", "dan"], "expires": 6_000}}]
+    },
+    "brief": _asks(valid=700),
+    "rejecting": _asks(expires=600),
+    "failing": _asks(expires=600, on_expiry="fail"),
+    "escalating": _asks(expires=600, on_expiry="escalate", escalate={"to": ["role:head"]}),
+    "escalating-early": _asks(expires=2_000, escalate={"after": 400, "to": ["role:head"]}),
+    "allow": _simple("allow", True),
+    "deny": _simple("deny", "not in this house"),
+    "recheck-ask": _asks(recheck=True, expires=6_000),
+    "recheck-two": _asks(recheck=True, quorum=2, expires=6_000),
+    "recheck-allow": _simple("allow", True, recheck=True),
+    "recheck-deny": _simple("deny", "not any more", recheck=True),
+}
+"""By the name that scenarios use."""
+
+Change = Literal["policy", "roles", "rotate", "revoke"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decree:
+    """What the operator does in the middle of a case: a policy by name, other roles, or the decision key.
+
+    `rotate`: the next key signs, and what the first has signed holds. `revoke`: it does not.
+    """
+
+    at_ms: int
+    change: Change
+    what: Any = None
+
+
+def enact(world: World, policy: str) -> None:
+    """Publishes everything that is in force at the start of a case."""
+    for key in PUBLIC.values():
+        _publish(world, f"key/{key.kid}", "key", key.content())
+    _publish(world, "roles", "roles", ROLES)
+    if policy:
+        _put_in_force(world, policy)
+
+
+def decree(world: World, order: Decree) -> None:
+    """Publishes a change. A service that signs is started again with its new key."""
+    world.counts[f"decree.{order.change}"] += 1
+    if order.change == "policy":
+        _put_in_force(world, order.what)
+    elif order.change == "roles":
+        _publish(world, "roles", "roles", order.what)
+    else:
+        old = PUBLIC[FIRST.kid]
+        old = replace(old, retired_ms=world.now_ms) if order.change == "rotate" else replace(old, revoked=True)
+        _publish(world, f"key/{NEXT.kid}", "key", NEXT.public().content())
+        _publish(world, f"key/{FIRST.kid}", "key", old.content())
+        world.decision_key = NEXT
+        for process in [process for process in world.processes if world.role_of(process) == "approval"]:
+            world.die(process)
+
+
+def _put_in_force(world: World, policy: str) -> None:
+    content = POLICIES[policy]
+    name = digest(content)
+    _publish(world, f"policy/{name}", "policy", content)
+    _publish(world, "current", "current", name)
+
+
+def _publish(world: World, name: str, kind: str, content: Any) -> None:
+    entry = CatalogEntry(name, kind, canonical.dumps(content), actor="operator", at_ms=world.now_ms)
+    for partition in range(world.settings.partitions):
+        world.broker.write(Outgoing(CATALOG, partition, name.encode(), codec.encode(entry), (), 0))

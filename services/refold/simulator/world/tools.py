@@ -1,0 +1,163 @@
+"""Simulated tools: what they do to the world and what they say of it, by script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.simulator.facts import facts
+from refold.simulator.world.process import Act, Process
+
+if TYPE_CHECKING:
+    from refold.simulator.world.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One run of a tool: whether it has its effect, and what it says after how long (None: it never ends).
+
+    **Units**: milliseconds after the effect. `deaf`: it does not hear that it should stop.
+    """
+
+    acts: bool
+    status: str
+    after_ms: int | None = 4
+    retryable: bool = True
+    deaf: bool = False
+
+
+SCRIPTS: Mapping[str, Script] = {
+    "ok": Script(True, "completed"),
+    "slow": Script(True, "completed", 500),
+    "slower": Script(True, "completed", 650, deaf=True),
+    "late": Script(True, "completed", 1_500, deaf=True),
+    "not-done": Script(False, "failed"),
+    "terminal": Script(False, "failed", retryable=False),
+    "raises-after": Script(True, "unknown"),
+    "raises-before": Script(False, "unknown"),
+    "hangs-after": Script(True, "unknown", None, deaf=True),
+    "hangs-before": Script(False, "unknown", None, deaf=True),
+    "broken": Script(True, "broken"),
+}
+"""`late` ends after its timeout (800 ms); `slow` outlasts the lease of a keyed call and not its timeout."""
+
+WEIGHTS = {"ok": 10, "slow": 2, "slower": 1, "late": 2, "not-done": 2, "terminal": 1, "raises-after": 2}
+WEIGHTS |= {"raises-before": 1, "hangs-after": 1, "hangs-before": 1, "broken": 1}
+
+ANY = "*"
+"""Among a case's scripts: what is not scripted is drawn by chance."""
+
+_EFFECT_MS = 3
+_PROBE_MS = 2
+GUARDED = ("probed", "once")
+
+
+@dataclass(slots=True, eq=False)
+class ToolRun:
+    """A tool at work in a process."""
+
+    process: Process
+    order: StartTool
+    script: Script
+    stopped: bool = False
+    over: bool = False
+
+
+class Tools:
+    """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`."""
+
+    def __init__(self, scripts: Mapping[str, tuple[str, ...]]) -> None:
+        self._scripts = scripts
+        self._times: Counter[str] = Counter()
+        self._runs: dict[tuple[str, int], ToolRun] = {}
+
+    def before_effect(self, process: Process) -> int | None:
+        """When the process last looked at the clock for a guarded effect that is still to come; None: there is none."""
+        return min(process.checked_ms.values(), default=None)
+
+    def start(self, world: World, process: Process, order: StartTool) -> None:
+        """A tool or a probe begins."""
+        request = order.request
+        if order.probe:
+            world.at(
+                _PROBE_MS, lambda: self._later(process, Act("probed", lambda w: self._probe(w, process, order), 0))
+            )
+            return
+        if request.tool not in facts():
+            process.inbox.append(ToolEnded(order.job, "failed", code="usage", message="no such tool", retryable=False))
+            return
+        world.on_start(process, order)
+        self._times[request.call_id] += 1
+        script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
+        run = self._runs[process.name, order.job] = ToolRun(process, order, script)
+        if script.acts:
+            act = Act("effect", lambda w: self._act(w, run), (request.call_id, request.attempt, request.key[:8]))
+            world.at(_EFFECT_MS, lambda: self._later(process, act))
+        else:
+            process.checked_ms.pop(order.job, None)
+            self._end_later(world, run, "")
+
+    def stop(self, world: World, process: Process, order: StopTool) -> None:
+        """A tool is told to stop; most do."""
+        run = self._runs.get((process.name, order.job))
+        if run is None or run.over or run.script.deaf or run.stopped:
+            return
+        run.stopped = True
+        ended = ToolEnded(order.job, "unknown", code="Cancelled", message=f"stopped: {order.reason}")
+        world.at(2, lambda: self._later(process, Act("ended", lambda w: self._end(run, ended), ended[:2])))
+
+    def _choose(self, world: World, tool: str, time: int) -> str:
+        scripts = self._scripts.get(tool, ())
+        if time <= len(scripts):
+            return scripts[time - 1]
+        if ANY in self._scripts and world.unsafe:
+            return world.chance.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        return "ok"
+
+    def _later(self, process: Process, act: Act) -> None:
+        if process.state != "dead":
+            process.tool_acts.append(act)
+
+    def _act(self, world: World, run: ToolRun) -> None:
+        request, process = run.order.request, run.process
+        process.checked_ms.pop(run.order.job, None)
+        if run.stopped:
+            return
+        result = world.receiver.act(
+            key=request.key,
+            call=request.call_id,
+            attempt=request.attempt,
+            tool=request.tool,
+            by=process.name,
+            at_ms=world.now_ms,
+            keyed=facts()[request.tool].effect == "keyed",
+            decision=request.decision,
+        )
+        self._end_later(world, run, result)
+
+    def _end_later(self, world: World, run: ToolRun, result: str) -> None:
+        script = run.script
+        if script.after_ms is None:
+            return
+        ended = ToolEnded(run.order.job, script.status, retryable=script.retryable)
+        if script.status == "completed":
+            ended = ended._replace(result=result)
+        else:
+            ended = ended._replace(code=script.status, message="as scripted")
+        act = Act("ended", lambda w: self._end(run, ended), ended[:2])
+        world.at(script.after_ms, lambda: self._later(run.process, act))
+
+    def _end(self, run: ToolRun, ended: ToolEnded) -> None:
+        if not run.over:
+            run.over = True
+            run.process.inbox.append(ended)
+
+    def _probe(self, world: World, process: Process, order: StartTool) -> None:
+        result = world.receiver.happened(order.request.key)
+        if result is None:
+            process.inbox.append(ToolEnded(order.job, "did_not_happen"))
+        else:
+            process.inbox.append(ToolEnded(order.job, "happened", result))
