@@ -30,6 +30,7 @@ from refold.core.events import (
 from refold.core.ids import NO_ENTRY, call_id, log_key
 from refold.core.messages import ToolResult
 from refold.core.run import chain, state
+from refold.core.run import fold as folding
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.runtime.settings import KafkaSettings
@@ -80,7 +81,7 @@ def fold(pairs: Iterable[Pair]) -> int:
         if known is None:
             known = states[entry.run_id] = state.RunState(entry.run_id)
         if chain.extends(known.head, entry):
-            fold.apply(known, entry, judged.id)
+            folding.apply(known, entry, judged.id)
             events += len(entry.events)
     return events
 

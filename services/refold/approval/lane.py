@@ -45,7 +45,7 @@ class Lane:
         self.post = Post(seat.token, seat.counts)
         self.live = False
         self._broadcast = Broadcast(self.partition, seat, self.post)
-        self._parking = Parking(seat.limits.parked)
+        self._parking = Parking[Parked](seat.limits.parked)
         self._ends = {topic: assigned.ends[topic] for topic in TOPICS}
         self._missing = {topic for topic, end in self._ends.items() if end > 0}
         self._held: list[Record] = []

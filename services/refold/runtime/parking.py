@@ -1,11 +1,23 @@
-"""Votes on approvals that nobody has asked for so far: the topics of a partition are read in any order."""
+"""Inputs about what is not known so far: the topics of a partition are read in any order."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from refold.ports.log import Record
+
+
+class Waiting(Protocol):
+    """Something that waits for what it is about, until `due_ms` at the latest."""
+
+    @property
+    def due_ms(self) -> int: ...
+
+
+W = TypeVar("W", bound=Waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,34 +29,42 @@ class Parked:
     due_ms: int
 
 
-class Parking:
-    """The parked votes of a lane, oldest approval first; no more than so many."""
+class Parking(Generic[W]):
+    """What a lane has parked, by what it waits for, the longest waiting first; no more than so many."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._by_approval: OrderedDict[str, list[Parked]] = OrderedDict()
+        self._waiting: OrderedDict[str, list[W]] = OrderedDict()
         self._count = 0
 
-    def park(self, approval: str, parked: Parked) -> list[Parked]:
-        """Keeps a vote; returns those that had to go for it."""
-        self._by_approval.setdefault(approval, []).append(parked)
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._waiting))
+
+    @property
+    def full(self) -> bool:
+        """Whether something would have to go for the next."""
+        return self._count >= self._limit
+
+    def park(self, awaited: str, item: W) -> list[W]:
+        """Keeps an item; returns those that had to go for it."""
+        gone: list[W] = []
+        while self.full and self._waiting:
+            gone += self.take(next(iter(self._waiting)))
+        self._waiting.setdefault(awaited, []).append(item)
         self._count += 1
-        gone: list[Parked] = []
-        while self._count > self._limit:
-            gone += self.take(next(iter(self._by_approval)))
         return gone
 
-    def take(self, approval: str) -> list[Parked]:
-        """The votes on an approval, which are parked no longer."""
-        found = self._by_approval.pop(approval, [])
-        self._count -= len(found)
-        return found
+    def take(self, awaited: str) -> list[W]:
+        """What waits for this, and is parked no longer."""
+        items = self._waiting.pop(awaited, [])
+        self._count -= len(items)
+        return items
 
-    def overdue(self, now: int) -> list[Parked]:
-        """The votes whose time is over, which are parked no longer."""
-        late = [name for name, parked in self._by_approval.items() if parked[0].due_ms <= now]
-        return [parked for name in late for parked in self.take(name)]
+    def overdue(self, now: int) -> list[W]:
+        """What has waited long enough, and is parked no longer."""
+        late = [awaited for awaited, items in self._waiting.items() if items[0].due_ms <= now]
+        return [item for awaited in late for item in self.take(awaited)]
 
     def next_due_ms(self) -> int | None:
-        """When the next vote has waited long enough."""
-        return min((parked[0].due_ms for parked in self._by_approval.values()), default=None)
+        """When the next item has waited long enough."""
+        return min((items[0].due_ms for items in self._waiting.values()), default=None)

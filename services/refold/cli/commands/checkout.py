@@ -9,7 +9,7 @@ from pathlib import Path
 
 from refold.core.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def need(path: str) -> Path:

@@ -1,0 +1,160 @@
+"""The corridor: how what comes reaches the lane that serves its partition, in every service.
+
+A service has one lane per partition that it is assigned, and routing, catching up, throttling and committing are the
+same for all of them. What a lane does with a record is its own affair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from refold.ports.effects import Commit, Effect, Flow, Item, News, Now
+from refold.ports.log import Assigned, End, Reached, Record, Revoked
+
+Positions = Mapping[tuple[str, int], int]
+
+
+class Lane(Protocol):
+    """What serves one partition."""
+
+    def feed(self, item: Record | Reached | End) -> None:
+        """Takes what was read of its partition, per topic in order of offset."""
+        ...
+
+    def low_water(self) -> Positions:
+        """What may be committed, by topic and partition: everything below is done with."""
+        ...
+
+
+L = TypeVar("L", bound=Lane)
+T = TypeVar("T")
+
+
+class Lanes(Generic[L]):
+    """The lanes of a process, by partition.
+
+    `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. What changed is
+    committed every `commit_ms`, and of a lane that is revoked at once. **Units**: milliseconds, monotonic.
+    """
+
+    def __init__(
+        self, open_lane: Callable[[Assigned], L], *, leave: Callable[[L], None] = lambda lane: None, commit_ms: int = 0
+    ) -> None:
+        self._open_lane, self._leave, self._commit_ms = open_lane, leave, commit_ms
+        self._lanes: dict[int, L] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+        self._commit_due = 0
+        self._paused: set[int] = set()
+
+    def __iter__(self) -> Iterator[L]:
+        return iter(self._lanes.values())
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def get(self, partition: int) -> L | None:
+        """The lane of a partition, if it is served here."""
+        return self._lanes.get(partition)
+
+    def route(self, item: Item) -> list[Effect]:
+        """Gives an item of the inbox to its lane; what lies in a partition that is not served here is passed over."""
+        if isinstance(item, Record | Reached | End):
+            if lane := self._lanes.get(item.partition):
+                lane.feed(item)
+        elif isinstance(item, Assigned):
+            self._close(item.partition)
+            # Another member may have committed since: whatever this one commits again is said again.
+            self._committed = {key: at for key, at in self._committed.items() if key[1] != item.partition}
+            self._lanes[item.partition] = self._open_lane(item)
+        elif isinstance(item, Revoked) and (lane := self._lanes.get(item.partition)):
+            effects = self._commit([lane])
+            self._close(item.partition)
+            return effects
+        return []
+
+    def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
+        """Stops taking inputs for a lane for which more than `limit` wait, until half of them are worked off."""
+        effects: list[Effect] = []
+        for partition, lane in self._lanes.items():
+            paused, count = partition in self._paused, waiting(lane)
+            if not paused and count > limit:
+                self._paused.add(partition)
+                effects += [Flow("pause", topic, partition) for topic in topics]
+            elif paused and count < limit // 2:
+                self._paused.discard(partition)
+                effects += [Flow("resume", topic, partition) for topic in topics]
+        return effects
+
+    def commit(self, now: Now) -> list[Effect]:
+        """Commits what has changed, if it is time."""
+        if now.mono_ms < self._commit_due:
+            return []
+        self._commit_due = now.mono_ms + self._commit_ms
+        return self._commit(self._lanes.values())
+
+    def _commit(self, lanes: Iterable[L]) -> list[Effect]:
+        positions = {key: at for lane in lanes for key, at in lane.low_water().items() if self._committed.get(key) != at}
+        self._committed |= positions
+        return [Commit(positions)] if positions else []
+
+    def _close(self, partition: int) -> None:
+        self._paused.discard(partition)
+        if (lane := self._lanes.pop(partition, None)) is not None:
+            self._leave(lane)
+
+
+class CatchUp:
+    """How far the reading of a take-over has come: to the ends that were captured when the partition was assigned.
+
+    An end is a position to reach, never "the last offset + 1": compaction may have taken the records before it.
+    """
+
+    def __init__(self, assigned: Assigned, topics: Iterable[str]) -> None:
+        self.ends = {topic: assigned.ends[topic] for topic in topics}
+        self._missing = {topic for topic, end in self.ends.items() if end > 0}
+
+    def reached(self, topic: str, offset: int) -> None:
+        """Reading of a topic has come to this offset."""
+        if topic in self._missing and offset >= self.ends[topic]:
+            self._missing.discard(topic)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything that was there at the take-over has been read."""
+        return not self._missing
+
+
+class Tokens(Generic[T]):
+    """Whose outgoing record a token names. `number` makes them, unique in the process: services share a log."""
+
+    def __init__(self, number: Callable[[], int]) -> None:
+        self._number = number
+        self._askers: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._askers)
+
+    def give(self, asker: T) -> int:
+        """A token for a record that this asker sends."""
+        token = self._number()
+        self._askers[token] = asker
+        return token
+
+    def take(self, token: int) -> T | None:
+        """Who asked, once; None if it was somebody else's or is answered already."""
+        return self._askers.pop(token, None)
+
+
+class Journal:
+    """What a service counts, and what it has to say of its turn: `news` goes to the log of the process."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.news: list[News] = []
+
+    def tell(self, event: str, **fields: object) -> None:
+        """Counts something and says it."""
+        self.counts[event] += 1
+        self.news.append((event, fields))
