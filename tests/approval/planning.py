@@ -12,7 +12,8 @@ from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.planner.service import Planner, PlannerSettings, membership
+from refold.planner.service import Planner
+from refold.planner.settings import PlannerSettings, membership
 from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish
 from refold.ports.log import Delivery
 from refold.sdk.app import App

@@ -27,8 +27,8 @@ from refold.core.messages import RunRequest
 from refold.embedded.secured import ADMIN
 from refold.executor import service as executing
 from refold.executor.service import ExecutorSettings
-from refold.planner import service as planning
-from refold.planner.service import PlannerSettings
+from refold.planner import settings as planning
+from refold.planner.settings import PlannerSettings
 from refold.ports.log import Assigned, Membership, Outgoing, Record
 from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold

@@ -7,7 +7,8 @@ from itertools import count
 from refold.core.approval.policy import Policy
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest
 from refold.core.wire import canonical, codec
-from refold.planner.service import Planner, PlannerSettings
+from refold.planner.service import Planner
+from refold.planner.settings import PlannerSettings
 from refold.ports.effects import Append, Effect, Item, Now, Publish
 from refold.ports.log import Assigned, Delivery, Outgoing, Record
 from tests.approval.planning import app

@@ -11,6 +11,7 @@ before the entry that orders it is accepted. A run that waits for a call waits u
 to its frontier, and reads the inputs again from the low-water mark. **When it is a zombie** it writes void records, or
 extends a run as well as its successor would. Ownership is an optimisation; the hash chain is what keeps it safe.
 
-Where to look: `lane` is one partition from record to accepted entry, `inputs` reads what comes, `hosting` runs agent
-code, `marks` says how far is done, `timers` what time makes due, `service` is all lanes of a process.
+Where to look: `service` is all lanes of a process, `lane` one partition. In it an input goes from the `inbox` (`inputs`
+reads it) through `answering`, where agent code runs (`hosting`), into the log; `acceptance` says what counts there, the
+`outbox` sends what that orders, `timers` know what time makes due.
 """

@@ -9,8 +9,6 @@ from refold.core.events import Entry
 from refold.core.planning.verdict import Due
 from refold.core.run.state import RunState
 
-_WAKE = ""
-
 
 class Timers:
     """The moments at which something of a run may be due; what has changed since then is for `decide` to say.
@@ -36,16 +34,11 @@ class Timers:
             if opened.due_ms:
                 self._set(opened.due_ms, state.run_id, step)
 
-    def wake(self, at_ms: int) -> None:
-        """Wants the lane to look around at a time, for nothing in particular."""
-        self._set(at_ms, _WAKE, 0)
-
     def due(self, now: int) -> Iterator[Due]:
         """What time has made due, oldest first."""
         while self._heap and self._heap[0][0] <= now:
             due_ms, run, step = heapq.heappop(self._heap)
-            if run != _WAKE:
-                yield Due(run, step, due_ms)
+            yield Due(run, step, due_ms)
 
     def next_ms(self) -> int | None:
         """When the next thing is due."""

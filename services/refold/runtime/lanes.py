@@ -95,7 +95,9 @@ class Lanes(Generic[L]):
         return self._commit(self._lanes.values())
 
     def _commit(self, lanes: Iterable[L]) -> list[Effect]:
-        positions = {key: at for lane in lanes for key, at in lane.low_water().items() if self._committed.get(key) != at}
+        positions = {
+            key: at for lane in lanes for key, at in lane.low_water().items() if self._committed.get(key) != at
+        }
         self._committed |= positions
         return [Commit(positions)] if positions else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Parking(Generic[W]):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._waiting: OrderedDict[str, list[W]] = OrderedDict()
+        self._due: list[tuple[int, str]] = []
         self._count = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -50,7 +52,10 @@ class Parking(Generic[W]):
         gone: list[W] = []
         while self.full and self._waiting:
             gone += self.take(next(iter(self._waiting)))
-        self._waiting.setdefault(awaited, []).append(item)
+        if awaited not in self._waiting:
+            self._waiting[awaited] = []
+            heapq.heappush(self._due, (item.due_ms, awaited))
+        self._waiting[awaited].append(item)
         self._count += 1
         return gone
 
@@ -61,10 +66,17 @@ class Parking(Generic[W]):
         return items
 
     def overdue(self, now: int) -> list[W]:
-        """What has waited long enough, and is parked no longer."""
-        late = [awaited for awaited, items in self._waiting.items() if items[0].due_ms <= now]
-        return [item for awaited in late for item in self.take(awaited)]
+        """What has waited long enough, with all that waits for the same, and is parked no longer."""
+        items: list[W] = []
+        while (due_ms := self.next_due_ms()) is not None and due_ms <= now:
+            items += self.take(heapq.heappop(self._due)[1])
+        return items
 
     def next_due_ms(self) -> int | None:
         """When the next item has waited long enough."""
-        return min((items[0].due_ms for items in self._waiting.values()), default=None)
+        while self._due:
+            due_ms, awaited = self._due[0]
+            if awaited in self._waiting and self._waiting[awaited][0].due_ms == due_ms:
+                return due_ms
+            heapq.heappop(self._due)  # what was taken meanwhile
+        return None

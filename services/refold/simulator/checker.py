@@ -216,7 +216,9 @@ def _positions(world: World) -> Iterator[str]:
                 yield f"stuck: {topic}/{partition} has {end} records and its low-water mark is {position}"
         planner = process.services[0]
         assert isinstance(planner, Planner), "a planner's process hosts a planner"
-        for name, state in planner.lanes[partition].accepted.items():
+        lane = planner.lanes.get(partition)
+        assert lane is not None, "it owns the partition"
+        for name, state in lane.log.fold.states.items():
             run = world.witness.history.runs.get(name)
             if run is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
                 yield f"fold: the planner has run {name} at {state.head.seq} {state.status}, the log says otherwise"

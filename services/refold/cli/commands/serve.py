@@ -44,9 +44,9 @@ Member = Annotated[str, typer.Option("--member", help="Name of this process in i
 @serve.command()
 def planner(app: AppOption, member: Member = "") -> None:
     """Decide: read inputs, append to the run log, order work from the executors."""
-    from refold.planner import service as planning
-    from refold.planner.lane import Limits
-    from refold.planner.service import Planner, PlannerSettings
+    from refold.planner import settings as planning
+    from refold.planner.service import Planner
+    from refold.planner.settings import Limits, PlannerSettings
 
     options = settings.load()
     name = member or options.member or f"planner-{socket.gethostname()}"

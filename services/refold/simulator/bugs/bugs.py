@@ -25,11 +25,15 @@ from refold.executor import service as executor_service
 from refold.executor.attempt import Desk, Job
 from refold.executor.service import Executor
 from refold.planner import lane as lane_module
+from refold.planner import outbox as outbox_module
 from refold.planner import service as planner_service
-from refold.planner.lane import Lane, Ordered, Sent
-from refold.planner.marks import Emitted, Item
+from refold.planner.acceptance import Acceptance, Sent
+from refold.planner.answering import Answering
+from refold.planner.inbox import Item
+from refold.planner.lane import Lane
+from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
-from refold.ports.log import Outgoing
+from refold.ports.log import Outgoing, Record
 from refold.simulator.bugs.credulous import CREDULOUS
 from refold.simulator.bugs.planting import Bug, Patch
 from refold.simulator.world.crew import Kit
@@ -104,54 +108,69 @@ class ClosesTooEarly(Executor):
 # The planner
 
 
-class ActsBeforeAcceptance(Lane):
+class ActsBeforeAcceptance(Answering):
     """Sends out what an entry orders together with the entry."""
 
-    def _send(self, before: RunState | None, after: RunState, events: list[Any], item: Item) -> None:
-        super()._send(before, after, events, item)
-        entry = Entry(item.run_id, 0, b"", self.now, None, "", b"", events)
-        for order in commands.commands(after, entry, self.position):
-            record = self._command(after, order, self.position, self.now)
-            self._publish(record, Ordered(self.position, record))
+    def _send(self, before: RunState | None, after: RunState, events: list[Any], item: Item, now: int) -> None:
+        super()._send(before, after, events, item, now)
+        entry, offset = Entry(item.run_id, 0, b"", now, None, "", b"", events), self._log.position
+        for order in commands.commands(after, entry, offset):
+            record = self._outbox._record(after, order, offset, now)
+            self._outbox._publish(record, Ordered(offset, record))
 
 
 class ResumesAtTheHighestCause(Lane):
     """Commits the position after the highest input that the log answers."""
 
-    def _accept(self, after: RunState, entry: Entry, offset: int) -> None:
-        super()._accept(after, entry, offset)
+    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
+        """See `Lane`."""
+        super().accepted(after, entry, offset)
         if entry.cause and entry.cause.partition == self.partition:
-            outstanding = self._inputs[entry.cause.topic]
+            outstanding = self.inbox._outstanding[entry.cause.topic]
             outstanding.position = max(outstanding.position or 0, entry.cause.offset + 1)
+
+
+class KeepsTheBytes(Outbox):
+    """Knows which entry it has sent last."""
+
+    def append(self, sent: Sent, value: bytes) -> None:
+        """See `Outbox`."""
+        super().append(sent, value)
+        self.last = self.appends[-1]
+
+    def append_again(self) -> None:
+        """Sends the same bytes."""
+        self.appends.append(self.last._replace(token=self._token(None)))
 
 
 class SendsTheSameBytesAgain(Lane):
     """Sends a record again as it was when its outcome is unknown."""
 
-    def _send(self, before: RunState | None, after: RunState, events: list[Any], item: Item) -> None:
-        super()._send(before, after, events, item)
-        self.last = self.appends[-1]
-
-    def delivered(self, sent: Sent, offset: int | None) -> None:
+    def delivered(self, asker: Asker, offset: int | None) -> None:
         """See `Lane`."""
-        super().delivered(sent, offset)
-        if offset is None:
-            self.appends.append(self.last._replace(token=self._token((self, None))))
+        super().delivered(asker, offset)
+        if isinstance(asker, Sent) and offset is None:
+            assert isinstance(self.outbox, KeepsTheBytes), "planted with it"
+            self.outbox.append_again()
 
 
-class IgnoresForeignOrders(Lane):
-    """Sends out only what its own entries order."""
+class IgnoresForeignOrders(Acceptance):
+    """Has only what its own entries order sent out."""
 
-    def _extend(self, judged: LogRecord, offset: int) -> None:
-        before, self._emit_from = self._emit_from, 1 << 60 if self._live else self._emit_from
-        super()._extend(judged, offset)
-        self._emit_from = before
+    def _accept_read(self, record: Record) -> None:
+        assert isinstance(self._listener, Lane), "planted into one"
+        outbox = self._listener.outbox
+        before = outbox._emit_from
+        outbox._emit_from = 1 << 60 if self.live else before
+        super()._accept_read(record)
+        outbox._emit_from = before
 
 
-class DropsDeadLetters(Lane):
+class DropsDeadLetters(Answering):
     """Counts poison and forgets it."""
 
-    def _dead_letter(self, item: Item, code: str, reason: str) -> None:
+    def bury(self, item: Item, code: str, reason: str, now: int) -> None:
+        """See `Answering`."""
         item.done = True
 
 
@@ -163,14 +182,14 @@ class ForgetsTimers(Lane):
         self._timers.clear()
 
 
-class NeverReadsBack(Lane):
+class NeverReadsBack(Acceptance):
     """Takes an input for answered when nobody knows whether its entry was written."""
 
     def delivered(self, sent: Sent, offset: int | None) -> None:
-        """See `Lane`."""
+        """See `Acceptance`."""
         if offset is None:
-            self._flying -= 1
-            self._drop_speculation(sent.entry.run_id)
+            self.flying -= 1
+            self.drop(sent.entry.run_id)
             sent.item.done = True
         else:
             super().delivered(sent, offset)
@@ -211,6 +230,11 @@ def _lane(cls: type[Lane]) -> tuple[Patch, ...]:
     return ((planner_service, "Lane", cls),)
 
 
+def _part(cls: type[Acceptance | Answering | Outbox]) -> tuple[Patch, ...]:
+    """A part of a planner's lane, in the place of what it is a kind of."""
+    return ((lane_module, cls.__mro__[1].__name__, cls),)
+
+
 def _executor(cls: type[Executor]) -> tuple[Patch, ...]:
     return ((Kit, "executor", cls),)
 
@@ -220,23 +244,23 @@ BUGS: dict[str, Bug] = {
     "effect-before-claim": Bug(("once",), _job(ActsBeforeTheClaim)),
     "last-wins-fold": Bug(("keyed", "two-runs"), ((chain, "extends", _last_wins),)),
     "key-without-event-id": Bug(
-        ("keyed",), ((lane_module, "log_key", _key_without_id), (chain, "read", _read_any_key))
+        ("keyed",), ((outbox_module, "log_key", _key_without_id), (chain, "read", _read_any_key))
     ),
-    "act-before-acceptance": Bug(("keyed",), _lane(ActsBeforeAcceptance)),
+    "act-before-acceptance": Bug(("keyed",), _part(ActsBeforeAcceptance)),
     "resume-at-highest-cause": Bug(("two-runs-eager",), _lane(ResumesAtTheHighestCause), ("lost", "die-after")),
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),
-    "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain)),
-    "foreign-orders-ignored": Bug(("keyed",), _lane(IgnoresForeignOrders)),
+    "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes)),
+    "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
     "claim-chain-skipped": Bug(("once",), ((job_module, "GUARDED", frozenset()),)),
     "doubt-outside-the-chain": Bug(("once",), _job(DoubtsOutsideTheChain)),
     "key-per-attempt": Bug(("keyed",), ((commands, "_request", _key_per_attempt(commands._request)),)),
     "timeout-is-failure": Bug(("once-late",), _job(TakesATimeoutForAFailure)),
-    "dropped-dead-letter": Bug(("poison",), _lane(DropsDeadLetters)),
+    "dropped-dead-letter": Bug(("poison",), _part(DropsDeadLetters)),
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters)),
     "closed-too-early": Bug(("cancel-keyed",), _executor(ClosesTooEarly)),
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
     "orders-forgotten": Bug(("keyed-eager",), ((Emitted, "low_water", _whole_log),), ("lost", "die-after")),
-    "no-read-back": Bug(("keyed",), _lane(NeverReadsBack)),
+    "no-read-back": Bug(("keyed",), _part(NeverReadsBack)),
     **CREDULOUS,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""

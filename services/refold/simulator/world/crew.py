@@ -12,9 +12,9 @@ from refold.executor import service as executor_service
 from refold.executor.attempt import Times
 from refold.executor.gate import Guard
 from refold.executor.service import Executor, ExecutorSettings
-from refold.planner import service as planner_service
-from refold.planner.lane import Limits
-from refold.planner.service import Planner, PlannerSettings
+from refold.planner import settings as planning
+from refold.planner.service import Planner
+from refold.planner.settings import Limits, PlannerSettings
 from refold.relay.service import Relay, RelaySettings
 from refold.simulator.app import app
 from refold.simulator.facts import facts
@@ -56,7 +56,7 @@ def _planner(world: World, full: str, member: str) -> Process:
         limits=Limits(payload_bytes=chosen.payload_bytes, park_ms=chosen.park_ms),
     )
     service = world.kit.planner(app, settings, lambda: world.chance.rng.randbytes(16))
-    return Process(world, full, [service], planner_service.membership(settings))
+    return Process(world, full, [service], planning.membership(settings))
 
 
 def _executor(world: World, full: str, member: str) -> Process:

@@ -1,0 +1,156 @@
+"""What a lane sends: entries, the commands of accepted ones, strays on their way home, dead letters.
+
+The run log is the planner's outbox: commands follow from accepted entries alone, and the offset up to which they are
+acknowledged is the planner's position on `run-log`. A successor emits the rest again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from refold.core.events import Entry
+from refold.core.ids import call_id, log_key, parse_call_id
+from refold.core.messages import ToolResult
+from refold.core.planning.asking import opened_by
+from refold.core.planning.commands import Command, close, commands, question
+from refold.core.planning.verdict import Decided
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_REQUESTED, DEAD_LETTER, RUN_LOG, TOOL_REQUESTED, tool_requested
+from refold.core.wire import codec, letters
+from refold.core.wire.headers import cloud_event
+from refold.planner.acceptance import Sent
+from refold.planner.inbox import Item
+from refold.ports.log import Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A command that was published for the entry at `offset`."""
+
+    offset: int
+    record: Outgoing
+
+
+Asker = Sent | Ordered | Item | None
+"""Who waits for the delivery of a record; nobody does for what may be lost."""
+
+
+class Emitted:
+    """Commands that are not acknowledged so far, by the run-log offset that ordered them."""
+
+    def __init__(self) -> None:
+        self._open: deque[list[int]] = deque()
+        self._by_offset: dict[int, list[int]] = {}
+
+    def add(self, offset: int, count: int) -> None:
+        """An entry at `offset` (higher than all before) ordered `count` commands."""
+        slot = [offset, count]
+        self._open.append(slot)
+        self._by_offset[offset] = slot
+
+    def acknowledge(self, offset: int) -> None:
+        """One command of the entry at `offset` is in its topic."""
+        self._by_offset[offset][1] -= 1
+
+    def low_water(self, position: int) -> int:
+        """The run-log offset from which a successor has to emit again; `position` when nothing is open."""
+        while self._open and self._open[0][1] <= 0:
+            del self._by_offset[self._open.popleft()[0]]
+        return self._open[0][0] if self._open else position
+
+
+class Outbox:
+    """The outgoing records of one lane. `emit_from` is the run-log offset below which others have emitted."""
+
+    def __init__(self, partition: int, actor: str, emit_from: int, token: Callable[[Asker], int]) -> None:
+        self._partition, self._actor, self._emit_from, self._token = partition, actor, emit_from, token
+        self.appends: list[Outgoing] = []
+        self.publishes: list[Outgoing] = []
+        self._emitted = Emitted()
+
+    def append(self, sent: Sent, value: bytes) -> None:
+        """Sends an entry into the log, in the trace of the run's request."""
+        entry, request = sent.entry, sent.after.request
+        run, trace = entry.run_id, request.traceparent if request else ""
+        headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
+        key = log_key(run, entry.seq, sent.id)
+        self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, self._token(sent)))
+
+    def emit(self, after: RunState, entry: Entry, offset: int) -> None:
+        """Sends what an accepted entry orders, in the order of the log."""
+        ordered = commands(after, entry, offset) if offset >= self._emit_from else []
+        if not ordered:
+            return
+        self._emitted.add(offset, len(ordered))
+        for command in ordered:
+            record = self._record(after, command, offset, entry.at_ms)
+            self._publish(record, Ordered(offset, record))
+
+    def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[str, RunState]) -> None:
+        """The answer for a command. None: it may be in its topic or not, so it is sent again if it still says so."""
+        if offset is None and (record := self._again(ordered, states)):
+            self._publish(record, Ordered(ordered.offset, record))
+        else:
+            self._emitted.acknowledge(ordered.offset)
+
+    def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
+        """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
+        orders: list[Command] = []
+        if isinstance(given, Decided):
+            if opened_by(state, given.seq) is None:
+                orders.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, given.seq), None))
+        else:
+            step = state.step_of(parse_call_id(given.call_id)[1])
+            orders += [Command(tool_requested(pool), given.call_id, None) for pool in state.pools]
+            if step and step not in state.open:
+                orders.append(close(state, step))
+        for order in orders:
+            self._publish(self._record(state, order, 0, now), None)
+
+    def forward(self, item: Item, target: int) -> None:
+        """Sends an input that lay in a partition that is not its run's home there, unchanged."""
+        record = item.record
+        assert record is not None, "only records stray"
+        key, headers = record.key or item.run_id.encode(), record.read_headers() or []
+        self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
+
+    def bury(self, item: Item, now: int, limit: int) -> None:
+        """Sends an input that nobody can use to the dead letters, whole (but for what is over `limit` bytes)."""
+        assert item.record is not None, "only records become dead letters"
+        assert item.letter is not None, "a dead letter has a reason"
+        code, reason = item.letter
+        letter = letters.letter(item.record, code=code, reason=reason, service=self._actor, at_ms=now, limit=limit)
+        self._publish(Outgoing(DEAD_LETTER, self._partition, letter.key, letter.value, letter.headers, 0), item)
+
+    def low_water(self, position: int) -> int:
+        """The run-log offset below which every command is acknowledged; `position` is how far the log is accepted."""
+        return self._emitted.low_water(position)
+
+    def _again(self, ordered: Ordered, states: Mapping[str, RunState]) -> Outgoing | None:
+        """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
+        record = ordered.record
+        asks = record.topic == APPROVAL_REQUESTED
+        if record.value is None or not (asks or record.topic.startswith(f"{TOOL_REQUESTED}.")):
+            return record
+        run, seq = parse_call_id(record.key.decode())
+        state = states.get(run)
+        if state is None or state.over:
+            return None
+        if asks:
+            step = opened_by(state, seq)
+            return self._record(state, question(state, step)[0], ordered.offset, state.at_ms) if step else None
+        return record if any(opened.seq == seq for opened in state.open.values()) else None
+
+    def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
+        """The record of a command that the entry at a run-log offset orders. A tombstone says nothing but its key."""
+        if order.message is None:
+            return Outgoing(order.topic, self._partition, order.key.encode(), None, (), 0)
+        trace = state.request.traceparent if state.request else ""
+        event = f"{self._partition}/{offset}/{order.key}"
+        headers = cloud_event(order.topic, order.key, id=event, source=self._actor, at_ms=at_ms, trace=trace)
+        return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(order.message), headers, 0)
+
+    def _publish(self, record: Outgoing, asker: Asker) -> None:
+        self.publishes.append(record._replace(token=self._token(asker)))
