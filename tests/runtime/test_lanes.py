@@ -1,0 +1,187 @@
+"""The corridor of all services: routing, catching up, throttling, committing, tokens, parking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from refold.ports.effects import Commit, Flow, Now
+from refold.ports.log import Assigned, End, Reached, Record, Revoked
+from refold.runtime.lanes import CatchUp, Journal, Lanes, Tokens
+from refold.runtime.parking import Parking
+
+
+@dataclass
+class Counter:
+    """A lane that counts what it is fed; what it was fed may be committed."""
+
+    partition: int
+    fed: list[Record | Reached | End] = field(default_factory=list)
+    waiting: int = 0
+
+    def feed(self, item: Record | Reached | End) -> None:
+        self.fed.append(item)
+
+    def low_water(self) -> Mapping[tuple[str, int], int]:
+        return {("inputs", self.partition): len(self.fed)} if self.fed else {}
+
+
+@dataclass(frozen=True)
+class Vote:
+    name: str
+    due_ms: int
+
+
+def lanes(left: list[int] | None = None) -> Lanes[Counter]:
+    gone = left if left is not None else []
+    return Lanes(
+        lambda assigned: Counter(assigned.partition), leave=lambda lane: gone.append(lane.partition), commit_ms=100
+    )
+
+
+def assigned(partition: int, **ends: int) -> Assigned:
+    return Assigned(partition, committed={}, ends=ends)
+
+
+def record(partition: int, offset: int = 0) -> Record:
+    return Record("inputs", partition, offset, b"k", b"v", lambda: None)
+
+
+def test_what_was_read_goes_to_the_lane_of_its_partition_and_nowhere_else() -> None:
+    ours = lanes()
+    ours.route(assigned(1))
+
+    for item in (record(1), Reached("inputs", 1, 5), End("inputs", 1, 6), record(2)):
+        assert ours.route(item) == []
+
+    [lane] = ours
+    assert [type(item) for item in lane.fed] == [Record, Reached, End]
+    assert ours.get(2) is None
+
+
+def test_a_revoked_lane_commits_at_once_and_leaves() -> None:
+    left: list[int] = []
+    ours = lanes(left)
+    ours.route(assigned(1))
+    ours.route(record(1))
+
+    effects = ours.route(Revoked(1))
+
+    assert effects == [Commit({("inputs", 1): 1})]
+    assert (left, len(ours)) == ([1], 0)
+    assert ours.route(record(1)) == []
+
+
+def test_a_partition_that_comes_again_gets_a_new_lane_and_commits_anew() -> None:
+    left: list[int] = []
+    ours = lanes(left)
+    for _ in range(2):
+        ours.route(assigned(1))
+        ours.route(record(1))
+
+        assert ours.commit(Now(0, 100 * len(left) + 100)) == [Commit({("inputs", 1): 1})]
+
+    assert left == [1]
+
+
+def test_only_what_has_changed_is_committed_and_only_when_it_is_time() -> None:
+    ours = lanes()
+    ours.route(assigned(1))
+    ours.route(assigned(2))
+    ours.route(record(1))
+
+    first, early = ours.commit(Now(0, 50)), ours.commit(Now(0, 149))
+    unchanged = ours.commit(Now(0, 150))
+    ours.route(record(2))
+    second = ours.commit(Now(0, 250))
+
+    assert first == [Commit({("inputs", 1): 1})]
+    assert early == unchanged == []
+    assert second == [Commit({("inputs", 2): 1})]
+
+
+def test_a_lane_with_too_much_is_paused_until_the_half_of_it_is_worked_off() -> None:
+    ours = lanes()
+    ours.route(assigned(1))
+    [lane] = ours
+    effects = []
+    for waiting in (10, 11, 12, 5, 4, 11):
+        lane.waiting = waiting
+        effects.append(ours.throttle(lambda lane: lane.waiting, limit=10, topics=("inputs",)))
+
+    pause, resume = [Flow("pause", "inputs", 1)], [Flow("resume", "inputs", 1)]
+    assert effects == [[], pause, [], [], resume, pause]
+
+
+def test_a_partition_that_was_paused_and_comes_again_is_not_taken_for_paused() -> None:
+    ours = lanes()
+    ours.route(assigned(1))
+    ours.throttle(lambda lane: 11, limit=10, topics=("inputs",))
+    ours.route(Revoked(1))
+    ours.route(assigned(1))
+
+    assert ours.throttle(lambda lane: 11, limit=10, topics=("inputs",)) == [Flow("pause", "inputs", 1)]
+
+
+def test_reading_has_caught_up_when_every_captured_end_is_reached() -> None:
+    catch_up = CatchUp(assigned(0, log=3, catalog=1, empty=0), ("log", "catalog", "empty"))
+
+    steps = []
+    for topic, offset in (("log", 2), ("catalog", 1), ("empty", 7), ("log", 3), ("log", 1)):
+        catch_up.reached(topic, offset)
+        steps.append(catch_up.done)
+
+    assert steps == [False, False, False, True, True]
+
+
+def test_a_token_names_its_asker_once() -> None:
+    numbers = iter(range(7, 99))
+    tokens: Tokens[str] = Tokens(lambda: next(numbers))
+
+    given = [tokens.give("a"), tokens.give("b")]
+
+    assert given == [7, 8]
+    assert [tokens.take(8), tokens.take(8), tokens.take(9), tokens.take(7)] == ["b", None, None, "a"]
+    assert len(tokens) == 0
+
+
+def test_a_journal_counts_what_it_tells() -> None:
+    journal = Journal()
+    journal.tell("lane.live", partition=3)
+
+    assert journal.news == [("lane.live", {"partition": 3})]
+    assert journal.counts["lane.live"] == 1
+
+
+def test_parked_items_come_back_by_what_they_wait_for_and_by_their_time() -> None:
+    parking = Parking[Vote](10)
+    first, second, third = Vote("first", 50), Vote("second", 60), Vote("third", 40)
+    for awaited, vote in (("a", first), ("a", second), ("b", third)):
+        assert parking.park(awaited, vote) == []
+
+    assert parking.next_due_ms() == 40
+    assert parking.overdue(39) == []
+    assert parking.overdue(40) == [third]
+    assert parking.next_due_ms() == 50
+    assert parking.take("a") == [first, second]
+    assert (parking.next_due_ms(), parking.overdue(999)) == (None, [])
+
+
+def test_parking_that_is_full_lets_the_oldest_go() -> None:
+    parking = Parking[Vote](2)
+    votes = [Vote(str(number), number) for number in range(3)]
+    gone = [parking.park(f"approval-{vote.name}", vote) for vote in votes]
+
+    assert gone == [[], [], [votes[0]]]
+    assert parking.full
+
+
+def test_what_was_taken_and_parked_again_is_due_by_its_own_time() -> None:
+    parking = Parking[Vote](10)
+    parking.park("a", Vote("early", 10))
+    parking.take("a")
+    parking.park("a", Vote("late", 90))
+
+    assert parking.overdue(50) == []
+    assert parking.next_due_ms() == 90
+    assert parking.overdue(90) == [Vote("late", 90)]
