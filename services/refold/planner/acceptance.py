@@ -13,19 +13,19 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
-from refold.planner.inbox import Item
+from refold.planner.inbox import Pending
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class SentEntry:
     """An entry on its way into the log: the input that it answers and the state that it makes."""
 
     id: EntryId
     entry: Entry
     after: RunState
-    item: Item
+    item: Pending
 
 
 class Listener(Protocol):
@@ -35,15 +35,15 @@ class Listener(Protocol):
         """An entry counts, whoever wrote it."""
         ...
 
-    def overtaken(self, item: Item) -> None:
+    def overtaken(self, item: Pending) -> None:
         """The entry that answers this input does not count, or may not: it has to be answered again."""
         ...
 
-    def unknown(self, item: Item) -> None:
+    def unknown(self, item: Pending) -> None:
         """Nobody knows whether the entry that answers this input is in the log."""
         ...
 
-    def refused(self, sent: Sent) -> None:
+    def refused(self, sent: SentEntry) -> None:
         """The log will never take this entry."""
         ...
 
@@ -71,7 +71,7 @@ class Acceptance:
         self.flying = 0
         self.lost = False
         self._speculated: dict[str, RunState] = {}
-        self._own: dict[int, Sent] = {}
+        self._own: dict[int, SentEntry] = {}
         self._read_back = 0
 
     @property
@@ -87,12 +87,12 @@ class Acceptance:
         """Whether entries of a run are on their way."""
         return run in self._speculated
 
-    def send(self, sent: Sent) -> None:
+    def send(self, sent: SentEntry) -> None:
         """An entry is on its way: from now on its state is the run's latest."""
         self._speculated[sent.entry.run_id] = sent.after
         self.flying += 1
 
-    def delivered(self, sent: Sent, offset: int | None) -> None:
+    def delivered(self, sent: SentEntry, offset: int | None) -> None:
         """The log's answer for an own entry. None: it may be there or come; the next end tells how far to read."""
         self.flying -= 1
         if offset is None:
@@ -152,7 +152,7 @@ class Acceptance:
             self._accept_own(self._own.pop(self.position), self.position)
             self.position += 1
 
-    def _accept_own(self, sent: Sent, offset: int) -> None:
+    def _accept_own(self, sent: SentEntry, offset: int) -> None:
         run = sent.entry.run_id
         if not self.fold.extends(sent.entry):
             self._journal.counts["record.void"] += 1

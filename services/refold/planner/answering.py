@@ -21,16 +21,16 @@ from refold.core.run.fold import advance
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner import inputs
-from refold.planner.acceptance import Acceptance, Sent
+from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.hosting import Agents
-from refold.planner.inbox import Inbox, Item
+from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Outbox
 from refold.planner.settings import PlannerSettings
 from refold.runtime.lanes import Journal
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Shared:
     """What all lanes of a planner share. `nonce` gives 16 fresh random bytes."""
 
     settings: PlannerSettings
@@ -44,18 +44,18 @@ class Answering:
     def __init__(
         self,
         partition: int,
-        process: Process,
+        shared: Shared,
         inbox: Inbox,
         log: Acceptance,
         outbox: Outbox,
         agents: Agents,
         rules: Rules,
     ) -> None:
-        self._partition, self._process, self._journal = partition, process, process.journal
+        self._partition, self._shared, self._journal = partition, shared, shared.journal
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
-        self._limits = process.settings.limits
+        self._limits = shared.settings.limits
 
-    def answer(self, item: Item, now: int) -> None:
+    def answer(self, item: Pending, now: int) -> None:
         """Decides what an item means, on the run's latest state, and sends what follows."""
         run = item.run_id
         if item.letter:
@@ -73,14 +73,14 @@ class Answering:
             given = item.input
             if isinstance(given, Start):
                 # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
-                given = dataclasses.replace(given, seed=self._process.nonce().hex())
+                given = dataclasses.replace(given, seed=self._shared.nonce().hex())
             verdict = decide(state, given, now, self._rules)
         if isinstance(verdict, list):
             self._append(state, verdict, item, now)
         elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=self._log.speculates(run)):
             self._leave(state, item, verdict, now)
 
-    def _leave(self, state: RunState | None, item: Item, verdict: Ignore | Park | Refuse, now: int) -> None:
+    def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:
         """An input that changes nothing."""
         if isinstance(verdict, Park):
             self._park(item, verdict.reason, now)
@@ -92,7 +92,7 @@ class Answering:
             if isinstance(item.input, ToolResult | Decided) and state is not None:
                 self._outbox.close_again(state, item.input, now)
 
-    def _append(self, before: RunState | None, events: list[Event], item: Item, now: int) -> None:
+    def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """Makes one entry of what the input and then the agent's code cause, and sends it on its way."""
         run = item.run_id
         after = before.copy() if before else RunState(run)
@@ -114,7 +114,7 @@ class Answering:
             return
         self._send(before, after, events, item, now)
 
-    def _send(self, before: RunState | None, after: RunState, events: list[Event], item: Item, now: int) -> None:
+    def _send(self, before: RunState | None, after: RunState, events: list[Event], item: Pending, now: int) -> None:
         head = before.head if before else Head()
         entry = Entry(
             run_id=item.run_id,
@@ -122,8 +122,8 @@ class Answering:
             prev=head.id,
             at_ms=now,
             cause=item.cause,
-            actor=self._process.settings.member,
-            nonce=self._process.nonce(),
+            actor=self._shared.settings.member,
+            nonce=self._shared.nonce(),
             events=events,
         )
         entry_id, value = codec.encode_entry(entry)
@@ -131,11 +131,11 @@ class Answering:
             self.send_too_large(before, events, item, now)
             return
         after.head = Head(entry_id, entry.last_seq)
-        sent = Sent(entry_id, entry, after, item)
+        sent = SentEntry(entry_id, entry, after, item)
         self._log.send(sent)
         self._outbox.append(sent, value)
 
-    def send_too_large(self, before: RunState | None, events: list[Event], item: Item, now: int) -> None:
+    def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """The run fails with what it wanted to write as the reason; its input, if that is small, is kept."""
         self._agents.forget(item.run_id)
         limit = self._limits.payload_bytes
@@ -148,16 +148,16 @@ class Answering:
 
     # What does not belong into the log
 
-    def _forward(self, item: Item) -> bool:
+    def _forward(self, item: Pending) -> bool:
         """Sends a stray to its home partition; true if it was one."""
-        target, record = home(item.run_id, self._process.settings.partitions), item.record
+        target, record = home(item.run_id, self._shared.settings.partitions), item.record
         if target == self._partition or record is None or record.topic not in inputs.FROM_USERS:
             return False
         self._journal.counts["input.forwarded"] += 1
         self._outbox.forward(item, target)
         return True
 
-    def bury(self, item: Item, code: str, reason: str, now: int) -> None:
+    def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
         """Nobody can use the input: it becomes a dead letter, and is done when that is in the log."""
         record = item.record
         assert record is not None, "only records become dead letters"
@@ -167,7 +167,7 @@ class Answering:
         item.letter = code, reason
         self._outbox.bury(item, now, self._limits.payload_bytes)
 
-    def _park(self, item: Item, reason: str, now: int) -> None:
+    def _park(self, item: Pending, reason: str, now: int) -> None:
         """Something about a run that is not known, or cannot be read: its request may be under way."""
         if item.record is None:
             item.done = True

@@ -16,7 +16,7 @@ from refold.runtime.parking import Parking
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class Pending:
     """Something that a lane has to answer: an input with its record, a timer, or (no `input`) a run to be driven.
 
     `end` is a high watermark of the run log captured after the input was taken. `due_ms` is until when it may be
@@ -42,10 +42,10 @@ class Outstanding:
     """The inputs of one topic in order; `position` is what may be committed: everything below it is settled."""
 
     def __init__(self) -> None:
-        self._items: deque[tuple[int, Item]] = deque()
+        self._items: deque[tuple[int, Pending]] = deque()
         self.position: int | None = None
 
-    def add(self, offset: int, item: Item) -> None:
+    def add(self, offset: int, item: Pending) -> None:
         """Takes note of an input, in order of offset."""
         self._items.append((offset, item))
 
@@ -64,15 +64,15 @@ class Unconfirmed:
     """
 
     def __init__(self) -> None:
-        self._unasked: list[Item] = []
-        self._waiting: list[Item] = []
+        self._unasked: list[Pending] = []
+        self._waiting: list[Pending] = []
 
     @property
     def wants_end(self) -> bool:
         """Whether a high watermark has to be asked for."""
         return bool(self._unasked)
 
-    def confirms(self, item: Item, position: int, *, speculated: bool) -> bool:
+    def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
         """Whether the answer is final; if not, the item is kept until it may be."""
         if item.record is None:
             return True
@@ -84,7 +84,7 @@ class Unconfirmed:
             return False
         return True
 
-    def ask(self, item: Item) -> None:
+    def ask(self, item: Pending) -> None:
         """Keeps an item whose entry may have been written or not, until the log is read that far."""
         self._unasked.append(item)
 
@@ -95,7 +95,7 @@ class Unconfirmed:
         self._waiting += self._unasked
         self._unasked = []
 
-    def take(self, position: int) -> list[Item]:
+    def take(self, position: int) -> list[Pending]:
         """The items that can be answered now that the fold has come so far."""
         ready = [item for item in self._waiting if item.end is not None and item.end <= position]
         if ready:
@@ -108,41 +108,41 @@ class Inbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._ready: deque[Item] = deque()
+        self._ready: deque[Pending] = deque()
         self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}
-        self._parking = Parking[Item](limits.parked)
+        self._parking = Parking[Pending](limits.parked)
         self.unconfirmed = Unconfirmed()
 
     def __len__(self) -> int:
         return len(self._ready)
 
-    def take(self, record: Record) -> Item:
+    def take(self, record: Record) -> Pending:
         """A record of an input topic: ready to be answered, or dead at once."""
         try:
             if inputs.passed_over(record):
-                item = Item("", None, record, done=True)
+                item = Pending("", None, record, done=True)
             else:
                 run, given = inputs.read(record, self._limits.payload_bytes)
-                item = Item(run, given, record)
+                item = Pending(run, given, record)
                 self._ready.append(item)
         except MalformedError as error:
-            item = Item("", None, record, letter=(error.code, str(error)))
+            item = Pending("", None, record, letter=(error.code, str(error)))
         self._outstanding[record.topic].add(record.offset, item)
         return item
 
-    def push(self, items: Iterable[Item]) -> None:
+    def push(self, items: Iterable[Pending]) -> None:
         """To be answered after what is there."""
         self._ready.extend(items)
 
-    def push_front(self, item: Item) -> None:
+    def push_front(self, item: Pending) -> None:
         """To be answered next."""
         self._ready.appendleft(item)
 
-    def pop(self) -> Item:
+    def pop(self) -> Pending:
         """What is to be answered next."""
         return self._ready.popleft()
 
-    def retry(self, item: Item) -> None:
+    def retry(self, item: Pending) -> None:
         """Its answer did not hold: to be answered next, on what the log says by now."""
         item.end = None
         self._ready.appendleft(item)
@@ -151,7 +151,7 @@ class Inbox:
         """The fold has come so far: what waited for that is answered next."""
         self._ready.extendleft(reversed(self.unconfirmed.take(position)))
 
-    def park(self, item: Item, now: int) -> bool:
+    def park(self, item: Pending, now: int) -> bool:
         """Keeps an input for what is not known so far; False if it has waited long enough, or there is no room."""
         item.due_ms = item.due_ms or now + self._limits.park_ms
         if now >= item.due_ms or self._parking.full:
@@ -160,7 +160,7 @@ class Inbox:
         self._parking.park(item.run_id, item)
         return True
 
-    def waited_ms(self, item: Item, now: int) -> int:
+    def waited_ms(self, item: Pending, now: int) -> int:
         """How long an input has been parked."""
         return now - (item.due_ms - self._limits.park_ms)
 

@@ -22,10 +22,10 @@ from refold.core.events import (
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG
-from refold.planner.acceptance import Acceptance, Sent
-from refold.planner.answering import Answering, Process
+from refold.planner.acceptance import Acceptance, SentEntry
+from refold.planner.answering import Answering, Shared
 from refold.planner.hosting import Agents
-from refold.planner.inbox import Inbox, Item
+from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Asker, Ordered, Outbox
 from refold.planner.timers import Timers
 from refold.ports.log import Assigned, End, Reached, Record
@@ -53,7 +53,7 @@ class Lane:
     def __init__(
         self,
         assigned: Assigned,
-        process: Process,
+        shared: Shared,
         tokens: Tokens[tuple[Lane, Asker]],
         *,
         agents: Agents,
@@ -62,16 +62,16 @@ class Lane:
     ) -> None:
         self.partition, self.now = assigned.partition, 0
         self._limits, self._journal, self._agents, self._catalog = (
-            process.settings.limits,
-            process.journal,
+            shared.settings.limits,
+            shared.journal,
             agents,
             catalog,
         )
-        member, emit_from = process.settings.member, assigned.committed.get(RUN_LOG, 0)
+        member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
         self.inbox = Inbox(self._limits)
-        self.log = Acceptance(self, process.journal)
+        self.log = Acceptance(self, shared.journal)
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
-        self._answering = Answering(self.partition, process, self.inbox, self.log, self.outbox, agents, rules)
+        self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
         self._timers = Timers()
         self._catch_up = CatchUp(assigned, (RUN_LOG, CATALOG))
         self._moved()
@@ -102,7 +102,7 @@ class Lane:
 
     def delivered(self, asker: Asker, offset: int | None) -> None:
         """The answer for a record that this lane has sent."""
-        if isinstance(asker, Sent):
+        if isinstance(asker, SentEntry):
             self.log.delivered(asker, offset)
             self._moved()
             return
@@ -125,7 +125,7 @@ class Lane:
         if not self.log.live:
             return
         due = self._timers.due(self.now)
-        self.inbox.push(Item(timer.run_id, timer) for timer in due if timer.run_id in self.log.fold.states)
+        self.inbox.push(Pending(timer.run_id, timer) for timer in due if timer.run_id in self.log.fold.states)
         self.inbox.wake(self.now)
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             self._answering.answer(self.inbox.pop(), self.now)
@@ -162,17 +162,17 @@ class Lane:
 
     def foreign(self, run: str) -> None:
         """Somebody else's entry counts: the agent's code has to catch up with it."""
-        self.inbox.push_front(Item(run, None))
+        self.inbox.push_front(Pending(run, None))
 
-    def overtaken(self, item: Item) -> None:
+    def overtaken(self, item: Pending) -> None:
         """The input is answered again."""
         self.inbox.retry(item)
 
-    def unknown(self, item: Item) -> None:
+    def unknown(self, item: Pending) -> None:
         """The input is answered again when the log is read so far that its entry would have been seen."""
         self.inbox.unconfirmed.ask(item)
 
-    def refused(self, sent: Sent) -> None:
+    def refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
         before = self.log.fold.states.get(sent.entry.run_id)
         self._answering.send_too_large(before, sent.entry.events, sent.item, self.now)
@@ -201,7 +201,7 @@ class Lane:
         for state in living:
             self.now = max(self.now, state.at_ms)
             self._timers.rebuild(state)
-        self.inbox.push(Item(state.run_id, None) for state in living)
+        self.inbox.push(Pending(state.run_id, None) for state in living)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=len(living))
         for state in living[:RESUMED_TOLD]:
             place = {"run_id": state.run_id, "step": len(state.steps), "events": state.head.seq}

@@ -20,8 +20,8 @@ from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, DEAD_LETTER, RUN_LOG, TOOL_REQUESTED, tool_requested
 from refold.core.wire import codec, letters
 from refold.core.wire.headers import cloud_event
-from refold.planner.acceptance import Sent
-from refold.planner.inbox import Item
+from refold.planner.acceptance import SentEntry
+from refold.planner.inbox import Pending
 from refold.ports.log import Outgoing
 
 
@@ -33,7 +33,7 @@ class Ordered:
     record: Outgoing
 
 
-Asker = Sent | Ordered | Item | None
+Asker = SentEntry | Ordered | Pending | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 
@@ -70,7 +70,7 @@ class Outbox:
         self.publishes: list[Outgoing] = []
         self._emitted = Emitted()
 
-    def append(self, sent: Sent, value: bytes) -> None:
+    def append(self, sent: SentEntry, value: bytes) -> None:
         """Sends an entry into the log, in the trace of the run's request."""
         entry, request = sent.entry, sent.after.request
         run, trace = entry.run_id, request.traceparent if request else ""
@@ -109,14 +109,14 @@ class Outbox:
         for order in orders:
             self._publish(self._record(state, order, 0, now), None)
 
-    def forward(self, item: Item, target: int) -> None:
+    def forward(self, item: Pending, target: int) -> None:
         """Sends an input that lay in a partition that is not its run's home there, unchanged."""
         record = item.record
         assert record is not None, "only records stray"
         key, headers = record.key or item.run_id.encode(), record.read_headers() or []
         self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
-    def bury(self, item: Item, now: int, limit: int) -> None:
+    def bury(self, item: Pending, now: int, limit: int) -> None:
         """Sends an input that nobody can use to the dead letters, whole (but for what is over `limit` bytes)."""
         assert item.record is not None, "only records become dead letters"
         assert item.letter is not None, "a dead letter has a reason"

@@ -10,7 +10,7 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.topics import RUN_LOG
 from refold.planner import inputs
-from refold.planner.answering import Process
+from refold.planner.answering import Shared
 from refold.planner.hosting import Agents
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
@@ -28,7 +28,7 @@ class Planner:
         self._app, self._settings = app, settings
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
-        self._process = Process(settings, nonce, self.journal)
+        self._shared = Shared(settings, nonce, self.journal)
         self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
         self.lanes = Lanes(self._open, commit_ms=settings.commit_ms)
 
@@ -62,7 +62,7 @@ class Planner:
         tools = {tool.name: tool.facts for tool in self._app.tools.values()}
         rules = replace(settings.rules, authority=Authority(tools, settings.environment, catalog))
         agents = Agents(self._app, rules, settings.environment)
-        return Lane(assigned, self._process, self._tokens, agents=agents, rules=rules, catalog=catalog)
+        return Lane(assigned, self._shared, self._tokens, agents=agents, rules=rules, catalog=catalog)
 
     def _collect(self) -> list[Effect]:
         publishes: list[Outgoing] = []

@@ -27,9 +27,9 @@ from refold.executor.service import Executor
 from refold.planner import lane as lane_module
 from refold.planner import outbox as outbox_module
 from refold.planner import service as planner_service
-from refold.planner.acceptance import Acceptance, Sent
+from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering
-from refold.planner.inbox import Item
+from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
@@ -111,7 +111,7 @@ class ClosesTooEarly(Executor):
 class ActsBeforeAcceptance(Answering):
     """Sends out what an entry orders together with the entry."""
 
-    def _send(self, before: RunState | None, after: RunState, events: list[Any], item: Item, now: int) -> None:
+    def _send(self, before: RunState | None, after: RunState, events: list[Any], item: Pending, now: int) -> None:
         super()._send(before, after, events, item, now)
         entry, offset = Entry(item.run_id, 0, b"", now, None, "", b"", events), self._log.position
         for order in commands.commands(after, entry, offset):
@@ -133,7 +133,7 @@ class ResumesAtTheHighestCause(Lane):
 class KeepsTheBytes(Outbox):
     """Knows which entry it has sent last."""
 
-    def append(self, sent: Sent, value: bytes) -> None:
+    def append(self, sent: SentEntry, value: bytes) -> None:
         """See `Outbox`."""
         super().append(sent, value)
         self.last = self.appends[-1]
@@ -149,7 +149,7 @@ class SendsTheSameBytesAgain(Lane):
     def delivered(self, asker: Asker, offset: int | None) -> None:
         """See `Lane`."""
         super().delivered(asker, offset)
-        if isinstance(asker, Sent) and offset is None:
+        if isinstance(asker, SentEntry) and offset is None:
             assert isinstance(self.outbox, KeepsTheBytes), "planted with it"
             self.outbox.append_again()
 
@@ -169,7 +169,7 @@ class IgnoresForeignOrders(Acceptance):
 class DropsDeadLetters(Answering):
     """Counts poison and forgets it."""
 
-    def bury(self, item: Item, code: str, reason: str, now: int) -> None:
+    def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
         """See `Answering`."""
         item.done = True
 
@@ -185,7 +185,7 @@ class ForgetsTimers(Lane):
 class NeverReadsBack(Acceptance):
     """Takes an input for answered when nobody knows whether its entry was written."""
 
-    def delivered(self, sent: Sent, offset: int | None) -> None:
+    def delivered(self, sent: SentEntry, offset: int | None) -> None:
         """See `Acceptance`."""
         if offset is None:
             self.flying -= 1
