@@ -35,10 +35,10 @@ class Diary:
         self._lines = lines
 
     def start(self, orders: Sequence[StartTool]) -> None:
-        self._lines += [f"start {order.job}" for order in orders]
+        self._lines += [f"start {order.number}" for order in orders]
 
     def stop(self, order: StopTool) -> None:
-        self._lines.append(f"stop {order.job}")
+        self._lines.append(f"stop {order.number}")
 
     def close(self) -> None:
         self._lines.append("close")

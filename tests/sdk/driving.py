@@ -114,14 +114,14 @@ def run(app: App, agent: str, **inputs: Any) -> Driven:
 
 def run_tool(tool: ToolDef, args: str, *, key: str = "k", heartbeat: Heartbeat | None = None) -> str:
     """The result of a tool as the executor would record it."""
-    job = tool.run(args, idempotency_key=key, heartbeat=heartbeat or Heartbeat())
-    return tool.result_json(job() if callable(job) else asyncio.run(job))
+    body = tool.run(args, idempotency_key=key, heartbeat=heartbeat or Heartbeat())
+    return tool.result_json(body() if callable(body) else asyncio.run(body))
 
 
 def run_probe(tool: ToolDef, args: str, *, key: str = "k") -> str | None:
     """The answer of a tool's probe as the executor would take it."""
-    job = tool.run_probe(args, idempotency_key=key, heartbeat=Heartbeat())
-    return tool.probe_json(job() if callable(job) else asyncio.run(job))
+    body = tool.run_probe(args, idempotency_key=key, heartbeat=Heartbeat())
+    return tool.probe_json(body() if callable(body) else asyncio.run(body))
 
 
 def _recorded(step: int, intent: Intent) -> CallProposed | NoteRecorded | SleepStarted:

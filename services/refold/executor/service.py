@@ -278,8 +278,8 @@ class Executor:
                 part.offsets[offset] = True
 
     def _ended(self, ended: ToolEnded) -> None:
-        self._busy.discard(ended.job)
-        job = self.jobs.get(ended.job)
+        self._busy.discard(ended.number)
+        job = self.jobs.get(ended.number)
         if job is None:
             return
         job.ended(self, ended, self._now.mono_ms)

@@ -62,17 +62,17 @@ class Answers(NamedTuple):
 
 
 class StartTool(NamedTuple):
-    """Run the tool (`probe`: its status hook) for a job. -> `ToolEnded`, later or never."""
+    """Run the tool (`probe`: its status hook) for the attempt of this number. -> `ToolEnded`, later or never."""
 
-    job: int
+    number: int
     request: ToolRequest
     probe: bool
 
 
 class StopTool(NamedTuple):
-    """Tell the tool of a job to stop (`timeout`, `cancelled`). Best effort; a `ToolEnded` may still come."""
+    """Tell the tool of an attempt to stop (`timeout`, `cancelled`). Best effort; a `ToolEnded` may still come."""
 
-    job: int
+    number: int
     reason: str
 
 
@@ -84,7 +84,7 @@ class ToolEnded(NamedTuple):
     have happened).
     """
 
-    job: int
+    number: int
     status: str
     result: str = ""
     code: str = ""

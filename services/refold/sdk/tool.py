@@ -25,7 +25,7 @@ from refold.sdk.source import digest
 
 Effect = Literal["pure", "keyed", "probed", "once"]
 Approval = Literal["policy", "required"]
-Job = Coroutine[Any, Any, Any] | Callable[[], Any]
+Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 HANDED: Final = ("idempotency_key", "heartbeat")
 """Parameters that the executor fills, for functions that ask for them."""
@@ -99,8 +99,8 @@ class ToolDef:
         self.arguments = Arguments(self.function, what, leave=HANDED)
         _refuse_words(self.function, self.arguments.names, what)
         self.result = Shape(hints(self.function, what).get("return", Any), f"the result of {what}")
-        self._body = _Body(self.function, self.arguments.names, what)
-        self._probe = _Body(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
+        self._body = _Function(self.function, self.arguments.names, what)
+        self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
         self.timeout_ms = milliseconds(self.timeout, f"{what}: timeout")
         self.key_window_ms = milliseconds(self.key_window, f"{what}: key_window") if self.key_window else 0
         self.lease_ms = milliseconds(self.lease, f"{what}: lease") if self.lease else 0
@@ -152,18 +152,18 @@ class ToolDef:
         """
         return None if value is DID_NOT_HAPPEN else self.result.dump(value)
 
-    def run(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Job:
+    def run(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Body:
         """An attempt, not begun yet: a coroutine if `is_async`, else a function to be called in a thread.
 
         **Raises** UsageError when the arguments do not fit the signature.
         """
-        return self._body.job(self.arguments.load(args_json), (idempotency_key, heartbeat))
+        return self._body.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
 
-    def run_probe(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Job:
+    def run_probe(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Body:
         """The status hook, not begun yet: a coroutine if `probe_is_async`, else a function."""
         if self._probe is None:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
-        return self._probe.job(self.arguments.load(args_json), (idempotency_key, heartbeat))
+        return self._probe.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments, as one object by parameter name."""
@@ -196,7 +196,7 @@ class ToolDef:
                 raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
 
 
-class _Body:
+class _Function:
     """A function of the author's, called with exactly what its signature asks for."""
 
     def __init__(self, function: Callable[..., Any], known: Collection[str], what: str) -> None:
@@ -210,16 +210,16 @@ class _Body:
                 hint=f"it may ask for {', '.join([*known, *HANDED])}",
             )
         self.is_async = inspect.iscoroutinefunction(function)
-        self._function = function
+        self._call = function
         self._names = frozenset(parameters)
 
-    def job(self, args: dict[str, Any], handed: tuple[str, Heartbeat]) -> Job:
+    def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat]) -> Body:
         everything = {**args, **dict(zip(HANDED, handed, strict=True))}
         wanted = {name: value for name, value in everything.items() if name in self._names}
         if self.is_async:
-            made: Coroutine[Any, Any, Any] = self._function(**wanted)
+            made: Coroutine[Any, Any, Any] = self._call(**wanted)
             return made
-        return partial(self._function, **wanted)
+        return partial(self._call, **wanted)
 
 
 def completed(tool: str, outcome: Outcome) -> str:

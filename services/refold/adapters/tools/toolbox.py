@@ -17,11 +17,11 @@ from refold.core.messages import ToolRequest
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.sdk.app import App
 from refold.sdk.heartbeat import Cancelled, Heartbeat
-from refold.sdk.tool import Job, ToolDef
+from refold.sdk.tool import Body, ToolDef
 
 
 class Toolbox:
-    """The tools of an app, run for jobs; `done` is called from any thread when one has ended.
+    """The tools of an app, run for attempts; `done` is called from any thread when one has ended.
 
     **Units**: `max_result` in bytes of JSON.
     """
@@ -53,51 +53,51 @@ class Toolbox:
         for order in orders:
             heartbeat = Heartbeat()
             try:
-                tool, job, is_async = self._prepare(order.request, heartbeat, probe=order.probe)
+                tool, body, is_async = self._prepare(order.request, heartbeat, probe=order.probe)
             except UsageError as error:
-                self._done(_failed(order.job, error, retryable=False))
+                self._done(_failed(order.number, error, retryable=False))
                 continue
-            coroutine = self._run(order, tool, job, is_async=is_async)
+            coroutine = self._run(order, tool, body, is_async=is_async)
             task = self._loop.create_task(coroutine)
-            self._running[order.job] = heartbeat, task if is_async else None
+            self._running[order.number] = heartbeat, task if is_async else None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _prepare(self, request: ToolRequest, heartbeat: Heartbeat, *, probe: bool) -> tuple[ToolDef, Job, bool]:
+    def _prepare(self, request: ToolRequest, heartbeat: Heartbeat, *, probe: bool) -> tuple[ToolDef, Body, bool]:
         tool = self._app.tools.get(request.tool)
         if tool is None:
             raise UsageError(f"no tool {request.tool!r} in {self._app.name}", hint="deploy the app that has it")
         start = tool.run_probe if probe else tool.run
-        job = start(request.args, idempotency_key=request.key, heartbeat=heartbeat)
-        return tool, job, tool.probe_is_async if probe else tool.is_async
+        body = start(request.args, idempotency_key=request.key, heartbeat=heartbeat)
+        return tool, body, tool.probe_is_async if probe else tool.is_async
 
-    async def _run(self, order: StartTool, tool: ToolDef, job: Job, *, is_async: bool) -> None:
+    async def _run(self, order: StartTool, tool: ToolDef, body: Body, *, is_async: bool) -> None:
         try:
             if is_async:
-                value = await job  # type: ignore[misc]
+                value = await body  # type: ignore[misc]
             else:
-                value = await self._loop.run_in_executor(self._threads, job)  # type: ignore[arg-type]
+                value = await self._loop.run_in_executor(self._threads, body)  # type: ignore[arg-type]
             ended = self._value(order, tool, value)
         except (Exception, Cancelled, asyncio.CancelledError) as error:  # noqa: BLE001 - a tool may raise anything
             ended = _raised(order, error)
-        self._running.pop(order.job, None)
+        self._running.pop(order.number, None)
         self._done(ended)
 
     def _value(self, order: StartTool, tool: ToolDef, value: object) -> ToolEnded:
         if order.probe:
-            found = tool.probe_json(value)
-            return ToolEnded(order.job, "did_not_happen" if found is None else "happened", found or "")
+            happened = tool.probe_json(value)
+            return ToolEnded(order.number, "did_not_happen" if happened is None else "happened", happened or "")
         try:
             result = tool.result_json(value)
         except UsageError as error:
-            return ToolEnded(order.job, "broken", code="bad_result", message=str(error), retryable=False)
+            return ToolEnded(order.number, "broken", code="bad_result", message=str(error), retryable=False)
         if len(result) > self._max_result:
             message = f"the result has {len(result)} bytes, more than {self._max_result}: return a reference instead"
-            return ToolEnded(order.job, "broken", code="too_large", message=message, retryable=False)
-        return ToolEnded(order.job, "completed", result)
+            return ToolEnded(order.number, "broken", code="too_large", message=message, retryable=False)
+        return ToolEnded(order.number, "completed", result)
 
     def _stop(self, order: StopTool) -> None:
-        heartbeat, task = self._running.get(order.job, (None, None))
+        heartbeat, task = self._running.get(order.number, (None, None))
         if heartbeat is not None:
             heartbeat.cancel(order.reason)
         if task is not None:
@@ -107,19 +107,19 @@ class Toolbox:
 def _raised(order: StartTool, error: BaseException) -> ToolEnded:
     """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
     if order.probe:
-        return ToolEnded(order.job, "unknown", code="probe_failed", message=_text(error))
+        return ToolEnded(order.number, "unknown", code="probe_failed", message=_text(error))
     if isinstance(error, NotDone | TransientError):
         after = int(error.retry_after * 1000) if error.retry_after else 0
-        ended = _failed(order.job, error, retryable=True)
+        ended = _failed(order.number, error, retryable=True)
         return ended._replace(retry_after_ms=after)
     if isinstance(error, TerminalError):
-        return _failed(order.job, error, retryable=False)
+        return _failed(order.number, error, retryable=False)
     code = error.code if isinstance(error, RefoldError) else type(error).__name__
-    return ToolEnded(order.job, "unknown", code=code, message=_text(error))
+    return ToolEnded(order.number, "unknown", code=code, message=_text(error))
 
 
-def _failed(job: int, error: RefoldError, *, retryable: bool) -> ToolEnded:
-    return ToolEnded(job, "failed", code=error.code, message=_text(error), retryable=retryable)
+def _failed(number: int, error: RefoldError, *, retryable: bool) -> ToolEnded:
+    return ToolEnded(number, "failed", code=error.code, message=_text(error), retryable=retryable)
 
 
 def _text(error: BaseException) -> str:

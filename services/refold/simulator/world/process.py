@@ -136,9 +136,9 @@ class Process:
             service.news.clear()
         for effect in effects:
             if isinstance(effect, StartTool) and not effect.probe:
-                self.looked[effect.job] = self.world.log_end(effect.request.run_id)
+                self.looked[effect.number] = self.world.log_end(effect.request.run_id)
                 if effect.request.effect != "pure":
-                    self.checked_ms[effect.job] = self.world.now_ms
+                    self.checked_ms[effect.number] = self.world.now_ms
         due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
         self._due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
         return effects
@@ -240,9 +240,9 @@ class Process:
             elif isinstance(effect, Commit):
                 yield Act("commit", effect, sorted(effect.positions.items()))
             elif isinstance(effect, StartTool):
-                yield Act("start", effect, (effect.job, effect.request.call_id, effect.request.attempt, effect.probe))
+                yield Act("start", effect, (effect.number, effect.request.call_id, effect.request.attempt, effect.probe))
             elif isinstance(effect, StopTool):
-                yield Act("stop", effect, (effect.job, effect.reason))
+                yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, Flow):
                 for cursor in self.cursors:
                     if (cursor.topic, cursor.partition) == (effect.topic, effect.partition):

@@ -87,26 +87,26 @@ class Tools:
             )
             return
         if request.tool not in facts():
-            process.inbox.append(ToolEnded(order.job, "failed", code="usage", message="no such tool", retryable=False))
+            process.inbox.append(ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False))
             return
         world.on_start(process, order)
         self._times[request.call_id] += 1
         script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
-        run = self._runs[process.name, order.job] = ToolRun(process, order, script)
+        run = self._runs[process.name, order.number] = ToolRun(process, order, script)
         if script.acts:
             act = Act("effect", lambda w: self._act(w, run), (request.call_id, request.attempt, request.key[:8]))
             world.at(_EFFECT_MS, lambda: self._later(process, act))
         else:
-            process.checked_ms.pop(order.job, None)
+            process.checked_ms.pop(order.number, None)
             self._end_later(world, run, "")
 
     def stop(self, world: World, process: Process, order: StopTool) -> None:
         """A tool is told to stop; most do."""
-        run = self._runs.get((process.name, order.job))
+        run = self._runs.get((process.name, order.number))
         if run is None or run.over or run.script.deaf or run.stopped:
             return
         run.stopped = True
-        ended = ToolEnded(order.job, "unknown", code="Cancelled", message=f"stopped: {order.reason}")
+        ended = ToolEnded(order.number, "unknown", code="Cancelled", message=f"stopped: {order.reason}")
         world.at(2, lambda: self._later(process, Act("ended", lambda w: self._end(run, ended), ended[:2])))
 
     def _choose(self, world: World, tool: str, time: int) -> str:
@@ -123,7 +123,7 @@ class Tools:
 
     def _act(self, world: World, run: ToolRun) -> None:
         request, process = run.order.request, run.process
-        process.checked_ms.pop(run.order.job, None)
+        process.checked_ms.pop(run.order.number, None)
         if run.stopped:
             return
         result = world.receiver.act(
@@ -142,7 +142,7 @@ class Tools:
         script = run.script
         if script.after_ms is None:
             return
-        ended = ToolEnded(run.order.job, script.status, retryable=script.retryable)
+        ended = ToolEnded(run.order.number, script.status, retryable=script.retryable)
         if script.status == "completed":
             ended = ended._replace(result=result)
         else:
@@ -158,6 +158,6 @@ class Tools:
     def _probe(self, world: World, process: Process, order: StartTool) -> None:
         result = world.receiver.happened(order.request.key)
         if result is None:
-            process.inbox.append(ToolEnded(order.job, "did_not_happen"))
+            process.inbox.append(ToolEnded(order.number, "did_not_happen"))
         else:
-            process.inbox.append(ToolEnded(order.job, "happened", result))
+            process.inbox.append(ToolEnded(order.number, "happened", result))

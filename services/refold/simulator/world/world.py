@@ -374,7 +374,7 @@ class World:
         ask = order.request
         self.note("tool", process.name, ask.call_id, ask.attempt)
         place = home(ask.run_id, self.settings.partitions)
-        self.witness.starts(ask, looked=process.looked.pop(order.job))
+        self.witness.starts(ask, looked=process.looked.pop(order.number))
         self._begins(process, order, place)
         if any("wipe" in fault or "rollback" in fault for fault in self.struck):
             return
@@ -388,7 +388,7 @@ class World:
     def _begins(self, process: Process, order: StartTool, place: int) -> None:
         """What its process has read of the catalog is what it may rest on; of a partition that it lost, anything."""
         read = [c.position for c in process.cursors if (c.topic, c.partition) == (CATALOG, place)]
-        approvals, clock = self.witness.approvals, process.checked_ms.get(order.job, self.now_ms) + process.skew_ms
+        approvals, clock = self.witness.approvals, process.checked_ms.get(order.number, self.now_ms) + process.skew_ms
         law = approvals.laws.known(place, read[0]) if read else None
         approvals.begins(order.request, partition=place, law=law, now_ms=clock)
 
