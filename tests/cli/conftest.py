@@ -24,7 +24,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """Give a running platform that serves `app.py`; its processes may be killed."""
     data = tmp_path_factory.mktemp("dev")
     (data / "effects").touch()
-    environment = {**os.environ, "EFFECTS": str(data), "REFOLD_EXECUTOR__GUARDED_LEASE_MS": "4000"}
+    environment = {**os.environ, "EFFECTS": str(data), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "4000"}
     command = [sys.executable, "-m", "refold", "dev", str(APP), "--data", str(data)]
     with (data / "dev.log").open("w") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)

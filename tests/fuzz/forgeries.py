@@ -19,7 +19,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
-from refold.executor.gate import Guard
+from refold.executor.gate import Gate
 
 NOW, VALID_MS, PARTITIONS = 1_700_000_000_000, 3_600_000, 8
 ARGS = '{"amount":100,"to":"ann"}'
@@ -65,8 +65,8 @@ def gate(request: ToolRequest, world: World) -> str:
     """Why an executor does not carry an order out, in words; nothing if it does."""
     catalog = Catalog()
     catalog.keys, catalog.roles = world.keys, world.roles
-    guard = Guard(world.tools, world.environment, PARTITIONS, required=("*",))
-    refused = guard.refusal(request, catalog, partition=world.partition, now_ms=world.now_ms)
+    gate = Gate(world.tools, world.environment, PARTITIONS, required=("*",))
+    refused = gate.refusal(request, catalog, partition=world.partition, now_ms=world.now_ms)
     if refused is None:
         return ""
     try:

@@ -44,7 +44,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.folder, self.shop = folder, folder / "shop"
         needs = Provision(dev.pools_of(APP), folder / "keys", EXAMPLE / "policies")
-        env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__GUARDED_LEASE_MS": str(LEASE_MS)}
+        env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS)}
         services = [Service(service.name, service.argv, env) for service in dev.services(APP, needs)]
         self.stack = DevStack(folder, services=services, prepare=needs.prepare())
         self._vote_key = needs.vote_key

@@ -25,8 +25,7 @@ from refold.approval.service import ApprovalSettings
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
 from refold.embedded.secured import ADMIN
-from refold.executor import service as executing
-from refold.executor.service import ExecutorSettings
+from refold.executor.settings import ExecutorSettings
 from refold.planner import settings as planning
 from refold.planner.settings import PlannerSettings
 from refold.ports.log import Assigned, Membership, Outgoing, Record
@@ -237,7 +236,7 @@ def membership(role: str) -> Membership:
     if role == "planner":
         return planning.membership(PlannerSettings(partitions=PARTITIONS, member="planner-1"))
     if role == "executor":
-        return executing.membership(ExecutorSettings(pool="default", member="executor-1"))
+        return ExecutorSettings(pool="default", member="executor-1").membership
     return approving.membership(ApprovalSettings(partitions=PARTITIONS))
 
 

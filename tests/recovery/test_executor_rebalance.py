@@ -8,11 +8,13 @@ import pytest
 
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
-from refold.executor.service import Executor, ExecutorSettings
+from refold.executor.service import Executor
+from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Append, AskLedger, Effect, Item, Now, StartTool
 from refold.ports.ledger import Claim, Claimed, Operation, Release
 from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
-from refold.relay.service import Relay, RelaySettings
+from refold.relay.service import Relay
+from refold.relay.settings import RelaySettings
 
 REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
 ASSIGNED = Assigned(0, {}, {"tool-claimed": 0, "catalog": 0})
@@ -64,7 +66,7 @@ def test_a_claim_that_was_not_read_back_is_let_go_with_its_partition(comes_back:
     effects = bench.turn(Revoked(0), *([ASSIGNED] if comes_back else []))
 
     assert len(asked(effects, Release)) == 1
-    assert bench.executor.jobs == {}
+    assert bench.executor.attempts == {}
 
 
 def test_a_partition_that_comes_back_has_its_calls_claimed_anew() -> None:
@@ -100,4 +102,4 @@ def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
     effects = bench.turn(Revoked(0))
 
     assert asked(effects, Release) == []
-    assert len(bench.executor.jobs) == 1
+    assert len(bench.executor.attempts) == 1

@@ -8,14 +8,14 @@ import pytest
 
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
-from refold.executor.gate import Guard
-from refold.executor.service import ExecutorSettings
+from refold.executor.gate import Gate
+from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, AskLedger, Effect
 from refold.ports.ledger import Claim, Claimed, Complete
 from refold.ports.log import Assigned, Record
 from tests.recovery.test_executor_rebalance import REQUEST, Bench, asked
 
-REFUSING = ExecutorSettings(guard=Guard(required=("*",)))
+REFUSING = ExecutorSettings(gate=Gate(required=("*",)))
 ASSIGNED = Assigned(0, {}, {"tool-claimed": 1, "catalog": 0})
 HOUR_MS = 3_600_000
 
@@ -50,7 +50,7 @@ def refused(request: ToolRequest, chain: str, *, takeover: bool) -> ToolResult:
 
 @pytest.mark.parametrize("takeover", [True, False])
 @pytest.mark.parametrize("effect", ["once", "probed"])
-def test_a_guarded_call_that_somebody_has_claimed_is_in_doubt(effect: str, takeover: bool) -> None:
+def test_a_chained_call_that_somebody_has_claimed_is_in_doubt(effect: str, takeover: bool) -> None:
     result = refused(replace(REQUEST, effect=effect), REQUEST.call_id, takeover=takeover)
 
     assert result.failure
@@ -59,7 +59,7 @@ def test_a_guarded_call_that_somebody_has_claimed_is_in_doubt(effect: str, takeo
 
 @pytest.mark.parametrize("takeover", [True, False])
 @pytest.mark.parametrize("effect", ["once", "probed"])
-def test_a_guarded_call_that_nobody_has_claimed_was_not_sent(effect: str, takeover: bool) -> None:
+def test_a_chained_call_that_nobody_has_claimed_was_not_sent(effect: str, takeover: bool) -> None:
     assert refused(replace(REQUEST, effect=effect), "r1/9", takeover=takeover).status == "unauthorised"
 
 

@@ -130,7 +130,7 @@ class Stage:
             "REFOLD_KAFKA__PARTITIONS": str(kafka.partitions),
             "REFOLD_KAFKA__OPTIONS": json.dumps(kafka.options),
             "REFOLD_REDIS__URL": self.valkey.url,
-            "REFOLD_EXECUTOR__GUARDED_LEASE_MS": str(LEASE_MS),
+            "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS),
             **more,
         }
         command = (sys.executable, "-m", "refold", "serve", role, "--app", "tests.security.app:app", "--member", name)

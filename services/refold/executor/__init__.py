@@ -11,6 +11,7 @@ but its own slot.
 then takes the calls over, by class. **When it is a zombie** its claims are void, its tokens fenced, and it may not
 begin an effect later than a margin before its lease ends; a result that it still has is published as late.
 
-Where to look: `claims` is the claim chain as read from the topic, `job` is one claim of one call from command to
-outcome, `service` feeds jobs and keeps leases, `toolbox` runs the tools' code.
+Where to look: `service` has the attempts of a process, `lane` is one partition: what waits for a slot (`inputs`), the
+claim chain as read from the topic (`claim_chain`), the catalog. `attempt` is one try of one call from claim to outcome,
+`gate` says whether it may run, the `outbox` sends what all of them want. `adapters.tools` runs the tools' code.
 """

@@ -16,7 +16,7 @@ from refold.ports.log import Record
 
 
 @dataclass(slots=True)
-class Chain:
+class ClaimChain:
     """The valid claims of a call: the last one, how many there are, and which attempts have one."""
 
     head: ToolClaim
@@ -28,7 +28,7 @@ class Claims:
     """The chains of one partition, up to `position`. `seen_ms` is when this process first saw a head (monotonic)."""
 
     def __init__(self, fold_to: int) -> None:
-        self._chains: dict[str, Chain] = {}
+        self._chains: dict[str, ClaimChain] = {}
         self._fold_to = fold_to
         self.position = 0
         self.void = 0
@@ -46,22 +46,24 @@ class Claims:
         except (MalformedError, FoldError):
             self.void += 1
             return
-        known = self._chains.get(claim.call_id)
-        if claim.prev != (known.head.claim_id if known else "") or record.key != key(claim):
+        chain = self._chains.get(claim.call_id)
+        # Two executors may have claimed at the same head. The log puts one of them first; the other names a claim that
+        # is the last one no more, so every reader leaves it out, its writer too: reading back tells who may act.
+        if claim.prev != (chain.head.claim_id if chain else "") or record.key != record_key(claim):
             self.void += 1
             return
-        attempts = (known.attempts if known else frozenset()) | {claim.attempt}
-        self._chains[claim.call_id] = Chain(claim, mono_ms, attempts)
+        attempts = (chain.attempts if chain else frozenset()) | {claim.attempt}
+        self._chains[claim.call_id] = ClaimChain(claim, mono_ms, attempts)
 
     def reached(self, offset: int) -> None:
         """Reading has come to this offset, though the records before it may be gone by compaction."""
         self.position = max(self.position, offset)
 
-    def of(self, call: str) -> Chain | None:
+    def of(self, call: str) -> ClaimChain | None:
         """The chain of a call, or None before its first claim."""
         return self._chains.get(call)
 
 
-def key(claim: ToolClaim) -> bytes:
+def record_key(claim: ToolClaim) -> bytes:
     """The record key of a claim: unique, so that compaction keeps the whole chain."""
     return f"{claim.call_id}/{claim.claim_id}".encode()

@@ -19,7 +19,7 @@ from refold.core.messages import ToolRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class Gate:
     """What an executor knows by itself. `required` are patterns of tool names, besides what the tools declare."""
 
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
@@ -37,16 +37,16 @@ class Guard:
         """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is the wall clock."""
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
-            found = self._open(request, authority)
-            if isinstance(found, Refusal):
-                return found
+            decided = self._open(request, authority)
+            if isinstance(decided, Refusal):
+                return decided
             tool = self.tools.get(request.tool)
             if tool is None:
                 return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
             refused = (
                 decision.away(request, partition, self.partitions)
-                or decision.refusal(found, request, tool, environment=self.environment, now_ms=now_ms)
-                or decision.disowned(found, catalog.roles)
+                or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
+                or decision.disowned(decided, catalog.roles)
             )
             if refused:
                 return refused
@@ -58,9 +58,9 @@ class Guard:
         """Whether the receiver may have forgotten the call's key, by what the planner says or by what is known here."""
         tool = self.tools.get(request.tool)
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
-            found = self._open(request, Authority(self.tools, self.environment, catalog))
+            decided = self._open(request, Authority(self.tools, self.environment, catalog))
             # No attempt went out before the decision, so the receiver has known the key for that long at most.
-            if isinstance(found, Refusal) or now_ms > found.issued + tool.key_window_ms:
+            if isinstance(decided, Refusal) or now_ms > decided.issued + tool.key_window_ms:
                 return True
         return bool(request.key_expires_ms) and now_ms > request.key_expires_ms
 

@@ -10,25 +10,12 @@ from refold.core.messages import ToolResult
 from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.ports.effects import Answers, AskLedger, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Operation, Outbox, Sent
+from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
+from refold.ports.ledger import Outbox, Sent
 from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
-
-
-@dataclass(frozen=True, slots=True)
-class RelaySettings:
-    """How a relay works.
-
-    **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
-    of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
-    `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time.
-    """
-
-    pool: str = "default"
-    member: str = "relay-1"
-    sweep_ms: int = 1_000
-    sweep_limit: int = 500
-    drop_ms: int = 50
+from refold.relay.settings import RelaySettings
+from refold.runtime.batches import Batches
+from refold.runtime.lanes import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +31,15 @@ class Relay:
     """The relay as a `Service` and an `Outlet`. `token` numbers outgoing records."""
 
     def __init__(self, settings: RelaySettings, *, token: Callable[[], int]) -> None:
-        self._settings, self._token = settings, token
+        self._settings = settings
         self.counts: Counter[str] = Counter()
         self.news: list[News] = []
         self._homes: dict[int, int] = {}
         self._offers: list[Offer] = []
-        self._flying: dict[int, Offer] = {}
+        self._flying: Tokens[Offer] = Tokens(token)
         self._known: set[tuple[int, str]] = set()
         self._sent: dict[int, list[str]] = {}
-        self._batches: dict[int, list[Operation]] = {}
-        self._asked: list[Operation] = []
+        self._batches: Batches[None] = Batches(token, resend_ms=settings.drop_ms)
         self._drop_due = 0
         self._now = Now(0, 0)
 
@@ -89,11 +75,11 @@ class Relay:
 
     def next_due_ms(self) -> int | None:
         """See `Service`."""
-        ahead = self._settings.drop_ms if self._sent else self._settings.sweep_ms
+        ahead = self._settings.drop_ms if self._sent or self._batches else self._settings.sweep_ms
         return self._now.wall_ms + ahead if self._homes else None
 
     def _delivered(self, delivery: Delivery) -> None:
-        offer = self._flying.pop(delivery.token, None)
+        offer = self._flying.take(delivery.token)
         if offer is None:
             return
         if delivery.offset is None:
@@ -103,29 +89,25 @@ class Relay:
             self._sent.setdefault(offer.home, []).append(offer.field)
 
     def _answered(self, answers: Answers) -> None:
-        asked = self._batches.pop(answers.batch, [])
-        for index, operation in enumerate(asked):
-            reply = answers.replies[index] if answers.replies is not None else None
+        for _, operation, reply in self._batches.answered(answers, self._now):
             if isinstance(operation, Sent):
-                if answers.replies is None:
-                    self._sent.setdefault(operation.home, []).extend(operation.fields)
-                else:
-                    self._known -= {(operation.home, field) for field in operation.fields}
-            elif isinstance(operation, Outbox) and isinstance(reply, list):
-                self._found(operation.home, reply)
+                self._known -= {(operation.home, field) for field in operation.fields}
+            elif isinstance(operation, Outbox):
+                assert isinstance(reply, list), "the outbox comes as a list"
+                self._look_through(operation.home, reply)
 
-    def _found(self, home: int, found: list[bytes] | list[tuple[str, bytes]]) -> None:
-        for item in found:
-            assert isinstance(item, tuple), "the outbox holds fields and results"
-            if (home, item[0]) not in self._known:
+    def _look_through(self, home: int, results: list[bytes] | list[tuple[str, bytes]]) -> None:
+        for result in results:
+            assert isinstance(result, tuple), "the outbox holds fields and results"
+            if (home, result[0]) not in self._known:
                 self.counts["outbox.found"] += 1
-                self.offer(home, field=item[0], result=item[1])
+                self.offer(home, field=result[0], result=result[1])
 
     def _sweep(self) -> None:
         for home, due in self._homes.items():
             if self._now.mono_ms >= due:
                 self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
-                self._asked.append(Outbox(home, self._settings.pool, self._settings.sweep_limit))
+                self._batches.ask(Outbox(home, self._settings.pool, self._settings.sweep_limit))
 
     def _collect(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -134,19 +116,13 @@ class Relay:
             self._offers = []
         if self._sent and self._now.mono_ms >= self._drop_due:
             self._drop_due = self._now.mono_ms + self._settings.drop_ms
-            self._asked += [Sent(home, self._settings.pool, tuple(fields)) for home, fields in self._sent.items()]
+            for home, fields in self._sent.items():
+                self._batches.ask(Sent(home, self._settings.pool, tuple(fields)))
             self._sent = {}
-        if self._asked:
-            batch = self._token()
-            self._batches[batch] = self._asked
-            effects.append(AskLedger(batch, self._asked))
-            self._asked = []
-        return effects
+        return effects + self._batches.send(self._now)
 
     def _outgoing(self, offer: Offer) -> Outgoing:
         result = codec.decode(ToolResult, offer.result)
-        token = self._token()
-        self._flying[token] = offer
         name = f"{result.call_id}/{result.attempt}/{result.status}"
         headers = cloud_event(
             TOOL_COMPLETED,
@@ -156,4 +132,6 @@ class Relay:
             at_ms=self._now.wall_ms,
             trace=result.traceparent,
         )
-        return Outgoing(TOOL_COMPLETED, offer.home, result.call_id.encode(), offer.result, headers, token)
+        return Outgoing(
+            TOOL_COMPLETED, offer.home, result.call_id.encode(), offer.result, headers, self._flying.give(offer)
+        )

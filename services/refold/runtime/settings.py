@@ -63,11 +63,11 @@ class PlannerPart(_Room):
 
 
 class ExecutorPart(_Room):
-    """How executors act. **Units**: milliseconds; see `executor.job.Times` and `executor.service.ExecutorSettings`."""
+    """How executors act. **Units**: milliseconds; see `executor.settings`."""
 
     slots: int = Field(200, ge=1)
     lease_ms: int = Field(1_000, ge=100)
-    guarded_lease_ms: int = Field(10_000, ge=100)
+    chained_lease_ms: int = Field(10_000, ge=100)
     grace_ms: int = Field(10_000, ge=0)
     approval: tuple[str, ...] = ()
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""

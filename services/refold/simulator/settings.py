@@ -29,7 +29,7 @@ class SimSettings:
     epoch_ms: int = 1_700_000_000_000
     idle_ms: int = 500
     lease_ms: int = 300
-    guarded_lease_ms: int = 900
+    chained_lease_ms: int = 900
     tend_ms: int = 60
     reap_ms: int = 200
     commit_ms: int = 150

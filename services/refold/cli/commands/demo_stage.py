@@ -90,7 +90,7 @@ class Stage:
         self.cloud = Cloud(folder)
         # The lease of a `once` call is 10 s: so long would everybody wait for a doubt. Half of it is still far above
         # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
-        env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__GUARDED_LEASE_MS": "5000"}
+        env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "5000"}
         services = [Service(service.name, service.argv, env) for service in dev.services(app, needs)]
         self.stack = DevStack(folder, services, prepare=needs.prepare(), progress=progress)
 

@@ -74,16 +74,16 @@ def executor(
     """Act: claim calls, run tools, record results. The relay runs in here too."""
     from refold.adapters.redis.ledger import RedisLedger
     from refold.adapters.tools.toolbox import Toolbox
-    from refold.executor import service as executing
-    from refold.executor.attempt import Times
-    from refold.executor.gate import Guard
-    from refold.executor.service import Executor, ExecutorSettings
-    from refold.relay.service import Relay, RelaySettings
+    from refold.executor.gate import Gate
+    from refold.executor.service import Executor
+    from refold.executor.settings import ExecutorSettings, Times
+    from refold.relay.service import Relay
+    from refold.relay.settings import RelaySettings
 
     options = settings.load()
     name = member or options.member or f"executor-{pool}-{socket.gethostname()}"
     logging.configure("executor")
-    event_log = KafkaEventLog(options.kafka, executing.membership(ExecutorSettings(pool=pool, member=name)))
+    event_log = KafkaEventLog(options.kafka, ExecutorSettings(pool=pool, member=name).membership)
     loaded = App.load(app)
     Topics(options.kafka, loaded.pools).check()
     retention = timedelta(milliseconds=options.redis.retention_ms)
@@ -94,16 +94,16 @@ def executor(
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}"), token=lambda: next(numbers))
     times = Times(
         lease_ms=options.executor.lease_ms,
-        guarded_lease_ms=options.executor.guarded_lease_ms,
+        chained_lease_ms=options.executor.chained_lease_ms,
         by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
     )
-    guard = Guard(
+    gate = Gate(
         tools={tool.name: tool.facts for tool in loaded.tools.values()},
         environment=options.environment,
         partitions=options.kafka.partitions,
         required=options.executor.approval,
     )
-    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times, guard=guard)
+    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times, gate=gate)
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:
@@ -111,7 +111,7 @@ def executor(
 
     def drain() -> bool:
         service.drain()
-        return not service.jobs and relay.idle
+        return not service.attempts and relay.idle
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools)
     _run(host, "executor", drain=drain, grace_s=options.executor.grace_ms / 1000)

@@ -20,10 +20,13 @@ from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.executor import attempt as job_module
+from refold.executor import attempt as attempt_module
+from refold.executor import lane as executor_lane
 from refold.executor import service as executor_service
-from refold.executor.attempt import Desk, Job
-from refold.executor.service import Executor
+from refold.executor.attempt import Attempt
+from refold.executor.inputs import Requested
+from refold.executor.lane import ExecutorLane
+from refold.executor.outbox import Burial, ExecutorOutbox
 from refold.planner import lane as lane_module
 from refold.planner import outbox as outbox_module
 from refold.planner import service as planner_service
@@ -33,7 +36,7 @@ from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
-from refold.ports.log import Outgoing, Record
+from refold.ports.log import Record
 from refold.simulator.bugs.credulous import CREDULOUS
 from refold.simulator.bugs.planting import Bug, Patch
 from refold.simulator.world.crew import Kit
@@ -41,68 +44,68 @@ from refold.simulator.world.crew import Kit
 # The executor
 
 
-class SkipsTheClaim(Job):
+class SkipsTheClaim(Attempt):
     """Acts without having asked the ledger."""
 
-    def begin(self, desk: Desk, now: int) -> None:
-        """See `Job`."""
-        self.token, self.right_ms, self.asked_ms = desk.fresh(), now, now
-        self._claimed(desk, Claimed(takeover=False), now)
+    def begin(self) -> None:
+        """See `Attempt`."""
+        self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
+        self._claimed(Claimed(takeover=False))
 
 
-class ActsBeforeTheClaim(Job):
+class ActsBeforeTheClaim(Attempt):
     """Begins the effect while the claim is still under way."""
 
-    def begin(self, desk: Desk, now: int) -> None:
-        """See `Job`."""
-        super().begin(desk, now)
-        self.started_ms = now
-        desk.start(self, probe=False)
+    def begin(self) -> None:
+        """See `Attempt`."""
+        super().begin()
+        self._start(probe=False)
 
-    def _run(self, desk: Desk, now: int) -> None:
+    def _run(self) -> None:
         self.phase = "running"
 
 
-class DoubtsOutsideTheChain(Job):
+class DoubtsOutsideTheChain(Attempt):
     """Declares doubt without a claim that says so."""
 
-    def _extend(self, desk: Desk, head: str, now: int) -> None:
+    def _extend(self, head: str) -> None:
         if self.request.effect == "once" and self._claimed_before():
-            self._declare_doubt(desk)
+            self._declare_doubt()
         else:
-            super()._extend(desk, head, now)
+            super()._extend(head)
 
 
-class TakesATimeoutForAFailure(Job):
+class TakesATimeoutForAFailure(Attempt):
     """Says that it did not happen when it does not know."""
 
-    def _finish(self, desk: Desk, result: ToolResult) -> None:
+    def _finish(self, result: ToolResult) -> None:
         timed_out = result.failure is not None and result.failure.code == "timeout"
-        super()._finish(desk, replace(result, status="failed") if timed_out else result)
+        super()._finish(replace(result, status="failed") if timed_out else result)
 
 
-class CommitsBeforeTheClaim(Executor):
+class CommitsBeforeTheClaim(ExecutorLane):
     """Takes a request for done once it is read."""
 
-    def _enqueue(self, command: executor_service.Command) -> None:
-        super()._enqueue(command)
-        if command.offset is not None:
-            self.parts[command.home].offsets[command.offset] = True
+    def enqueue(self, requested: Requested) -> None:
+        """See `ExecutorLane`."""
+        super().enqueue(requested)
+        self.offsets.done(requested.offset)
 
 
-class DropsItsDeadLetters(Executor):
+class DropsItsDeadLetters(ExecutorOutbox[Attempt]):
     """Commits poison whether or not its dead letter has arrived."""
 
-    def _put_away(self, letter: Outgoing, offset: int) -> None:
-        self._publishes.append(letter._replace(token=self._token()))
-        self.parts[letter.partition].offsets[offset] = True
+    def _put(self, burial: Burial) -> None:
+        super()._put(burial)
+        burial.offsets.done(burial.offset)
+        self._sent.take(self._publishes[-1].token)
 
 
-class ClosesTooEarly(Executor):
+class ClosesTooEarly(ExecutorLane):
     """Leaves a request in the queue whose tombstone has come."""
 
-    def _withdraw(self, call: str) -> None:
-        return
+    def withdraw(self, call: str) -> None:
+        """See `ExecutorLane`."""
 
 
 # The planner
@@ -222,8 +225,8 @@ def _whole_log(self: Emitted, position: int) -> int:
     return position
 
 
-def _job(cls: type[Job]) -> tuple[Patch, ...]:
-    return ((executor_service, "Job", cls),)
+def _attempt(cls: type[Attempt]) -> tuple[Patch, ...]:
+    return ((executor_lane, "Attempt", cls),)
 
 
 def _lane(cls: type[Lane]) -> tuple[Patch, ...]:
@@ -235,13 +238,13 @@ def _part(cls: type[Acceptance | Answering | Outbox]) -> tuple[Patch, ...]:
     return ((lane_module, cls.__mro__[1].__name__, cls),)
 
 
-def _executor(cls: type[Executor]) -> tuple[Patch, ...]:
-    return ((Kit, "executor", cls),)
+def _executor(cls: type[ExecutorLane | ExecutorOutbox[Attempt]]) -> tuple[Patch, ...]:
+    return ((executor_service, cls.__mro__[1].__name__, cls),)
 
 
 BUGS: dict[str, Bug] = {
-    "skip-the-claim": Bug(("keyed",), _job(SkipsTheClaim)),
-    "effect-before-claim": Bug(("once",), _job(ActsBeforeTheClaim)),
+    "skip-the-claim": Bug(("keyed",), _attempt(SkipsTheClaim)),
+    "effect-before-claim": Bug(("once",), _attempt(ActsBeforeTheClaim)),
     "last-wins-fold": Bug(("keyed", "two-runs"), ((chain, "extends", _last_wins),)),
     "key-without-event-id": Bug(
         ("keyed",), ((outbox_module, "log_key", _key_without_id), (chain, "read", _read_any_key))
@@ -251,10 +254,10 @@ BUGS: dict[str, Bug] = {
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),
     "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes)),
     "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
-    "claim-chain-skipped": Bug(("once",), ((job_module, "GUARDED", frozenset()),)),
-    "doubt-outside-the-chain": Bug(("once",), _job(DoubtsOutsideTheChain)),
+    "claim-chain-skipped": Bug(("once",), ((attempt_module, "CHAINED", frozenset()),)),
+    "doubt-outside-the-chain": Bug(("once",), _attempt(DoubtsOutsideTheChain)),
     "key-per-attempt": Bug(("keyed",), ((commands, "_request", _key_per_attempt(commands._request)),)),
-    "timeout-is-failure": Bug(("once-late",), _job(TakesATimeoutForAFailure)),
+    "timeout-is-failure": Bug(("once-late",), _attempt(TakesATimeoutForAFailure)),
     "dropped-dead-letter": Bug(("poison",), _part(DropsDeadLetters)),
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters)),
     "closed-too-early": Bug(("cancel-keyed",), _executor(ClosesTooEarly)),

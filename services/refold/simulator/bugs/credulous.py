@@ -18,7 +18,7 @@ from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning import asking
 from refold.core.run.state import RunState
 from refold.executor import gate
-from refold.executor.gate import Guard
+from refold.executor.gate import Gate
 from refold.planner.hosting import Agents
 from refold.simulator.bugs.planting import Bug
 
@@ -54,7 +54,7 @@ def _believing(original: Check, change: Callable[[Decision, ToolRequest, ToolFac
 
 
 def _flag(original: Check) -> Check:
-    def refusal(self: Guard, request: ToolRequest, *args: Any, **how: Any) -> Refusal | None:
+    def refusal(self: Gate, request: ToolRequest, *args: Any, **how: Any) -> Refusal | None:
         return None if request.decision else original(self, request, *args, **how)
 
     return refusal
@@ -125,7 +125,7 @@ def _refusal(change: Callable[[Decision, ToolRequest, ToolFacts], tuple[Any, Any
 CREDULOUS: dict[str, Bug] = {
     "unsigned-decision": Bug((), ((gate, "Authority", NeverVerifies),), seeds=60),
     "digest-without-version": Bug((), _refusal(_any_version), seeds=120),
-    "boolean-approval": Bug((), ((Guard, "refusal", _flag(Guard.refusal)),), seeds=30),
+    "boolean-approval": Bug((), ((Gate, "refusal", _flag(Gate.refusal)),), seeds=30),
     "decision-for-equal-calls": Bug((), _refusal(_any_equal_call), seeds=60),
     "decision-for-any-attempt": Bug(
         ("retried-once",), ((decision, "build", _generous(decision.build)), *_refusal(_any_attempt))

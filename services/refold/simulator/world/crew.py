@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from refold.approval import service as approval_service
 from refold.approval.process import Limits as ApprovalLimits
 from refold.approval.service import ApprovalService, ApprovalSettings
-from refold.executor import service as executor_service
-from refold.executor.attempt import Times
-from refold.executor.gate import Guard
-from refold.executor.service import Executor, ExecutorSettings
+from refold.executor.gate import Gate
+from refold.executor.service import Executor
+from refold.executor.settings import ExecutorSettings, Times
 from refold.planner import settings as planning
 from refold.planner.service import Planner
 from refold.planner.settings import Limits, PlannerSettings
-from refold.relay.service import Relay, RelaySettings
+from refold.relay.service import Relay
+from refold.relay.settings import RelaySettings
 from refold.simulator.app import app
 from refold.simulator.facts import facts
 from refold.simulator.settings import POOL
@@ -68,13 +68,13 @@ def _executor(world: World, full: str, member: str) -> Process:
         reap_ms=chosen.reap_ms,
         commit_ms=chosen.commit_ms,
         resend_ms=chosen.resend_ms,
-        times=Times(lease_ms=chosen.lease_ms, guarded_lease_ms=chosen.guarded_lease_ms),
-        guard=Guard(tools=facts(), environment=ENVIRONMENT, partitions=chosen.partitions),
+        times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
+        gate=Gate(tools=facts(), environment=ENVIRONMENT, partitions=chosen.partitions),
     )
     token = iter(range(1, 1 << 40)).__next__
     relay = world.kit.relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms), token=token)
     executor = world.kit.executor(settings, relay, token=token, fresh=lambda: world.chance.rng.randbytes(8).hex())
-    process = Process(world, full, [executor, relay], executor_service.membership(settings))
+    process = Process(world, full, [executor, relay], settings.membership)
     process.skew_ms = chosen.executor_skew_ms
     return process
 

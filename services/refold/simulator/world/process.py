@@ -240,7 +240,9 @@ class Process:
             elif isinstance(effect, Commit):
                 yield Act("commit", effect, sorted(effect.positions.items()))
             elif isinstance(effect, StartTool):
-                yield Act("start", effect, (effect.number, effect.request.call_id, effect.request.attempt, effect.probe))
+                yield Act(
+                    "start", effect, (effect.number, effect.request.call_id, effect.request.attempt, effect.probe)
+                )
             elif isinstance(effect, StopTool):
                 yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, Flow):

@@ -87,7 +87,9 @@ class Tools:
             )
             return
         if request.tool not in facts():
-            process.inbox.append(ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False))
+            process.inbox.append(
+                ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False)
+            )
             return
         world.on_start(process, order)
         self._times[request.call_id] += 1

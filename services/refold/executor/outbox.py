@@ -1,0 +1,151 @@
+"""What leaves an executor: questions to the ledger, claims, dead letters, orders to tools, results for the relay."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from refold.core.errors import FoldError, MalformedError
+from refold.core.messages import ToolClaim, ToolResult
+from refold.core.topics import DEAD_LETTER, TOOL_CLAIMED
+from refold.core.wire import codec, letters
+from refold.core.wire.headers import cloud_event
+from refold.executor import claim_chain
+from refold.executor.inputs import Offsets
+from refold.executor.settings import ExecutorSettings
+from refold.ports.effects import Answers, Append, Effect, Now, Publish, StartTool, StopTool
+from refold.ports.ledger import Operation, Reply
+from refold.ports.log import Delivery, Outgoing, Record
+from refold.runtime.batches import Batches
+from refold.runtime.lanes import Journal, Tokens
+
+Claimant = TypeVar("Claimant")
+
+
+class Outlet(Protocol):
+    """Where results go: the relay."""
+
+    def offer(self, home: int, *, field: str, result: bytes) -> None:
+        """Publish a result that is in the outbox under this field, then have it dropped there."""
+        ...
+
+    def late(self, home: int, result: ToolResult) -> None:
+        """Publish a result that the ledger refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Burial:
+    """A dead letter on its way, and the request that is done with once the log has it."""
+
+    letter: Outgoing
+    offsets: Offsets
+    offset: int
+
+
+class Recent:
+    """The last so many names."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._names: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def add(self, name: str) -> None:
+        """Remembers a name; the oldest goes for it."""
+        self._names[name] = None
+        if len(self._names) > self._limit:
+            self._names.popitem(last=False)
+
+    def forget(self, name: str) -> bool:
+        """Forgets a name; whether it was known."""
+        return self._names.pop(name, 0) is None
+
+
+class ExecutorOutbox(Generic[Claimant]):
+    """What all lanes and attempts of a process send, and who hears what became of it. `now` is the time of the turn.
+
+    `ended` are claims after which nothing of this process acts any more, `settled` calls of which a success has gone
+    out from here. `fresh` gives random ids.
+    """
+
+    def __init__(
+        self, settings: ExecutorSettings, outlet: Outlet, *, token: Callable[[], int], fresh: Callable[[], str]
+    ) -> None:
+        self.settings, self.outlet, self.fresh = settings, outlet, fresh
+        self.now, self.journal = Now(0, 0), Journal()
+        self.ended, self.settled = Recent(settings.remember), Recent(settings.remember)
+        self._batches: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
+        self._sent: Tokens[Claimant | Burial] = Tokens(token)
+        self._orders: list[Effect] = []
+        self._publishes: list[Outgoing] = []
+        self._appends: list[Outgoing] = []
+
+    def ask(self, operation: Operation, claimant: Claimant | None = None) -> None:
+        """Asks the ledger."""
+        self._batches.ask(operation, claimant)
+
+    def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
+        """Writes a claim to the chain of its call."""
+        headers = cloud_event(
+            TOOL_CLAIMED,
+            claim.call_id,
+            id=claim.claim_id,
+            source=self.settings.member,
+            at_ms=self.now.wall_ms,
+            trace=trace,
+        )
+        key, token = claim_chain.record_key(claim), self._sent.give(claimant)
+        self._appends.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(claim), headers, token))
+
+    def order(self, order: StartTool | StopTool) -> None:
+        """Has a tool started or stopped."""
+        self._orders.append(order)
+
+    def bury(self, record: Record, error: MalformedError | FoldError, offsets: Offsets) -> None:
+        """Sends a request that nobody can read to the dead letters, whole."""
+        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
+        service, at_ms = self.settings.member, self.now.wall_ms
+        key, value, headers = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
+        letter = Outgoing(DEAD_LETTER, record.partition, key, value, headers, 0)
+        self._put(Burial(letter, offsets, record.offset))
+
+    def delivered(self, delivery: Delivery) -> Claimant | None:
+        """Whose claim has an answer from the log; None if it was not for a claim."""
+        sent = self._sent.take(delivery.token)
+        if not isinstance(sent, Burial):
+            return sent
+        if delivery.offset is None:
+            self._put(sent)
+        else:
+            sent.offsets.done(sent.offset)
+        return None
+
+    def answered(self, answers: Answers) -> list[tuple[Claimant | None, Operation, Reply]]:
+        """Who asked the ledger for what, and its replies."""
+        return self._batches.answered(answers, self.now)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the ledger has not answered everything."""
+        return bool(self._batches)
+
+    def collect(self) -> list[Effect]:
+        """The effects of this turn. Tools first: nothing that waits may come after the last look at the clock."""
+        effects, self._orders = [*self._orders, *self._batches.send(self.now)], []
+        if self._publishes:
+            effects.append(Publish(self._publishes))
+            self._publishes = []
+        if self._appends:
+            effects.append(Append(self._appends))
+            self._appends = []
+        return effects
+
+    def _put(self, burial: Burial) -> None:
+        """Publishes a dead letter, again and again until the log has it."""
+        self._publishes.append(burial.letter._replace(token=self._sent.give(burial)))

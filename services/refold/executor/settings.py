@@ -1,0 +1,68 @@
+"""How an executor works, and how it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from refold.core.messages import ToolRequest
+from refold.core.topics import CATALOG, TOOL_CLAIMED, tool_requested
+from refold.executor.gate import Gate
+from refold.ports.log import Membership
+
+CHAINED = frozenset({"probed", "once"})
+"""The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things may take.
+
+    **Units**: milliseconds. A lease of a chained class is long, because a take-over of such a call costs a human or a
+    status query; that of the others is short, because it costs nothing but a repeated call. `margin` is the part of
+    the lease in which an effect may begin: what is left covers a stall between the last look at the clock and the
+    receiver.
+    """
+
+    lease_ms: int = 1_000
+    chained_lease_ms: int = 10_000
+    margin: float = 0.5
+
+    by_tool: Mapping[str, int] = field(default_factory=dict)
+
+    def lease(self, request: ToolRequest) -> int:
+        """The lease of a call: what its tool declares, else that of its class."""
+        by_class = self.chained_lease_ms if request.effect in CHAINED else self.lease_ms
+        return self.by_tool.get(request.tool) or by_class
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """How an executor works.
+
+    **Units**: milliseconds. `slots` is how many calls are acted on at once; requests beyond `backlog` stay in Kafka.
+    `remember` is how many settled calls are known well enough to pass over their tombstones without asking Redis.
+    """
+
+    pool: str = "default"
+    member: str = "executor-1"
+    slots: int = 200
+    backlog: int = 2_000
+    tend_ms: int = 20
+    reap_ms: int = 200
+    commit_ms: int = 500
+    resend_ms: int = 100
+    remember: int = 20_000
+    times: Times = field(default_factory=Times)
+    gate: Gate = field(default_factory=Gate)
+
+    @property
+    def topic(self) -> str:
+        """Where the requests of its pool are."""
+        return tool_requested(self.pool)
+
+    @property
+    def membership(self) -> Membership:
+        """How an executor reads: the group decides on its pool's requests, the claim chain comes along."""
+        group = f"refold-executor-{self.pool}"
+        return Membership(group, self.member, subscribe=self.topic, replay=(CATALOG, TOOL_CLAIMED))

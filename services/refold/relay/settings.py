@@ -1,0 +1,21 @@
+"""How a relay works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """How a relay works.
+
+    **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
+    of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
+    `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time.
+    """
+
+    pool: str = "default"
+    member: str = "relay-1"
+    sweep_ms: int = 1_000
+    sweep_limit: int = 500
+    drop_ms: int = 50

@@ -1,0 +1,52 @@
+"""What a service asks of the ledger: batches on their way, who hears the replies, and what is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from refold.ports.effects import Answers, AskLedger, Effect, Now
+from refold.ports.ledger import Lapsed, Operation, Outbox, Reply
+from refold.runtime.lanes import Tokens
+
+Asker = TypeVar("Asker")
+
+
+class Batches(Generic[Asker]):
+    """One batch a turn. If its outcome is unknown it is asked again as it was, `resend_ms` later (monotonic).
+
+    That is safe because operations are repeatable. Queries are not asked again: whoever looks around looks again.
+    """
+
+    def __init__(self, number: Callable[[], int], *, resend_ms: int) -> None:
+        self._resend_ms = resend_ms
+        self._new: list[tuple[Asker | None, Operation]] = []
+        self._flying: Tokens[list[tuple[Asker | None, Operation]]] = Tokens(number)
+        self._again: list[tuple[int, list[tuple[Asker | None, Operation]]]] = []
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._flying) + len(self._again)
+
+    def ask(self, operation: Operation, asker: Asker | None = None) -> None:
+        """Asks with the next batch."""
+        self._new.append((asker, operation))
+
+    def answered(self, answers: Answers, now: Now) -> list[tuple[Asker | None, Operation, Reply]]:
+        """Who asked what, and what the ledger said; nothing if the batch is another service's or has no answer."""
+        asked = self._flying.take(answers.batch)
+        if asked is None:
+            return []
+        if answers.replies is not None:
+            return [(*each, reply) for each, reply in zip(asked, answers.replies, strict=True)]
+        if asked := [each for each in asked if not isinstance(each[1], Lapsed | Outbox)]:
+            self._again.append((now.mono_ms + self._resend_ms, asked))
+        return []
+
+    def send(self, now: Now) -> list[Effect]:
+        """The batch of this turn, with what is due to be asked again."""
+        while self._again and self._again[0][0] <= now.mono_ms:
+            self._new += self._again.pop(0)[1]
+        if not self._new:
+            return []
+        asked, self._new = self._new, []
+        return [AskLedger(self._flying.give(asked), [operation for _, operation in asked])]
