@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -10,14 +11,15 @@ from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Append, AskLedger, Effect, Item, Now, StartTool
-from refold.ports.ledger import Claim, Claimed, Operation, Release
+from refold.ports.effects import Answers, Append, AskLedger, Commit, Effect, Item, Now, StartTool, ToolEnded
+from refold.ports.ledger import Claim, Claimed, Complete, Completed, Operation, Release
 from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
 REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
 ASSIGNED = Assigned(0, {}, {"tool-claimed": 0, "catalog": 0})
+HOUR_MS = 3_600_000
 
 
 class Bench:
@@ -36,8 +38,17 @@ class Bench:
         return self.executor.turn(list(inbox), Now(self._now, self._now))
 
 
-def request(offset: int) -> Record:
-    return Record("tool-requested.default", 0, offset, b"r1/3", codec.encode(REQUEST), lambda: None)
+def request(offset: int, call: ToolRequest = REQUEST) -> Record:
+    return Record("tool-requested.default", 0, offset, b"r1/3", codec.encode(call), lambda: None)
+
+
+def claimed(offset: int, claim: ToolClaim) -> Record:
+    return Record("tool-claimed", 0, offset, f"r1/3/{claim.claim_id}".encode(), codec.encode(claim), lambda: None)
+
+
+def start(effects: list[Effect]) -> StartTool:
+    (order,) = [effect for effect in effects if isinstance(effect, StartTool)]
+    return order
 
 
 def asked(effects: list[Effect], kind: type[Operation]) -> list[tuple[int, Operation]]:
@@ -47,9 +58,10 @@ def asked(effects: list[Effect], kind: type[Operation]) -> list[tuple[int, Opera
 
 
 def answer(effects: list[Effect]) -> Answers:
-    """Claims succeed, nothing else is said."""
+    """Claims succeed, results are taken, nothing else is said."""
     (batch,) = [effect for effect in effects if isinstance(effect, AskLedger)]
-    return Answers(batch.batch, [Claimed(False) if isinstance(o, Claim) else [] for o in batch.operations])
+    said = {Claim: Claimed(False), Complete: Completed("r1/3#1")}
+    return Answers(batch.batch, [said.get(type(operation), []) for operation in batch.operations])
 
 
 def appended(effects: list[Effect]) -> Outgoing:
@@ -103,3 +115,32 @@ def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
 
     assert asked(effects, Release) == []
     assert len(bench.executor.attempts) == 1
+
+
+def test_an_answer_from_before_a_partition_came_back_commits_nothing_that_has_to_be_read_again() -> None:
+    bench = Bench()
+    claim = bench.turn(ASSIGNED, request(1))
+    bench.turn(Revoked(0), ASSIGNED)
+
+    effects = [*bench.turn(answer(claim)), *bench.turn(after_ms=1_000)]
+
+    assert not [effect for effect in effects if isinstance(effect, Commit)]
+
+
+def test_a_claim_has_not_ended_while_the_tool_runs_under_it() -> None:
+    bench, call = Bench(), replace(REQUEST, effect="probed", timeout_ms=100)
+    before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
+    started = bench.turn(Assigned(0, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
+    bench.turn(answer(started))
+    own = appended(bench.turn(after_ms=HOUR_MS))
+    bench.turn(Delivery(own.token, 1))
+    probe = start(bench.turn(claimed(1, codec.decode(ToolClaim, own.value or b""))))
+    tool = start(bench.turn(ToolEnded(probe.number, "did_not_happen")))
+    bench.turn(answer(bench.turn(after_ms=1_000)))
+    waits = bench.turn(answer(bench.turn(request(1, replace(call, attempt=2)))))
+
+    ended = bench.turn(ToolEnded(tool.number, "failed"), after_ms=100)
+
+    assert (probe.probe, tool.probe) == (True, False)
+    assert not [effect for effect in waits if isinstance(effect, Append)]
+    assert codec.decode(ToolClaim, appended(ended).value or b"").prev == "id-2"

@@ -21,7 +21,7 @@ from refold.core.wire import codec
 from refold.executor.claim_chain import Claims
 from refold.executor.inputs import Offsets, Requested
 from refold.executor.outbox import ExecutorOutbox
-from refold.executor.settings import CHAINED, ExecutorSettings
+from refold.executor.settings import CHAINED
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.ports.ledger import (
     Busy,
@@ -71,17 +71,11 @@ class Attempt:
     claim: ToolClaim | None = None
     claim_offset: int | None = None
     result: ToolResult | None = None
-    stopped: bool = False
 
     @property
     def request(self) -> ToolRequest:
         """What is asked for."""
         return self.requested.request
-
-    @property
-    def settings(self) -> ExecutorSettings:
-        """How this process works."""
-        return self.outbox.settings
 
     @property
     def now(self) -> int:
@@ -96,15 +90,22 @@ class Attempt:
     @property
     def lease_ms(self) -> int:
         """The lease that this attempt asks for."""
-        return self.settings.times.lease(self.request)
+        return self.outbox.settings.times.lease(self.request)
+
+    @property
+    def _place(self) -> tuple[int, str, str]:
+        """Where the ledger has the call."""
+        return self.home, self.outbox.settings.pool, self.request.call_id
+
+    def _ask(self, operation: Operation) -> None:
+        self.outbox.ledger.ask(operation, self)
 
     # The ledger's claim
 
     def begin(self) -> None:
         """Claims the call under a fresh token; its right to act counts from before the question, not the answer."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
-        call, attempt, raw = self.request.call_id, self.request.attempt, self.requested.raw
-        self.outbox.ask(Claim(self.home, self.settings.pool, call, attempt, self.token, self.lease_ms, raw), self)
+        self._ask(Claim(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
 
     def answered(self, operation: Operation, reply: Reply) -> None:
         """The ledger's answer to one of this attempt's operations."""
@@ -114,15 +115,15 @@ class Attempt:
             self.offsets.done(self.requested.offset)
             self._claimed(reply)
         elif isinstance(operation, Renew):
-            self._renewed(reply)
+            if isinstance(reply, Renewed) and reply.closed:
+                self.close()
         elif isinstance(operation, Complete):
             self._completed(reply)
 
     def _claimed(self, reply: Reply) -> None:
         if self.phase == "over":  # it left before the answer came
             self._let_go()
-            return
-        if isinstance(reply, Claimed):
+        elif isinstance(reply, Claimed):
             self.takeover = reply.takeover
             if self.chained:
                 self.phase = "waiting"
@@ -173,7 +174,7 @@ class Attempt:
         call, attempt = self.request.call_id, self.request.attempt
         # Nobody can know what became of a `once` call that was claimed before.
         doubt = self.request.effect == "once" and self._claimed_before()
-        self.claim = ToolClaim(call, self.outbox.fresh(), head, attempt, doubt, self.settings.member)
+        self.claim = ToolClaim(call, self.outbox.fresh(), head, attempt, doubt, self.outbox.settings.member)
         self.outbox.claim(self.claim, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
@@ -204,7 +205,7 @@ class Attempt:
 
     def _declare_doubt(self) -> None:
         message = "an earlier claim of this attempt may have had its effect, and the tool cannot be asked"
-        self._finish(self._result("doubt", failure=Failure("in_doubt", message)))
+        self._finish(self._result("doubt", Failure("in_doubt", message)))
 
     def leave(self) -> None:
         """The partition is another member's, so its chain is not read here any more: what still needs it lets go."""
@@ -213,7 +214,7 @@ class Attempt:
 
     def _let_go(self) -> None:
         self.phase = "over"
-        self.outbox.ask(Release(self.home, self.settings.pool, self.request.call_id, self.token), self)
+        self._ask(Release(*self._place, self.token))
 
     # The effect
 
@@ -221,30 +222,30 @@ class Attempt:
         """The last look at the clock: past the margin somebody else may soon act, so this one lets go."""
         # What follows is one turn, and its host starts tools before it does anything that may wait. What may stall yet
         # (this process, the tool's way to the receiver) has the rest of the lease, before which nobody else acts.
-        if self.closed or self.now - self.right_ms > self.lease_ms * self.settings.times.margin:
+        if self.closed or self.now - self.right_ms > self.lease_ms * self.outbox.settings.times.margin:
             self._let_go()
             return
         if refused := self._refusal():
             self._refuse(refused)
             return
         # Whether there was an earlier try is not asked: a ledger that was wiped would say no.
-        if self.settings.gate.key_forgotten(self.request, self.catalog, self.outbox.now.wall_ms):
+        if self.outbox.settings.gate.key_forgotten(self.request, self.catalog, self.outbox.now.wall_ms):
             message = "an earlier try may have had its effect, and the receiver may have forgotten its key by now"
-            self._finish(self._result("doubt", failure=Failure("key_window", message)))
+            self._finish(self._result("doubt", Failure("key_window", message)))
             return
         self.phase = "running"
         self._start(probe=False)
 
     def _start(self, *, probe: bool) -> None:
         self.started_ms, self.busy = self.now, True
-        self.outbox.order(StartTool(self.number, self.request, probe))
+        self.outbox.orders.append(StartTool(self.number, self.request, probe))
 
     def _stop(self, reason: str) -> None:
         self.outbox.journal.tell(f"tool.{reason}", call_id=self.request.call_id, tool=self.request.tool)
-        self.outbox.order(StopTool(self.number, reason))
+        self.outbox.orders.append(StopTool(self.number, reason))
 
     def _refusal(self) -> Refusal | None:
-        gate, wall = self.settings.gate, self.outbox.now.wall_ms
+        gate, wall = self.outbox.settings.gate, self.outbox.now.wall_ms
         return gate.refusal(self.request, self.catalog, partition=self.home, now_ms=wall)
 
     def _refuse(self, refused: Refusal) -> None:
@@ -254,20 +255,15 @@ class Attempt:
         """
         if self.claim:  # nothing is sent under it, so the next attempt does not wait for it
             self.outbox.ended.add(self.claim.claim_id)
-        self.outbox.journal.tell(
-            "call.refused" if refused.stale else "call.unauthorised",
-            call_id=self.request.call_id,
-            tool=self.request.tool,
-            partition=self.home,
-            code=refused.code,
-            reason=refused.message,
-        )
+        place = {"call_id": self.request.call_id, "tool": self.request.tool, "partition": self.home}
+        alarm = "call.refused" if refused.stale else "call.unauthorised"
+        self.outbox.journal.tell(alarm, **place, code=refused.code, reason=refused.message)
         failure, status = Failure(refused.code, refused.message), "unauthorised"
         if self.takeover and self.request.effect == "keyed":
             status = "unknown"
         elif self.chained and self.claim is None and self._claimed_before():
             status = "doubt"
-        self._finish(self._result(status, failure=failure, retryable=refused.stale))
+        self._finish(replace(self._result(status, failure), retryable=refused.stale))
 
     def ended(self, ended: ToolEnded) -> None:
         """The tool's or the probe's run is over."""
@@ -277,7 +273,7 @@ class Attempt:
         elif self.phase == "running":
             self._finish(self._outcome(ended))
         elif self.timed_out and ended.status == "completed":
-            self._late(self._result("completed", result=ended.result, late=True))
+            self._late(self._result("completed", result=ended.result))
         if self.claim and not self.busy:
             self.outbox.ended.add(self.claim.claim_id)
 
@@ -287,44 +283,25 @@ class Attempt:
         elif ended.status == "did_not_happen":
             self._run()
         else:
-            self._finish(self._result("unknown", failure=Failure(ended.code, ended.message)))
+            self._finish(self._result("unknown", Failure(ended.code, ended.message)))
 
     def _outcome(self, ended: ToolEnded) -> ToolResult:
         if ended.status == "completed":
             return self._result("completed", result=ended.result)
         failure = Failure(ended.code, ended.message)
         if ended.status == "broken":
-            return self._result("broken", failure=failure)
+            return self._result("broken", failure)
         if ended.status == "failed":
             # somebody's attempt before this one may have happened, whatever this one says of itself
             unknown = self.takeover and self.request.effect == "keyed"
-            result = self._result("unknown" if unknown else "failed", failure=failure, retryable=ended.retryable)
-        else:
-            result = self._result("unknown", failure=failure)
-        return replace(result, retry_after_ms=ended.retry_after_ms)
+            result = self._result("unknown" if unknown else "failed", failure)
+            return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)
+        return replace(self._result("unknown", failure), retry_after_ms=ended.retry_after_ms)
 
-    def _result(
-        self,
-        status: str,
-        *,
-        result: str = "",
-        failure: Failure | None = None,
-        retryable: bool = True,
-        late: bool = False,
-    ) -> ToolResult:
-        ask = self.request
+    def _result(self, status: str, failure: Failure | None = None, *, result: str = "") -> ToolResult:
+        ask, me, trace = self.request, self.outbox.settings.member, self.request.traceparent
         return ToolResult(
-            call_id=ask.call_id,
-            run_id=ask.run_id,
-            step=ask.step,
-            attempt=ask.attempt,
-            status=status,
-            result=result,
-            failure=failure,
-            retryable=retryable,
-            late=late,
-            executor=self.settings.member,
-            traceparent=ask.traceparent,
+            ask.call_id, ask.run_id, ask.step, ask.attempt, status, result, failure, executor=me, traceparent=trace
         )
 
     # The lease and the record
@@ -336,28 +313,21 @@ class Attempt:
             self._stop("timeout")
             self.timed_out = True
             message = f"no answer within {self.request.timeout_ms} ms: the effect may have happened"
-            self._finish(self._result("unknown", failure=Failure("timeout", message)))
+            self._finish(self._result("unknown", Failure("timeout", message)))
         if self.phase not in ("over", "claiming") and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now
-            call, attempt, raw = self.request.call_id, self.request.attempt, self.requested.raw
-            self.outbox.ask(Renew(self.home, self.settings.pool, call, attempt, self.token, self.lease_ms, raw), self)
-
-    def _renewed(self, reply: Reply) -> None:
-        if isinstance(reply, Renewed) and reply.closed:
-            self.close()
+            self._ask(Renew(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
 
     def close(self) -> None:
         """The call is settled or cancelled: nothing that has not begun begins, and what runs is told."""
-        self.closed = True
-        if self.phase == "running" and not self.stopped:
-            self.stopped = True
+        if self.phase == "running" and not self.closed:
             self._stop("cancelled")
+        self.closed = True
 
     def _finish(self, result: ToolResult) -> None:
         self.phase, self.result = "completing", result
-        call, attempt, success = self.request.call_id, self.request.attempt, result.status == "completed"
-        value = codec.encode(result)
-        self.outbox.ask(Complete(self.home, self.settings.pool, call, attempt, self.token, success, value), self)
+        success, value = result.status == "completed", codec.encode(result)
+        self._ask(Complete(*self._place, self.request.attempt, self.token, success, value))
 
     def _completed(self, reply: Reply) -> None:
         self.phase = "over"
@@ -367,9 +337,9 @@ class Attempt:
                 self.outbox.settled.add(self.request.call_id)
             self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
         elif isinstance(reply, Fenced):
-            self._late(replace(self.result, late=True))
+            self._late(self.result)
 
     def _late(self, result: ToolResult) -> None:
         """What the ledger does not take is for the planner to judge."""
         self.outbox.journal.tell("result.late", call_id=result.call_id, status=result.status)
-        self.outbox.outlet.late(self.home, result)
+        self.outbox.outlet.late(self.home, replace(result, late=True))

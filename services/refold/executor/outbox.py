@@ -15,8 +15,7 @@ from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
 from refold.executor.inputs import Offsets
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Append, Effect, Now, Publish, StartTool, StopTool
-from refold.ports.ledger import Operation, Reply
+from refold.ports.effects import Append, Effect, Now, Publish
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.runtime.batches import Batches
 from refold.runtime.lanes import Journal, Tokens
@@ -45,32 +44,25 @@ class Burial:
     offset: int
 
 
-class Recent:
-    """The last so many names."""
+class Recent(OrderedDict[str, None]):
+    """The last `limit` names."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._names: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
+        super().__init__()
+        self.limit = limit
 
     def add(self, name: str) -> None:
         """Remembers a name; the oldest goes for it."""
-        self._names[name] = None
-        if len(self._names) > self._limit:
-            self._names.popitem(last=False)
-
-    def forget(self, name: str) -> bool:
-        """Forgets a name; whether it was known."""
-        return self._names.pop(name, 0) is None
+        self[name] = None
+        if len(self) > self.limit:
+            self.popitem(last=False)
 
 
 class ExecutorOutbox(Generic[Claimant]):
     """What all lanes and attempts of a process send, and who hears what became of it. `now` is the time of the turn.
 
-    `ended` are claims after which nothing of this process acts any more, `settled` calls of which a success has gone
-    out from here. `fresh` gives random ids.
+    `ledger` is asked, `orders` start and stop tools, `outlet` takes results. `ended` are claims after which nothing of
+    this process acts any more, `settled` calls of which a success has gone out from here. `fresh` gives random ids.
     """
 
     def __init__(
@@ -79,32 +71,18 @@ class ExecutorOutbox(Generic[Claimant]):
         self.settings, self.outlet, self.fresh = settings, outlet, fresh
         self.now, self.journal = Now(0, 0), Journal()
         self.ended, self.settled = Recent(settings.remember), Recent(settings.remember)
-        self._batches: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
+        self.ledger: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
+        self.orders: list[Effect] = []
         self._sent: Tokens[Claimant | Burial] = Tokens(token)
-        self._orders: list[Effect] = []
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
 
-    def ask(self, operation: Operation, claimant: Claimant | None = None) -> None:
-        """Asks the ledger."""
-        self._batches.ask(operation, claimant)
-
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
         """Writes a claim to the chain of its call."""
-        headers = cloud_event(
-            TOOL_CLAIMED,
-            claim.call_id,
-            id=claim.claim_id,
-            source=self.settings.member,
-            at_ms=self.now.wall_ms,
-            trace=trace,
-        )
+        call, member, at_ms = claim.call_id, self.settings.member, self.now.wall_ms
+        headers = cloud_event(TOOL_CLAIMED, call, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
         key, token = claim_chain.record_key(claim), self._sent.give(claimant)
         self._appends.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(claim), headers, token))
-
-    def order(self, order: StartTool | StopTool) -> None:
-        """Has a tool started or stopped."""
-        self._orders.append(order)
 
     def bury(self, record: Record, error: MalformedError | FoldError, offsets: Offsets) -> None:
         """Sends a request that nobody can read to the dead letters, whole."""
@@ -126,18 +104,9 @@ class ExecutorOutbox(Generic[Claimant]):
             sent.offsets.done(sent.offset)
         return None
 
-    def answered(self, answers: Answers) -> list[tuple[Claimant | None, Operation, Reply]]:
-        """Who asked the ledger for what, and its replies."""
-        return self._batches.answered(answers, self.now)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the ledger has not answered everything."""
-        return bool(self._batches)
-
     def collect(self) -> list[Effect]:
         """The effects of this turn. Tools first: nothing that waits may come after the last look at the clock."""
-        effects, self._orders = [*self._orders, *self._batches.send(self.now)], []
+        effects, self.orders = [*self.orders, *self.ledger.send(self.now)], []
         if self._publishes:
             effects.append(Publish(self._publishes))
             self._publishes = []

@@ -15,7 +15,7 @@ from refold.executor.outbox import ExecutorOutbox, Outlet
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, Now, ToolEnded
 from refold.ports.ledger import Close, Lapsed, Reply
-from refold.ports.log import Assigned, Delivery, Reached, Record
+from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
 
 
@@ -28,7 +28,9 @@ class Executor:
         self._settings, self._token = settings, token
         self._outbox: ExecutorOutbox[Attempt] = ExecutorOutbox(settings, outlet, token=token, fresh=fresh)
         self.counts, self.news = self._outbox.journal.counts, self._outbox.journal.news
-        self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
+        self.lanes = Lanes(
+            lambda assigned: ExecutorLane(assigned, self._outbox), leave=self._leave, commit_ms=settings.commit_ms
+        )
         self.attempts: dict[int, Attempt] = {}
         self.draining = False
         self._by_call: dict[str, Attempt] = {}
@@ -43,15 +45,14 @@ class Executor:
             self._tend_due = now.mono_ms + self._settings.tend_ms
             self._tend()
         self._admit()
-        effects, waiting = self._outbox.collect() + left, self._waiting
-        effects += self.lanes.throttle(
-            lambda lane: waiting, limit=self._settings.backlog, topics=(self._settings.topic,)
-        )
-        return effects + self.lanes.commit(now)
+        # The backlog is the process's: slots are, and what waits for them is kept in its memory.
+        waiting, topics = self._waiting, (self._settings.topic,)
+        flow = self.lanes.throttle(lambda lane: waiting, limit=self._settings.backlog, topics=topics)
+        return [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now)]
 
     def next_due_ms(self) -> int | None:
         """See `Service`."""
-        soon = self.attempts or self._waiting or self._outbox.waiting
+        soon = self.attempts or self._waiting or self._outbox.ledger
         ahead = self._settings.tend_ms if soon else self._settings.reap_ms
         return self._outbox.now.wall_ms + ahead if len(self.lanes) else None
 
@@ -99,12 +100,13 @@ class Executor:
     def _close(self, home: int, call: str) -> None:
         if attempt := self._by_call.get(call):
             attempt.close()
-        elif self._outbox.settled.forget(call):
+        elif call in self._outbox.settled:
+            del self._outbox.settled[call]
             return  # the ledger has its success, which nothing can follow
-        self._outbox.ask(Close(home, self._settings.pool, call))
+        self._outbox.ledger.ask(Close(home, self._settings.pool, call))
 
     def _answered(self, answers: Answers) -> None:
-        for attempt, operation, reply in self._outbox.answered(answers):
+        for attempt, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
             if attempt is not None:
                 attempt.answered(operation, reply)
                 self._retire(attempt)
@@ -119,9 +121,6 @@ class Executor:
             if request.call_id not in self._by_call and (lane := self.lanes.get(home)):
                 self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
                 lane.enqueue(Requested(request, raw, None))
-
-    def _open(self, assigned: Assigned) -> ExecutorLane:
-        return ExecutorLane(assigned, self._outbox)
 
     def _leave(self, lane: ExecutorLane) -> None:
         for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
@@ -139,7 +138,7 @@ class Executor:
         for lane in self.lanes:
             if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
                 lane.reaped_ms = mono
-                self._outbox.ask(Lapsed(lane.partition, settings.pool, free))
+                self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free))
 
     def _admit(self) -> None:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""

@@ -123,15 +123,8 @@ class Relay:
 
     def _outgoing(self, offer: Offer) -> Outgoing:
         result = codec.decode(ToolResult, offer.result)
-        name = f"{result.call_id}/{result.attempt}/{result.status}"
-        headers = cloud_event(
-            TOOL_COMPLETED,
-            result.call_id,
-            id=name,
-            source=self._settings.member,
-            at_ms=self._now.wall_ms,
-            trace=result.traceparent,
-        )
-        return Outgoing(
-            TOOL_COMPLETED, offer.home, result.call_id.encode(), offer.result, headers, self._flying.give(offer)
-        )
+        call, member, at_ms = result.call_id, self._settings.member, self._now.wall_ms
+        name, trace = f"{call}/{result.attempt}/{result.status}", result.traceparent
+        headers = cloud_event(TOOL_COMPLETED, call, id=name, source=member, at_ms=at_ms, trace=trace)
+        token = self._flying.give(offer)
+        return Outgoing(TOOL_COMPLETED, offer.home, call.encode(), offer.result, headers, token)

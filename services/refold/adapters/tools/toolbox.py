@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from refold.core.errors import NotDone, RefoldError, TerminalError, TransientError, UsageError
@@ -53,30 +53,25 @@ class Toolbox:
         for order in orders:
             heartbeat = Heartbeat()
             try:
-                tool, body, is_async = self._prepare(order.request, heartbeat, probe=order.probe)
+                tool, body = self._prepare(order.request, heartbeat, probe=order.probe)
             except UsageError as error:
                 self._done(_failed(order.number, error, retryable=False))
                 continue
-            coroutine = self._run(order, tool, body, is_async=is_async)
-            task = self._loop.create_task(coroutine)
-            self._running[order.number] = heartbeat, task if is_async else None
+            task = self._loop.create_task(self._run(order, tool, body))
+            self._running[order.number] = heartbeat, task if isinstance(body, Coroutine) else None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _prepare(self, request: ToolRequest, heartbeat: Heartbeat, *, probe: bool) -> tuple[ToolDef, Body, bool]:
+    def _prepare(self, request: ToolRequest, heartbeat: Heartbeat, *, probe: bool) -> tuple[ToolDef, Body]:
         tool = self._app.tools.get(request.tool)
         if tool is None:
             raise UsageError(f"no tool {request.tool!r} in {self._app.name}", hint="deploy the app that has it")
         start = tool.run_probe if probe else tool.run
-        body = start(request.args, idempotency_key=request.key, heartbeat=heartbeat)
-        return tool, body, tool.probe_is_async if probe else tool.is_async
+        return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat)
 
-    async def _run(self, order: StartTool, tool: ToolDef, body: Body, *, is_async: bool) -> None:
+    async def _run(self, order: StartTool, tool: ToolDef, body: Body) -> None:
         try:
-            if is_async:
-                value = await body  # type: ignore[misc]
-            else:
-                value = await self._loop.run_in_executor(self._threads, body)  # type: ignore[arg-type]
+            value = await (body if isinstance(body, Coroutine) else self._loop.run_in_executor(self._threads, body))
             ended = self._value(order, tool, value)
         except (Exception, Cancelled, asyncio.CancelledError) as error:  # noqa: BLE001 - a tool may raise anything
             ended = _raised(order, error)
