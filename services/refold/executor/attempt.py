@@ -69,7 +69,7 @@ class Attempt:
     timed_out: bool = False
     head_seen: str = ""
     claim: ToolClaim | None = None
-    claim_offset: int | None = None
+    claim_offset: int = 0
     result: ToolResult | None = None
 
     @property
@@ -189,7 +189,6 @@ class Attempt:
 
     def _read_back(self) -> None:
         assert self.claim is not None, "reading follows an append"
-        assert self.claim_offset is not None, "reading follows an append"
         if self.claims.position <= self.claim_offset:
             return
         chain = self.claims.of(self.request.call_id)

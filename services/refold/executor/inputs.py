@@ -6,7 +6,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from refold.core.messages import ToolRequest
-from refold.ports.log import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,3 @@ class Offsets:
             del self._done[offset]
             self._low_water = offset + 1
         return self._low_water
-
-
-def closed_call(tombstone: Record) -> str:
-    """The call that is settled or cancelled, by the key of its request."""
-    return (tombstone.key or b"").decode(errors="replace")

@@ -11,7 +11,7 @@ from refold.core.topics import CATALOG, TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
-from refold.executor.inputs import Offsets, Requested, closed_call
+from refold.executor.inputs import Offsets, Requested
 from refold.executor.outbox import ExecutorOutbox
 from refold.ports.log import Assigned, End, Reached, Record
 from refold.runtime.lanes import CatchUp, Positions
@@ -75,10 +75,6 @@ class ExecutorLane:
         self.waiting -= 1
         return requested
 
-    def attempt(self, number: int, requested: Requested) -> Attempt:
-        """A try of a call of this partition."""
-        return Attempt(number, self.partition, requested, self.claims, self.catalog, self.offsets, self._outbox)
-
     def low_water(self) -> Positions:
         """See `runtime.lanes.Lane`."""
         position = self.offsets.low_water()
@@ -87,7 +83,6 @@ class ExecutorLane:
     def _read(self, record: Record) -> None:
         self.offsets.read(record.offset)
         if record.value is None:
-            self.withdraw(closed_call(record))
             self.offsets.done(record.offset)
             return
         try:

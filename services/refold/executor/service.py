@@ -9,7 +9,7 @@ from refold.core.messages import ToolRequest
 from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.executor.attempt import Attempt
-from refold.executor.inputs import Requested, closed_call
+from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import ExecutorOutbox, Outlet
 from refold.executor.settings import ExecutorSettings
@@ -82,28 +82,29 @@ class Executor:
                 self._retire(attempt)
         else:
             effects = self.lanes.route(item)
-            if isinstance(item, Record | Reached) and self.lanes.get(item.partition):
-                self._follow_up(item)
+            if isinstance(item, Record | Reached) and (lane := self.lanes.get(item.partition)):
+                self._follow_up(item, lane)
             return effects
         return []
 
-    def _follow_up(self, item: Record | Reached) -> None:
-        """What the lane has read may be what an attempt waits for."""
+    def _follow_up(self, item: Record | Reached, lane: ExecutorLane) -> None:
+        """What a lane has read may be what an attempt waits for, or its end."""
         if item.topic == TOOL_CLAIMED:
             for attempt in list(self.attempts.values()):
                 if attempt.home == item.partition and attempt.phase in ("waiting", "reading"):
                     attempt.look()
                     self._retire(attempt)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
-            self._close(item.partition, closed_call(item))
+            self._close(lane, (item.key or b"").decode(errors="replace"))
 
-    def _close(self, home: int, call: str) -> None:
+    def _close(self, lane: ExecutorLane, call: str) -> None:
+        lane.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
         elif call in self._outbox.settled:
             del self._outbox.settled[call]
             return  # the ledger has its success, which nothing can follow
-        self._outbox.ledger.ask(Close(home, self._settings.pool, call))
+        self._outbox.ledger.ask(Close(lane.partition, self._settings.pool, call))
 
     def _answered(self, answers: Answers) -> None:
         for attempt, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
@@ -155,8 +156,9 @@ class Executor:
         if call in self._by_call:
             lane.offsets.done(requested.offset)
             return
-        attempt = lane.attempt(self._token(), requested)
-        self.attempts[attempt.number] = self._by_call[call] = attempt
+        number, claims, catalog = self._token(), lane.claims, lane.catalog
+        attempt = Attempt(number, lane.partition, requested, claims, catalog, lane.offsets, self._outbox)
+        self.attempts[number] = self._by_call[call] = attempt
         attempt.begin()
 
     def _retire(self, attempt: Attempt) -> None:

@@ -9,10 +9,10 @@ from refold.ports.effects import Answers, AskLedger, Effect, Now
 from refold.ports.ledger import Lapsed, Operation, Outbox, Reply
 from refold.runtime.lanes import Tokens
 
-Asker = TypeVar("Asker")
+Who = TypeVar("Who")
 
 
-class Batches(Generic[Asker]):
+class Batches(Generic[Who]):
     """One batch a turn. If its outcome is unknown it is asked again as it was, `resend_ms` later (monotonic).
 
     That is safe because operations are repeatable. Queries are not asked again: whoever looks around looks again.
@@ -20,18 +20,18 @@ class Batches(Generic[Asker]):
 
     def __init__(self, number: Callable[[], int], *, resend_ms: int) -> None:
         self._resend_ms = resend_ms
-        self._new: list[tuple[Asker | None, Operation]] = []
-        self._flying: Tokens[list[tuple[Asker | None, Operation]]] = Tokens(number)
-        self._again: list[tuple[int, list[tuple[Asker | None, Operation]]]] = []
+        self._new: list[tuple[Who | None, Operation]] = []
+        self._flying: Tokens[list[tuple[Who | None, Operation]]] = Tokens(number)
+        self._again: list[tuple[int, list[tuple[Who | None, Operation]]]] = []
 
     def __len__(self) -> int:
         return len(self._new) + len(self._flying) + len(self._again)
 
-    def ask(self, operation: Operation, asker: Asker | None = None) -> None:
+    def ask(self, operation: Operation, asker: Who | None = None) -> None:
         """Asks with the next batch."""
         self._new.append((asker, operation))
 
-    def answered(self, answers: Answers, now: Now) -> list[tuple[Asker | None, Operation, Reply]]:
+    def answered(self, answers: Answers, now: Now) -> list[tuple[Who | None, Operation, Reply]]:
         """Who asked what, and what the ledger said; nothing if the batch is another service's or has no answer."""
         asked = self._flying.take(answers.batch)
         if asked is None:

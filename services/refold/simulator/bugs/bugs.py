@@ -21,7 +21,6 @@ from refold.core.run.chain import Head, LogRecord
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.executor import attempt as attempt_module
-from refold.executor import lane as executor_lane
 from refold.executor import service as executor_service
 from refold.executor.attempt import Attempt
 from refold.executor.inputs import Requested
@@ -225,10 +224,6 @@ def _whole_log(self: Emitted, position: int) -> int:
     return position
 
 
-def _attempt(cls: type[Attempt]) -> tuple[Patch, ...]:
-    return ((executor_lane, "Attempt", cls),)
-
-
 def _lane(cls: type[Lane]) -> tuple[Patch, ...]:
     return ((planner_service, "Lane", cls),)
 
@@ -238,13 +233,13 @@ def _part(cls: type[Acceptance | Answering | Outbox]) -> tuple[Patch, ...]:
     return ((lane_module, cls.__mro__[1].__name__, cls),)
 
 
-def _executor(cls: type[ExecutorLane | ExecutorOutbox[Attempt]]) -> tuple[Patch, ...]:
+def _executor(cls: type[Attempt | ExecutorLane | ExecutorOutbox[Attempt]]) -> tuple[Patch, ...]:
     return ((executor_service, cls.__mro__[1].__name__, cls),)
 
 
 BUGS: dict[str, Bug] = {
-    "skip-the-claim": Bug(("keyed",), _attempt(SkipsTheClaim)),
-    "effect-before-claim": Bug(("once",), _attempt(ActsBeforeTheClaim)),
+    "skip-the-claim": Bug(("keyed",), _executor(SkipsTheClaim)),
+    "effect-before-claim": Bug(("once",), _executor(ActsBeforeTheClaim)),
     "last-wins-fold": Bug(("keyed", "two-runs"), ((chain, "extends", _last_wins),)),
     "key-without-event-id": Bug(
         ("keyed",), ((outbox_module, "log_key", _key_without_id), (chain, "read", _read_any_key))
@@ -255,9 +250,9 @@ BUGS: dict[str, Bug] = {
     "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes)),
     "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
     "claim-chain-skipped": Bug(("once",), ((attempt_module, "CHAINED", frozenset()),)),
-    "doubt-outside-the-chain": Bug(("once",), _attempt(DoubtsOutsideTheChain)),
+    "doubt-outside-the-chain": Bug(("once",), _executor(DoubtsOutsideTheChain)),
     "key-per-attempt": Bug(("keyed",), ((commands, "_request", _key_per_attempt(commands._request)),)),
-    "timeout-is-failure": Bug(("once-late",), _attempt(TakesATimeoutForAFailure)),
+    "timeout-is-failure": Bug(("once-late",), _executor(TakesATimeoutForAFailure)),
     "dropped-dead-letter": Bug(("poison",), _part(DropsDeadLetters)),
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters)),
     "closed-too-early": Bug(("cancel-keyed",), _executor(ClosesTooEarly)),

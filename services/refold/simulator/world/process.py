@@ -67,8 +67,8 @@ class Cursor:
 class Process:
     """A process of one role. `cursors` are those of its partitions, whether they are still its own or not.
 
-    `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by job, where
-    the run log ended when it ordered the tool to start.
+    `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
+    where the run log ended when it ordered the tool to start.
     """
 
     def __init__(self, world: World, name: str, services: Sequence[Service], membership: Membership) -> None:

@@ -75,7 +75,7 @@ class Tools:
         self._runs: dict[tuple[str, int], ToolRun] = {}
 
     def before_effect(self, process: Process) -> int | None:
-        """When the process last looked at the clock for a guarded effect that is still to come; None: there is none."""
+        """When the process last looked at the clock for a chained effect that is still to come; None: there is none."""
         return min(process.checked_ms.values(), default=None)
 
     def start(self, world: World, process: Process, order: StartTool) -> None:
