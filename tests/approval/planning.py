@@ -13,7 +13,7 @@ from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings, membership
+from refold.planner.settings import PlannerSettings
 from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish
 from refold.ports.log import Delivery
 from refold.sdk.app import App
@@ -53,7 +53,7 @@ class Planning:
         self.world, self.approval = world, Process(world, app_=app)
         settings, nonces = PlannerSettings(PARTITIONS, "p", "test"), count(1)
         self._planner = Planner(app, settings, lambda: next(nonces).to_bytes(16, "big"))
-        self._log = MemoryEventLog(world.broker, membership(settings))
+        self._log = MemoryEventLog(world.broker, settings.membership)
         self._answers: list[Item] = []
 
     def ask(self, run: str = "run-1") -> ApprovalRequest:

@@ -26,7 +26,6 @@ from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
 from refold.embedded.secured import ADMIN
 from refold.executor.settings import ExecutorSettings
-from refold.planner import settings as planning
 from refold.planner.settings import PlannerSettings
 from refold.ports.log import Assigned, Membership, Outgoing, Record
 from refold.runtime.settings import KafkaSettings
@@ -234,7 +233,7 @@ def await_records(log: KafkaEventLog) -> list[Record]:
 
 def membership(role: str) -> Membership:
     if role == "planner":
-        return planning.membership(PlannerSettings(partitions=PARTITIONS, member="planner-1"))
+        return PlannerSettings(partitions=PARTITIONS, member="planner-1").membership
     if role == "executor":
         return ExecutorSettings(pool="default", member="executor-1").membership
     return approving.membership(ApprovalSettings(partitions=PARTITIONS))

@@ -39,13 +39,13 @@ class PlannerSettings:
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
 
-
-def membership(settings: PlannerSettings) -> Membership:
-    """How a planner reads: the group decides on the requests, everything else of a partition comes along."""
-    return Membership(
-        group="refold-planner",
-        member=settings.member,
-        subscribe=RUN_REQUESTED,
-        resume=(RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED),
-        replay=(CATALOG, RUN_LOG),
-    )
+    @property
+    def membership(self) -> Membership:
+        """How a planner reads: the group decides on the requests, everything else of a partition comes along."""
+        return Membership(
+            group="refold-planner",
+            member=self.member,
+            subscribe=RUN_REQUESTED,
+            resume=(RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED),
+            replay=(CATALOG, RUN_LOG),
+        )

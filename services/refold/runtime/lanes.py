@@ -61,14 +61,14 @@ class Lanes(Generic[L]):
     def route(self, item: Item) -> list[Effect]:
         """Gives an item of the inbox to its lane; what lies in a partition that is not served here is passed over."""
         if isinstance(item, Record | Reached | End):
-            if lane := self._lanes.get(item.partition):
+            if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
         elif isinstance(item, Assigned):
             self._close(item.partition)
             # Another member may have committed since: whatever this one commits again is said again.
             self._committed = {key: at for key, at in self._committed.items() if key[1] != item.partition}
             self._lanes[item.partition] = self._open_lane(item)
-        elif isinstance(item, Revoked) and (lane := self._lanes.get(item.partition)):
+        elif isinstance(item, Revoked) and (lane := self._lanes.get(item.partition)) is not None:
             effects = self._commit([lane])
             self._close(item.partition)
             return effects

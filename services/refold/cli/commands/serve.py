@@ -44,7 +44,6 @@ Member = Annotated[str, typer.Option("--member", help="Name of this process in i
 @serve.command()
 def planner(app: AppOption, member: Member = "") -> None:
     """Decide: read inputs, append to the run log, order work from the executors."""
-    from refold.planner import settings as planning
     from refold.planner.service import Planner
     from refold.planner.settings import Limits, PlannerSettings
 
@@ -58,7 +57,7 @@ def planner(app: AppOption, member: Member = "") -> None:
         rules=Rules(redispatch_ms=options.planner.redispatch_ms),
         limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.planner.park_ms),
     )
-    event_log = KafkaEventLog(options.kafka, planning.membership(own))
+    event_log = KafkaEventLog(options.kafka, own.membership)
     loaded = App.load(app)
     Topics(options.kafka, loaded.pools).check()
     host = Host([Planner(loaded, own, nonce=lambda: os.urandom(16))], event_log)

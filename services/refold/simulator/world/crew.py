@@ -11,7 +11,6 @@ from refold.approval.service import ApprovalService, ApprovalSettings
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
-from refold.planner import settings as planning
 from refold.planner.service import Planner
 from refold.planner.settings import Limits, PlannerSettings
 from refold.relay.service import Relay
@@ -56,7 +55,7 @@ def _planner(world: World, full: str, member: str) -> Process:
         limits=Limits(payload_bytes=chosen.payload_bytes, park_ms=chosen.park_ms),
     )
     service = world.kit.planner(app, settings, lambda: world.chance.rng.randbytes(16))
-    return Process(world, full, [service], planning.membership(settings))
+    return Process(world, full, [service], settings.membership)
 
 
 def _executor(world: World, full: str, member: str) -> Process:
