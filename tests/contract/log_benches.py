@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from random import Random
 from typing import Protocol
 
 from confluent_kafka import Producer
@@ -70,6 +71,15 @@ class MemoryBench:
         self.broker.expire("group", member)
 
     def close(self) -> None: ...
+
+
+class StingyBench(MemoryBench):
+    """Polls read as far as chance has it, which is how the simulator polls."""
+
+    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
+        log, rng = MemoryEventLog(self.broker, membership(member, subscribe=subscribe)), Random(member)
+        log.cursors.fetch = lambda position, end: rng.randint(position + 1, end)
+        return log
 
 
 class KafkaBench:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.simulator.campaign import Named
-from refold.simulator.world.faults import parse
+from refold.simulator.world.faults import parse_fault
 
 _FILE = Path(__file__).parent / "regressions" / "cases.txt"
 
@@ -20,7 +20,7 @@ def read() -> list[Named]:
         values = list(zip(words[::2], words[1::2], strict=True))
         if values:
             options = dict(values)
-            faults = tuple(parse(value) for name, value in values if name == "--fault")
+            faults = tuple(parse_fault(value) for name, value in values if name == "--fault")
             lies = options.get("--mode") == "byzantine"
             found.append(Named(options.get("--scenario", ""), faults, int(options.get("--seed", 0)), lies))
     return found

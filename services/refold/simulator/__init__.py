@@ -4,9 +4,9 @@ Services are turns without I/O, so a simulated process carries their effects out
 *boundary*: a record written, a ledger operation, a commit, the start, the effect and the end of a tool. A fault strikes
 at a boundary by number; the same case always has the same boundaries.
 
-Where to look: `world` is time, processes and groups, `process` carries effects out, `faults` says what can go wrong,
-`receiver` is the outside world that counts effects, `people` are asked and answer, `law` is what the operator
-publishes, `scenarios` is what is asked of the platform, `history`, `approvals` and `tokens` read raw records in their
-own way, `checker` says what was broken, `campaign` runs many cases, `byzantine` is a planner that lies, `bugs` are
-planted to be caught.
+Where to look: `world` has time, processes in groups, faults, people who are asked, the operator's law, and tools that
+act on a receiver; `workload` is what is asked of the platform; `reading` reads raw records in a way of its own;
+`attacks` is a planner that lies; `bugs` are planted to be caught. `case` runs one story to its end, `checker` says what
+was broken in it, `campaign` runs many. Processes read by the rules of `MemoryEventLog`, which a contract suite holds to
+what Kafka does.
 """

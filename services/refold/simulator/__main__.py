@@ -13,14 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from refold.simulator.campaign import Named, Summary, campaign, pairs, schedules, sieges, singles
 from refold.simulator.workload.scenarios import SCENARIOS
-from refold.simulator.world.faults import parse
+from refold.simulator.world.faults import parse_fault
 
 SHOWN = 5
 TELL_S = 30.0
 """Between two lines of progress where there is no terminal."""
 
 
-def main() -> int:
+def _main() -> int:
     """Runs what is asked for; exit code 1 when something went wrong or proved nothing."""
     options = _options()
     console = Console(stderr=True)
@@ -79,7 +79,7 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
 
 
 def _one(options: argparse.Namespace) -> int:
-    faults = tuple(parse(text) for text in options.fault)
+    faults = tuple(parse_fault(text) for text in options.fault)
     lies = options.mode == "byzantine" and not options.scenario
     case = Named(options.scenario or "", faults, options.seed, lies)
     outcome = case.run(traced=True)
@@ -106,4 +106,4 @@ def _tell(name: str, summary: Summary, console: Console) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())

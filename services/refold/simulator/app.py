@@ -11,48 +11,48 @@ from refold.sdk.context import Context
 from refold.sdk.retry import Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
 
-app = App("simulated")
+simulated = App("simulated")
 _TIMEOUT = timedelta(milliseconds=800)
 _RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
 
 
-@app.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
 def look(n: int) -> dict[str, int]:
     """Reads something."""
     return {"effect": n}
 
 
-@app.tool(effect="keyed", timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="keyed", timeout=_TIMEOUT, retry=_RETRY)
 def push(n: int) -> dict[str, int]:
     """Acts on a receiver that knows keys."""
     return {"effect": n}
 
 
-@app.tool(effect="keyed", key_window=timedelta(milliseconds=1_500), timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="keyed", key_window=timedelta(milliseconds=1_500), timeout=_TIMEOUT, retry=_RETRY)
 def pushed_briefly(n: int) -> dict[str, int]:
     """Acts on a receiver that forgets keys."""
     return {"effect": n}
 
 
-@app.tool(effect="probed", probe=lambda n: DID_NOT_HAPPEN, timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="probed", probe=lambda n: DID_NOT_HAPPEN, timeout=_TIMEOUT, retry=_RETRY)
 def book(n: int) -> dict[str, int]:
     """Acts on a receiver that can be asked."""
     return {"effect": n}
 
 
-@app.tool(effect="once", timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="once", timeout=_TIMEOUT, retry=_RETRY)
 def pay(n: int) -> dict[str, int]:
     """Acts, and nobody can say afterwards."""
     return {"effect": n}
 
 
-@app.tool(effect="keyed", approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="keyed", approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY)
 def wipe_push(n: int) -> dict[str, int]:
     """Harms a receiver that knows keys."""
     return {"effect": n}
 
 
-@app.tool(
+@simulated.tool(
     effect="probed",
     approval="required",
     version="1",
@@ -65,52 +65,52 @@ def wipe_book(n: int) -> dict[str, int]:
     return {"effect": n}
 
 
-@app.tool(effect="once", approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="once", approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY)
 def wipe_pay(n: int) -> dict[str, int]:
     """Harms, and nobody can say afterwards."""
     return {"effect": n}
 
 
-@app.agent
+@simulated.agent
 async def one(ctx: Context, tool: str) -> Any:
     """One call."""
     return await ctx.call(tool, 1)
 
 
-@app.agent
+@simulated.agent
 async def three(ctx: Context) -> list[Any]:
     """Three calls in a row, of three classes, with a note."""
     await ctx.note("plan", ["push", "book", "pay"])
     return [await ctx.call("push", 1), await ctx.call("book", 2), await ctx.call("pay", 3)]
 
 
-@app.agent
+@simulated.agent
 async def fan(ctx: Context) -> list[Any]:
     """Three calls at once."""
     return await ctx.gather(ctx.call("push", 1), ctx.call("look", 2), ctx.call("book", 3))
 
 
-@app.agent
+@simulated.agent
 async def twins(ctx: Context) -> list[Any]:
     """Two `once` calls at once with equal arguments."""
     return await ctx.gather(ctx.call("pay", 1), ctx.call("pay", 1))
 
 
-@app.agent
+@simulated.agent
 async def sleeper(ctx: Context) -> Any:
     """Sleeps, then acts."""
     await ctx.sleep(timedelta(milliseconds=700))
     return await ctx.call("push", 1)
 
 
-@app.agent
+@simulated.agent
 async def failing(ctx: Context) -> None:
     """Acts, then raises."""
     await ctx.call("push", 1)
     raise ValueError("the agent gives up")
 
 
-@app.agent
+@simulated.agent
 async def handling(ctx: Context, tool: str) -> Any:
     """Handles a call that failed."""
     try:
@@ -120,14 +120,14 @@ async def handling(ctx: Context, tool: str) -> Any:
         return await ctx.call("push", 2)
 
 
-@app.agent
+@simulated.agent
 async def both(ctx: Context, tool: str) -> list[Any]:
     """Two calls at once with equal arguments; one may fail."""
     found = await ctx.gather(ctx.call(tool, 1), ctx.call(tool, 1), return_exceptions=True)
     return [str(each) if isinstance(each, Exception) else each for each in found]
 
 
-@app.agent
+@simulated.agent
 async def thrice(ctx: Context, tool: str) -> list[Any]:
     """The same call three times, one after the other."""
     return [await ctx.call(tool, 1), await ctx.call(tool, 1), await ctx.call(tool, 1)]

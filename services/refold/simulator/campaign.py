@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
-from refold.simulator.case import Outcome, run_case, run_schedule
+from refold.simulator.case import CaseOutcome, run_case, run_schedule
 from refold.simulator.workload.scenarios import SCENARIOS, SMALLEST
 from refold.simulator.world.crew import Kit
 from refold.simulator.world.faults import SMALL, Fault, modes_at
@@ -36,7 +36,7 @@ NEEDED = (
 CHUNK = 40
 """Cases that a worker takes at a time: under half a second, so that progress is smooth and the cores end together."""
 
-Progress = Callable[[int, int, int], None]
+_Progress = Callable[[int, int, int], None]
 """Called with cases done, cases in all, and cases that went wrong."""
 
 
@@ -56,7 +56,7 @@ class Named(NamedTuple):
         faults = "".join(f" --fault {fault}" for fault in self.faults)
         return f"refold sim --scenario {self.scenario}{faults}"
 
-    def run(self, *, kit: Kit | None = None, traced: bool = False) -> Outcome:
+    def run(self, *, kit: Kit | None = None, traced: bool = False) -> CaseOutcome:
         """Runs it, with processes made of this kit."""
         if self.lies:
             return run_siege(self.seed, kit=kit, traced=traced)
@@ -122,7 +122,7 @@ def sieges(count: int, *, seed: int = 0) -> Iterator[Named]:
         yield Named("", seed=number, lies=True)
 
 
-def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: Progress | None = None) -> Summary:
+def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: _Progress | None = None) -> Summary:
     """Runs cases on `jobs` processes (0: one per core) and adds up what happened."""
     todo = list(cases)
     chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]

@@ -7,25 +7,24 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from refold.core.ids import home
-from refold.core.topics import DEAD_LETTER, RUN_SIGNALLED
+from refold.core.topics import DEAD_LETTER
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
-from refold.simulator.checker import check
+from refold.simulator.checker import objections
 from refold.simulator.reading.history import Datum
 from refold.simulator.settings import SimSettings
-from refold.simulator.workload.inputs import PARTITIONS, Input, Scenario
+from refold.simulator.workload.inputs import ClientInput, Scenario, signal
 from refold.simulator.workload.schedules import schedule
 from refold.simulator.world.crew import Kit
-from refold.simulator.world.faults import Fault
+from refold.simulator.world.faults import Chance, Fault
 from refold.simulator.world.law import decree, enact
 from refold.simulator.world.people import People
-from refold.simulator.world.tools import Tools
-from refold.simulator.world.world import Chance, World, fingerprint
+from refold.simulator.world.tools import Workshop
+from refold.simulator.world.world import World
 
 HEAL_MS = 60_000
 """Virtual time that a case gets to come to rest after its last fault: many times the longest deadline."""
@@ -37,7 +36,7 @@ _OPERATOR_MS = 700
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """How a case went. `kinds` has what each boundary was; `struck` the faults that happened."""
 
     wrong: tuple[str, ...]
@@ -45,7 +44,6 @@ class Outcome:
     kinds: tuple[str, ...]
     struck: tuple[str, ...]
     counts: Mapping[str, int]
-    fingerprint: int
     trace: str = ""
     report: str = ""
 
@@ -56,13 +54,13 @@ class Case:
     def __init__(self, scenario: Scenario, chance: Chance, faults: Iterable[Fault] = (), *, kit: Kit) -> None:
         settings = replace(SimSettings(), **scenario.changes)
         self.scenario = scenario
-        self.world = World(Tools(scenario.scripts), chance, dict(faults), settings=settings, kit=kit)
+        self.world = World(Workshop(scenario.scripts), chance, dict(faults), settings=settings, kit=kit)
         self.world.witness.on_entry = self._look_after
         self._signals = 0
         self._rest_since: int | None = None
         self._moved = (0, 0)
 
-    def run(self, *, traced: bool = True) -> Outcome:
+    def run(self, *, traced: bool = True) -> CaseOutcome:
         """Drives the world until it is at rest, and checks it. `traced` costs a tenth more and gives the trace hash."""
         world = self.world
         if self.scenario.asks:
@@ -70,17 +68,16 @@ class Case:
         for given in self.scenario.inputs:
             world.at(given.at_ms, lambda given=given: self._publish(given))  # type: ignore[misc]
         wrong = self._survive()
-        for process in world.processes:
-            world.collect(process)
+        for process in world.groups.processes:
+            world.groups.collect(process)
         self._count()
-        return Outcome(
+        return CaseOutcome(
             wrong=wrong,
             boundaries=world.boundaries,
             kinds=tuple(world.kinds),
             struck=tuple(world.struck),
             counts=Counter(world.counts),
-            fingerprint=fingerprint(world),
-            trace=world.trace.digest() if traced else "",
+            trace=blake2b(repr(world.trace).encode(), digest_size=16).hexdigest() if traced else "",
             report=self._report(wrong) if wrong else "",
         )
 
@@ -94,7 +91,7 @@ class Case:
     def _survive(self) -> tuple[str, ...]:
         """What is wrong at the end. An error that a service raises is wrong too: in production it costs the process."""
         try:
-            self.world.start()
+            self.world.groups.start()
             return self._judge()
         except Exception as error:  # noqa: BLE001
             place = traceback.extract_tb(error.__traceback__)[-1]
@@ -103,7 +100,7 @@ class Case:
     def _judge(self) -> tuple[str, ...]:
         rested = self._drive()
         stuck = [] if rested else list(self._stuck())
-        return (*check(self.world, self.scenario, at_rest=rested), *stuck)
+        return (*objections(self.world, self.scenario, at_rest=rested), *stuck)
 
     def _count(self) -> None:
         world = self.world
@@ -112,28 +109,19 @@ class Case:
         world.counts["dead_letters"] += len(world.witness.written.get(DEAD_LETTER, ()))
 
     def _drive(self) -> bool:
-        world, chance = self.world, self.world.chance
-        deadline = world.now_ms + chance.until_ms + HEAL_MS
+        world = self.world
+        deadline = world.now_ms + world.chance.until_ms + HEAL_MS
         while world.now_ms < deadline:
-            world.fire()
-            order = list(world.processes)
-            if chance.wild:
-                chance.rng.shuffle(order)
-            acted = False
-            for process in order:
-                if process.state == "up" and process.step():
-                    acted = True
-            if acted:
-                world.now_ms += chance.rng.randrange(3) if chance.wild else 1
-            elif self._rests():
+            if world.round():
+                continue
+            if self._rests():
                 return True
-            else:
-                world.advance()
+            world.advance()
         return False
 
     def _rests(self) -> bool:
         world = self.world
-        if world.pending or not all(process.quiet for process in world.processes) or not self._all_over():
+        if world.pending or not all(process.quiet for process in world.groups.processes) or not self._all_over():
             self._rest_since = None
             return False
         moved = len(world.struck), sum(map(len, world.witness.written.values()))
@@ -143,7 +131,7 @@ class Case:
 
     def _all_over(self) -> bool:
         world = self.world
-        relays = [service for p in world.processes for service in p.services if isinstance(service, Relay)]
+        relays = [service for p in world.groups.processes for service in p.services if isinstance(service, Relay)]
         if any(world.ledger.outbox().values()) or not all(relay.idle for relay in relays):
             return False
         if any(world.ledger.leases().values()):
@@ -151,7 +139,7 @@ class Case:
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
         return all((run := world.witness.history.runs.get(name)) is not None and run.over for name in wanted)
 
-    def _publish(self, given: Input) -> None:
+    def _publish(self, given: ClientInput) -> None:
         self.world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))
 
     # The operator
@@ -175,13 +163,8 @@ class Case:
             if verdict == "happened":
                 data["result"] = json.loads(truth or '{"effect":0}')
             self._signals += 1
-            self._signal(name, f"op-{self._signals}", data)
+            self._publish(signal(name, f"op-{self._signals}", "resolve", data))
             world.at(5 * _OPERATOR_MS, lambda: self._resolve(name), waits=False)
-
-    def _signal(self, run: str, name: str, data: Mapping[str, Any]) -> None:
-        value = json.dumps({"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"})
-        place = home(run, PARTITIONS)
-        self.world.broker.write(Outgoing(RUN_SIGNALLED, place, f"{run}/{name}".encode(), value.encode(), (), 0))
 
     # What a failure shows
 
@@ -198,22 +181,22 @@ class Case:
             if leases:
                 yield f"stuck: the ledger of {place} still has leases of {', '.join(leases)}"
         if not open_runs:
-            busy = [p.name for p in world.processes if not p.quiet]
+            busy = [p.name for p in world.groups.processes if not p.quiet]
             yield f"stuck: the world does not come to rest; {world.pending} things pending, not quiet: {busy}"
 
     def _report(self, wrong: Iterable[str]) -> str:
-        lines = [" ".join(str(part) for part in line) for line in self.world.trace.lines[-30:]]
+        lines = [" ".join(str(part) for part in line) for line in self.world.trace[-30:]]
         return "\n".join([*wrong, "the last of what happened:", *lines])
 
 
 def run_case(
     scenario: Scenario, faults: Iterable[Fault] = (), *, kit: Kit | None = None, traced: bool = True
-) -> Outcome:
+) -> CaseOutcome:
     """A scenario with faults at given boundaries; the same every time."""
     return Case(scenario, Chance(Random(scenario.name)), faults, kit=kit or Kit()).run(traced=traced)
 
 
-def run_schedule(seed: int, *, kit: Kit | None = None, traced: bool = True) -> Outcome:
+def run_schedule(seed: int, *, kit: Kit | None = None, traced: bool = True) -> CaseOutcome:
     """Whatever a seed makes up: several runs, tools, inputs and faults; the same every time."""
     scenario, chance = schedule(seed)
     return Case(scenario, chance, kit=kit or Kit()).run(traced=traced)

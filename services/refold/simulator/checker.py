@@ -7,24 +7,24 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from refold.core.run import chain
-from refold.core.run.chain import LogRecord
-from refold.core.run.fold import evolve, fold
-from refold.core.run.state import RunState
+from refold.core.events import Entry
+from refold.core.ids import EntryId
+from refold.core.run.fold import fold
+from refold.core.run.log import LogFold
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SIGNALLED
+from refold.planner.inputs import TOPICS as INPUTS
 from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.simulator.facts import facts
-from refold.simulator.reading.history import Call, Datum, History, Run, decode
-from refold.simulator.reading.witness import TOOL_REQUESTED
+from refold.simulator.reading.history import Datum, History, LoggedCall, LoggedRun, read_value
+from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import Scenario
-from refold.simulator.world.broker import INPUTS
 from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
 
 
-def check(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
+def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     """Everything that is wrong, each with the name of the promise that it breaks; empty when all is well."""
     found = world.witness.wrong
     found += _starts(world, scenario)
@@ -60,7 +60,7 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
         yield f"invented: nobody asked for run {name}"
 
 
-def _effects(world: World, run: Run, call: Call, verdict: str) -> Iterator[str]:
+def _effects(world: World, run: LoggedRun, call: LoggedCall, verdict: str) -> Iterator[str]:
     """The classes keep their word, and no result is without its effect."""
     done = [effect for effect in world.receiver.done if effect.call == call.id]
     if call.effect == "pure":
@@ -121,14 +121,14 @@ def _ledger(world: World) -> Iterator[str]:
             continue
         call = calls[name][1]
         if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
-            result = decode(entry.result)["result"]
+            result = read_value(entry.result)["result"]
             if result != call.result and not call.said and result not in call.late:
                 yield f"ledger: call {name} is {result} there and {call.result} in the log"
 
 
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     """Poison is put away with its position, and nothing else is."""
-    letters = [decode(record.value or b"") for record in world.witness.written.get(DEAD_LETTER, ())]
+    letters = [read_value(record.value or b"") for record in world.witness.written.get(DEAD_LETTER, ())]
     bad = [given for given in scenario.inputs if given.kind == "poison"]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
     refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
@@ -169,10 +169,10 @@ def _orders(world: World) -> Iterator[str]:
     sent: set[tuple[str, int]] = set()
     last: dict[bytes | None, bytes | None] = {}
     belated = len(world.struck) > 1 and any("delayed" in fault or "freeze" in fault for fault in world.struck)
-    for record in world.witness.written.get(TOOL_REQUESTED, ()):
+    for record in world.witness.written.get(ORDERS, ()):
         last[record.key] = record.value
         if record.value and record.read_headers():  # a client's poison has none
-            ask = decode(record.value)
+            ask = read_value(record.value)
             sent.add((ask["call_id"], ask["attempt"]))
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
@@ -183,7 +183,7 @@ def _orders(world: World) -> Iterator[str]:
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
             left = last.get(call.id.encode())
-            if left is not None and decode(left)["attempt"] == call.attempt and not belated:
+            if left is not None and read_value(left)["attempt"] == call.attempt and not belated:
                 yield f"orders: call {call.id} is settled and its request still open"
 
 
@@ -191,7 +191,7 @@ def _outcomes(world: World) -> Iterator[str]:
     """Whoever waits for a run hears of its end, and nothing else."""
     told: dict[str, list[dict[str, Any]]] = {}
     for record in world.witness.written.get(RUN_COMPLETED, ()):
-        outcome = decode(record.value or b"")
+        outcome = read_value(record.value or b"")
         told.setdefault(outcome["run_id"], []).append(outcome)
     for run in world.witness.history.runs.values():
         outcomes = told.pop(run.id, [])
@@ -208,7 +208,7 @@ def _outcomes(world: World) -> Iterator[str]:
 def _positions(world: World) -> Iterator[str]:
     """At rest every input is settled and committed, and every planner has folded what the log holds."""
     committed = world.broker.committed.get("refold-planner", {})
-    for partition, process in world.owners["planner"].items():
+    for partition, process in world.groups.owners["planner"].items():
         for topic in (*INPUTS, RUN_LOG):
             log, position = world.broker.log(topic, partition), committed.get((topic, partition), 0)
             end = log.end
@@ -247,20 +247,15 @@ def _folds(world: World) -> Iterator[str]:
 
 
 def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:
-    states: dict[str, RunState] = {}
-    pieces: dict[str, list[LogRecord]] = {}
+    """What the product makes of a partition: record by record, and of each run in one piece."""
+    log, pieces = LogFold(), dict[str, list[tuple[EntryId, Entry]]]()
     for record in records:
-        judged = chain.read(record.key, record.value)
-        if not isinstance(judged, LogRecord):
-            continue
-        name = judged.entry.run_id
-        before = states.get(name)
-        if chain.extends(before.head if before else chain.Head(), judged.entry):
-            states[name] = evolve(before, judged.entry, judged.id)
-            pieces.setdefault(name, []).append(judged)
-    found: dict[str, tuple[str, int]] = {}
-    for name, parts in pieces.items():
-        state = fold(((part.id, part.entry) for part in parts), name)
-        same = state.digest() == states[name].digest()
-        found[name] = (state.digest() if same else "the fold in one piece differs", state.head.seq)
-    return found
+        judged = log.feed(record.key, record.value, shared=True)
+        if judged.entry and not judged.void:
+            pieces.setdefault(judged.run_id, []).append((judged.id, judged.entry))
+    digests: dict[str, tuple[str, int]] = {}
+    for run, entries in pieces.items():
+        digest, state = fold(entries, run).digest(), log.states[run]
+        same = digest == state.digest()
+        digests[run] = (digest if same else "the fold in one piece differs", state.head.seq)
+    return digests

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from refold.core.approval.decision import ToolFacts
-from refold.simulator.app import app
+from refold.simulator.app import simulated
+
+CLAIMED_EFFECTS = ("probed", "once")
+"""The classes whose every attempt is a link of the claim chain."""
 
 
 @cache
 def facts() -> dict[str, ToolFacts]:
     """The facts of the tools of the app, by name."""
-    return {tool.name: tool.facts for tool in app.tools.values()}
+    return {tool.name: tool.facts for tool in simulated.tools.values()}

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from refold.core.planning.verdict import Rules
+from refold.core.topics import tool_requested
 
 POOL = "default"
+ORDERS = tool_requested(POOL)
+"""Where planners send what executors do."""
+
+Role = Literal["planner", "executor", "approval"]
+SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval")
 WINDOWS = {"pushed_briefly": 1_900}
 """How long receivers remember keys, in milliseconds: what the tool declares, and what clocks and stalls may cost."""
 
@@ -46,10 +53,6 @@ class SimSettings:
     executor_skew_ms: int = 0
     rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000, version="sim"))
 
-    def members(self, role: str) -> int:
+    def members(self, role: Role) -> int:
         """How many processes a role has at first."""
         return {"planner": self.planners, "executor": self.executors, "approval": self.approvals}[role]
-
-    def share(self, role: str) -> bool:
-        """Whether a living process takes a frozen one's partitions over; else a fresh one does."""
-        return self.sharing

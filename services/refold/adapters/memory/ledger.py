@@ -34,7 +34,7 @@ _STARTED_MS = 30 * 24 * 3_600_000
 """As on Redis: how long a started entry is kept after its last renewal."""
 
 
-class Entry(NamedTuple):
+class CallEntry(NamedTuple):
     """What is known of a call. `request` and `takeover` belong to STARTED, `success` and `result` to DONE."""
 
     state: Literal["started", "done"]
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 class Snapshot(NamedTuple):
     """The whole content at one moment; entries never change, so only the dictionaries are copied."""
 
-    entries: dict[_Place, Entry]
+    entries: dict[_Place, CallEntry]
     leases: dict[_Place, dict[str, int]]
     outbox: dict[_Place, dict[str, bytes]]
 
@@ -62,7 +62,7 @@ class MemoryLedger:
     def __init__(self, clock: Callable[[], int], *, retention: timedelta = timedelta(days=7)) -> None:
         self._clock = clock
         self._keep = retention // timedelta(milliseconds=1)
-        self._entries: dict[_Place, Entry] = {}
+        self._entries: dict[_Place, CallEntry] = {}
         self._leases: dict[_Place, dict[str, int]] = {}
         self._outbox: dict[_Place, dict[str, bytes]] = {}
         self._rules: dict[type, Callable[[Any, int], Reply]] = {
@@ -98,7 +98,7 @@ class MemoryLedger:
         self._entries = snapshot.entries.copy()
         self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
 
-    def entries(self) -> Mapping[tuple[int, str], Entry]:
+    def entries(self) -> Mapping[tuple[int, str], CallEntry]:
         """What is known, by home and call; a copy."""
         now = self._clock()
         return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
@@ -111,7 +111,7 @@ class MemoryLedger:
         """Results by field, by home and pool; to be read only, and only until the next operation."""
         return self._outbox
 
-    def _find(self, home: int, call: str, now: int) -> Entry | None:
+    def _find(self, home: int, call: str, now: int) -> CallEntry | None:
         entry = self._entries.get((home, call))
         if entry is not None and entry.expires_ms <= now:
             del self._entries[home, call]
@@ -133,7 +133,7 @@ class MemoryLedger:
                 if until > now:
                     return Busy(until - now)
         takeover = entry is not None and entry.state == "started"
-        self._entries[home, call] = Entry(
+        self._entries[home, call] = CallEntry(
             "started", attempt, token, now + _STARTED_MS, takeover=takeover, request=request
         )
         self._leases.setdefault((home, pool), {})[call] = now + lease_ms
@@ -143,7 +143,7 @@ class MemoryLedger:
         home, pool, call, attempt, token, lease_ms, request = operation
         entry = self._find(home, call, now)
         if entry is None:
-            entry = Entry("started", attempt, token, 0, request=request)
+            entry = CallEntry("started", attempt, token, 0, request=request)
         elif entry.token != token:
             return Fenced()
         elif entry.state == "done" or entry.closed:
@@ -168,7 +168,7 @@ class MemoryLedger:
         if entry is not None and entry.state == "done":
             return Completed(self._put(home, pool, outbox_field(call, entry.attempt), entry.result))
         closed = entry is not None and entry.closed
-        self._entries[home, call] = Entry(
+        self._entries[home, call] = CallEntry(
             "done", attempt, token, now + self._keep, closed=closed, success=success, result=result
         )
         self._unlease(home, pool, call)

@@ -1,21 +1,24 @@
 """The event log in memory: partitions, groups and readers in one process, a full peer of Kafka.
 
 `MemoryBroker` is the cluster, `MemoryEventLog` one member's view of it, `MemoryLogReader` a reader without a group.
-Nothing here is random and nothing waits. Whoever holds the broker makes its faults: a record is held back and released
-after its successor, a partition is compacted, a member's session expires while the member goes on as a zombie.
+`Cursors` are the rules of a member's positions; the simulator, whose groups are its own, reads with them too.
+Nothing here is random and nothing waits. Whoever holds the broker makes its faults: a partition is compacted, a
+member's session expires while the member goes on as a zombie, a poll reads less than there is.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Record, Revoked, Taken
 
 Place = tuple[str, int]
+Fetch = Callable[[int, int], int]
 
 
 @dataclass(slots=True)
@@ -25,11 +28,18 @@ class Partition:
     records: list[Record] = field(default_factory=list)
     end: int = 0
 
-    def read(self, position: int, limit: int) -> list[Record]:
-        """The records from a position on."""
+    def read(self, position: int, upto: int) -> list[Record]:
+        """The records from a position on and below another."""
+        return self.records[self._index(position) : self._index(upto)]
+
+    def beyond(self, position: int, count: int) -> int:
+        """How far somebody has come who reads so many records from a position on."""
+        last = self._index(position) + count - 1
+        return self.records[last].offset + 1 if last + 1 < len(self.records) else self.end
+
+    def _index(self, offset: int) -> int:
         dense = len(self.records) == self.end
-        start = position if dense else bisect_left(self.records, position, key=lambda record: record.offset)
-        return self.records[start : start + limit]
+        return offset if dense else bisect_left(self.records, offset, key=lambda record: record.offset)
 
 
 @dataclass(slots=True)
@@ -54,7 +64,6 @@ class MemoryBroker:
         self.groups: dict[str, Group] = {}
         self._max_bytes = max_bytes
         self._logs = {(topic, number): Partition() for topic in self.topics for number in range(partitions)}
-        self._held: dict[int, Outgoing] = {}
         self._next = 0
 
     def log(self, topic: str, partition: int) -> Partition:
@@ -75,20 +84,6 @@ class MemoryBroker:
         log.records.append(Record(topic, number, offset, key, value, lambda: list(headers)))
         log.end = offset + 1
         return offset
-
-    def hold(self, record: Outgoing) -> int:
-        """Keeps a record in flight; returns a ticket for `release` or `lose`."""
-        self._next += 1
-        self._held[self._next] = record
-        return self._next
-
-    def release(self, ticket: int) -> int:
-        """Appends a held record, after whatever came meanwhile; returns its offset."""
-        return self.write(self._held.pop(ticket))
-
-    def lose(self, ticket: int) -> None:
-        """Drops a held record."""
-        del self._held[ticket]
 
     def skip(self, topic: str, partition: int, count: int = 1) -> None:
         """Uses offsets up without a record, as the markers of a transaction do."""
@@ -149,22 +144,120 @@ class MemoryBroker:
         return True
 
 
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """Where a partition is read. `end` is one to be told of; `tells`: whoever reads follows positions, not records."""
+
+    topic: str
+    partition: int
+    log: Partition
+    position: int
+    end: int | None = None
+    tells: bool = False
+    paused: bool = False
+
+    def read(self, upto: int, taken: Taken) -> None:
+        """Goes on to an offset. Where no record says how far that is, or the end is there, it is told."""
+        records = self.log.read(self.position, upto)
+        taken.records += records
+        self.position = upto
+        ended = self.end is not None and upto >= self.end
+        if ended or (self.tells and (not records or records[-1].offset + 1 < upto)):
+            taken.reached.append(Reached(self.topic, self.partition, upto))
+        if ended:
+            self.end = None
+
+
+class Cursors:
+    """Where one member reads, and what it is told of it: the rules of `EventLog` about positions, without a group.
+
+    `fetch` says how far a poll reads that may read from a position to an end: whoever has it poll makes it stingy.
+    """
+
+    def __init__(self, broker: MemoryBroker, membership: Membership, fetch: Fetch = lambda position, end: end) -> None:
+        self.fetch = fetch
+        self._broker, self._membership = broker, membership
+        self._cursors: list[Cursor] = []
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partition numbers that it reads."""
+        return list(dict.fromkeys(cursor.partition for cursor in self._cursors))
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is nothing to read."""
+        return all(cursor.position >= cursor.log.end for cursor in self._cursors)
+
+    def waiting(self) -> bool:
+        """Whether `read` has anything to give; far cheaper than to try, for who asks often and mostly in vain."""
+        for cursor in self._cursors:
+            if cursor.position < cursor.log.end:
+                if not cursor.paused:
+                    return True
+            elif cursor.end is not None and cursor.position >= cursor.end:
+                return True
+        return False
+
+    def find(self, topic: str, partition: int) -> Cursor | None:
+        """Where it reads in a partition of a topic, if it does."""
+        return next((each for each in self._cursors if (each.topic, each.partition) == (topic, partition)), None)
+
+    def flow(self, topic: str, partition: int, *, paused: bool) -> None:
+        """Reads no more in a partition of a topic, or goes on."""
+        cursor = self.find(topic, partition)
+        if cursor:
+            cursor.paused = paused
+
+    def capture(self, partition: int, committed: Mapping[Place, int]) -> Assigned:
+        """A partition number as it is given to a member now."""
+        own = self._membership
+        names = dict.fromkeys((own.subscribe, *own.resume, *own.replay))
+        known = {name: committed[name, partition] for name in names if (name, partition) in committed}
+        return Assigned(partition, known, {name: self._broker.log(name, partition).end for name in own.replay})
+
+    def apply(self, change: Assigned | Revoked) -> None:
+        """Reads a partition number from now on, or no more. One that it was given before begins anew."""
+        number, own, log = change.partition, self._membership, self._broker.log
+        self._cursors = [cursor for cursor in self._cursors if cursor.partition != number]
+        if isinstance(change, Revoked):
+            return
+        for name in (own.subscribe, *own.resume):
+            if name not in own.replay:
+                self._cursors.append(Cursor(name, number, log(name, number), change.committed.get(name, 0)))
+        for name in own.replay:
+            self._cursors.append(Cursor(name, number, log(name, number), 0, change.ends[name], tells=True))
+
+    def read(self, taken: Taken, limit: int = sys.maxsize, *, first: int = 0) -> None:
+        """Takes what is there, up to `limit` records; `first` rotates the order, which Kafka leaves open."""
+        cursors = self._cursors
+        if first and cursors:
+            turn = first % len(cursors)
+            cursors = cursors[turn:] + cursors[:turn]
+        for cursor in cursors:
+            log, position = cursor.log, cursor.position
+            if position < log.end:
+                left = limit - len(taken.records)
+                if left > 0 and not cursor.paused:
+                    upto = self.fetch(position, log.end)
+                    cursor.read(upto if upto - position <= left else min(upto, log.beyond(position, left)), taken)
+            elif cursor.end is not None and position >= cursor.end:
+                cursor.read(position, taken)
+
+
 class MemoryEventLog:
     """See `EventLog`. It is a member from the first `take` on, and learns of rebalances with later ones.
 
     `deaf`: it does not learn of them, as a process that was stopped for longer than its session. `first` rotates the
-    order in which partitions and topics are read, which Kafka leaves open.
+    order in which partitions and topics are read.
     """
 
     def __init__(self, broker: MemoryBroker, membership: Membership) -> None:
         self._broker, self._membership = broker, membership
         self.deaf = False
         self.first = 0
+        self.cursors = Cursors(broker, membership)
         self._session = self._generation = 0
-        self._positions: dict[Place, int] = {}
-        self._ends: dict[Place, int] = {}
-        self._owned: list[int] = []
-        self._paused: set[Place] = set()
         self._reported: deque[Delivery] = deque()
 
     def take(self, limit: int, timeout_s: float) -> Taken:
@@ -172,30 +265,10 @@ class MemoryEventLog:
         taken = Taken()
         if not self.deaf:
             self._rebalance(taken)
-        places = list(self._positions)
-        turn = self.first % len(places) if places else 0
-        for place in places[turn:] + places[:turn]:
-            if place not in self._paused and len(taken.records) < limit:
-                self._read(place, limit - len(taken.records), taken)
+        self.cursors.read(taken, limit, first=self.first)
         while self._reported:
             taken.deliveries.append(self._reported.popleft())
         return taken
-
-    def _read(self, place: Place, limit: int, taken: Taken) -> None:
-        log = self._broker.log(*place)
-        records = log.read(self._positions[place], limit)
-        taken.records += records
-        position = records[-1].offset + 1 if records else self._positions[place]
-        reading_on = records and records[-1] is not log.records[-1]
-        hole = not reading_on and position < log.end
-        self._positions[place] = position = log.end if hole else position
-        if place[0] in self._membership.replay:
-            end = self._ends.get(place)
-            if end is not None and position >= end:
-                del self._ends[place]
-                taken.reached.append(Reached(*place, position))
-            elif hole:
-                taken.reached.append(Reached(*place, position))
 
     def _rebalance(self, taken: Taken) -> None:
         own, broker = self._membership, self._broker
@@ -210,28 +283,11 @@ class MemoryEventLog:
             raise ConflictError(f"another process runs as {own.member} in {own.group}", hint=hint)
         if self._generation == group.generation:
             return
-        taken.rebalances += [Revoked(number) for number in self._owned]
-        self._generation, self._owned = group.generation, broker.owned(own.group, own.member)
-        self._positions, self._ends = {}, {}
-        self._paused.clear()
-        for number in self._owned:
-            self._assign(number, group, taken)
-
-    def _assign(self, number: int, group: Group, taken: Taken) -> None:
-        from_start = self._membership.replay
-        going_on = [each for each in (self._membership.subscribe, *self._membership.resume) if each not in from_start]
-        committed = {
-            name: group.committed[name, number]
-            for name in (*going_on, *from_start)
-            if (name, number) in group.committed
-        }
-        ends = {name: self._broker.log(name, number).end for name in from_start}
-        for name in going_on:
-            self._positions[name, number] = committed.get(name, 0)
-        for name, end in ends.items():
-            self._positions[name, number] = 0
-            self._ends[name, number] = end
-        taken.rebalances.append(Assigned(number, committed, ends))
+        taken.rebalances += [Revoked(number) for number in self.cursors.partitions]
+        self._generation, owned = group.generation, broker.owned(own.group, own.member)
+        taken.rebalances += [self.cursors.capture(number, group.committed) for number in owned]
+        for change in taken.rebalances:
+            self.cursors.apply(change)
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """See `EventLog`."""
@@ -247,19 +303,19 @@ class MemoryEventLog:
 
     def commit(self, positions: Mapping[Place, int]) -> None:
         """See `EventLog`."""
-        own = {place: position for place, position in positions.items() if place[1] in self._owned}
+        owned = self.cursors.partitions
+        own = {place: position for place, position in positions.items() if place[1] in owned}
         if own:
             name, member = self._membership.group, self._membership.member
             self._broker.commit(name, member, session=self._session, generation=self._generation, at=own)
 
     def pause(self, topic: str, partition: int) -> None:
         """See `EventLog`."""
-        if partition in self._owned:
-            self._paused.add((topic, partition))
+        self.cursors.flow(topic, partition, paused=True)
 
     def resume(self, topic: str, partition: int) -> None:
         """See `EventLog`."""
-        self._paused.discard((topic, partition))
+        self.cursors.flow(topic, partition, paused=False)
 
     def close(self) -> None:
         """See `EventLog`. The group keeps the partitions for this member until its session expires."""

@@ -14,18 +14,19 @@ from refold.core.run import chain
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
 from refold.simulator.attacks.liar import Liar
-from refold.simulator.case import Case, Outcome
+from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
 from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
-from refold.simulator.workload.inputs import Input, Scenario, start
+from refold.simulator.workload.inputs import ClientInput, Scenario, start_run
 from refold.simulator.world.crew import Kit
+from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import LEADS, Decree
 from refold.simulator.world.people import People, Say
-from refold.simulator.world.receiver import Effect
+from refold.simulator.world.receiver import Deed
 from refold.simulator.world.tools import ANY
-from refold.simulator.world.world import Chance, World
+from refold.simulator.world.world import World
 
-LIES_MS, REST_MS = 1_600, 1_000
+LIES_MS, _CALM_MS = 1_600, 1_000
 """Virtual time in which lies are told; then what was ordered gets some more to happen."""
 
 NEEDED_LIES = (
@@ -64,9 +65,7 @@ class Bystander(Witness):
         """See `Witness`."""
         self.written.setdefault(record.topic, []).append(record)
         if record.topic in APPROVAL_TOPICS:
-            request = self.approvals.follow(record)
-            if request is not None:
-                self.on_question(request)
+            self.asks(record)
         elif record.topic == RUN_LOG:
             judged = chain.read(record.key, record.value)
             if isinstance(judged, chain.LogRecord):
@@ -118,20 +117,14 @@ class Siege(Case):
 
     def _drive(self) -> bool:
         world = self.world
-        end = world.settings.epoch_ms + LIES_MS + REST_MS
+        end = world.settings.epoch_ms + LIES_MS + _CALM_MS
         while world.now_ms < end:
-            world.fire()
-            order = list(world.processes)
-            world.chance.rng.shuffle(order)
-            acted = [process.step() for process in order if process.state == "up"]
-            if any(acted):
-                world.now_ms += world.chance.rng.randrange(3)
-            else:
+            if not world.round():
                 world.advance()
         return True
 
 
-def _dangerous(world: World) -> list[Effect]:
+def _dangerous(world: World) -> list[Deed]:
     return [effect for effect in world.receiver.done if effect.applied and effect.tool.startswith("wipe_")]
 
 
@@ -144,10 +137,10 @@ def _doubled(world: World) -> list[str]:
 def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
     tool = rng.choice(("wipe_push", "wipe_book", "wipe_pay"))
     honest = seed % 2
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[ClientInput, ...] = ()
     if honest:
         inputs = tuple(
-            start(f"r-{number}", "handling", {"tool": tool}, at_ms=rng.randrange(300), requester="eve")
+            start_run(f"r-{number}", "handling", {"tool": tool}, at_ms=rng.randrange(300), requester="eve")
             for number in range(1, rng.choice((2, 3)))
         )
     decrees = []
@@ -163,6 +156,6 @@ def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
     return scenario, chance
 
 
-def run_siege(seed: int, *, kit: Kit | None = None, traced: bool = True) -> Outcome:
+def run_siege(seed: int, *, kit: Kit | None = None, traced: bool = True) -> CaseOutcome:
     """What a liar does with this seed; the same every time."""
     return Siege(seed, kit=kit or Kit()).run(traced=traced)

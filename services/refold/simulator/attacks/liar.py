@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -36,21 +34,19 @@ from refold.core.events import (
 from refold.core.ids import home, log_key
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.run.chain import Head
-from refold.core.topics import APPROVAL_REQUESTED, RUN_LOG, tool_requested
+from refold.core.topics import APPROVAL_REQUESTED, RUN_LOG
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.core.wire.resources import resource
 from refold.ports.log import Outgoing
 from refold.simulator.attacks.lies import HARMLESS, LIES, Means, Order
 from refold.simulator.facts import facts
-from refold.simulator.settings import POOL
+from refold.simulator.reading.tokens import payload_of
+from refold.simulator.settings import ORDERS, POOL
 from refold.simulator.world.crew import ENVIRONMENT
-from refold.simulator.world.law import POLICIES
+from refold.simulator.world.law import STATUTES
+from refold.simulator.world.world import World
 
-if TYPE_CHECKING:
-    from refold.simulator.world.world import World
-
-ORDERS = tool_requested(POOL)
 DANGEROUS = ("wipe_push", "wipe_book", "wipe_pay")
 
 
@@ -181,8 +177,7 @@ class Liar:
         if not tokens:
             return None
         token = self._rng.choice(tokens[-6:])
-        body = token.split(".")[1]
-        found = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        found = payload_of(token)
         requests = self._world.witness.approvals.asked[found["approval"]]
         asked = next((each for each in requests if each["question"] == found["question"]), None)
         if asked is None:
@@ -287,12 +282,13 @@ class Liar:
         self._world.ledger.wipe()
 
     def _crash(self) -> None:
-        up = [p for p in self._world.processes if p.state == "up" and self._world.role_of(p) == "executor"]
+        groups = self._world.groups
+        up = [process for process in groups.processes if process.state == "up" and process.role == "executor"]
         if up:
-            self._world.die(self._rng.choice(up))
+            groups.die(self._rng.choice(up))
 
 
 @cache
 def _policies() -> dict[str, Policy]:
     """The policies by their digests."""
-    return {policy.digest: policy for policy in map(Policy.parse, POLICIES.values())}
+    return {policy.digest: policy for policy in map(Policy.parse, STATUTES.values())}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,6 +12,7 @@ from refold.core.approval import signature
 from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
+from refold.simulator.reading.tokens import payload_of
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.law import FORGED, STRANGER
 
@@ -35,6 +35,7 @@ class Means:
 
 
 Lie = Callable[[Order, Means], Order]
+"""**Raises** ValueError when an earlier lie has left no decision to lie about."""
 
 
 def _with(order: Order, **changes: Any) -> Order:
@@ -47,14 +48,6 @@ def _rekeyed(order: Order, **changes: Any) -> Order:
     args, step, tool = found.args, found.step, found.tool
     key = idempotency_key(environment=ENVIRONMENT, run=found.run_id, step=step, tool=tool, args=args)
     return replace(order, request=replace(found, key=key))
-
-
-def _parts(order: Order) -> list[str]:
-    """**Raises** ValueError when an earlier lie has left no decision."""
-    parts = order.request.decision.split(".")
-    if len(parts) != 3:
-        raise ValueError("no token")
-    return parts
 
 
 def _moved(order: Order, means: Means) -> Order:
@@ -76,25 +69,29 @@ def _twin(order: Order, means: Means) -> Order:
 
 def _tampered(order: Order, means: Means) -> Order:
     """The payload is changed and the signature kept."""
-    head, body, signature = _parts(order)
-    payload = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    payload = payload_of(order.request.decision)
+    head, _, seal = order.request.decision.split(".")
     changed = {**payload, **means.rng.choice(({"covers": 99}, {"expires": 1 << 50}, {"version": "2"}))}
     forged = urlsafe_b64encode(canonical.dumps(changed).encode()).rstrip(b"=").decode()
     attempt = order.request.attempt + 5 * ("covers" in changed and changed["covers"] == 99)
-    return _with(order, decision=f"{head}.{forged}.{signature}", attempt=attempt)
+    return _with(order, decision=f"{head}.{forged}.{seal}", attempt=attempt)
 
 
 def _unsigned(order: Order, means: Means) -> Order:
     head = urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
-    body = _parts(order)[1]
-    return _with(order, decision=f"{head}.{body}.")
+    parts = order.request.decision.split(".")
+    if len(parts) != 3:
+        raise ValueError("no token")
+    return _with(order, decision=f"{head}.{parts[1]}.")
 
 
 def _signed(key: signature.SigningKey) -> Lie:
     def lie(order: Order, means: Means) -> Order:
-        body = _parts(order)[1]
-        payload = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        payload |= {"covers": 99, "expires": order.request.at_ms + 1_000_000, "nonce": "mine"}
+        payload = payload_of(order.request.decision) | {
+            "covers": 99,
+            "expires": order.request.at_ms + 1_000_000,
+            "nonce": "mine",
+        }
         attempt = order.request.attempt + 1
         return _with(order, decision=signature.sign(payload, key), attempt=attempt)
 

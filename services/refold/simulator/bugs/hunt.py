@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from refold.simulator.bugs.bugs import BUGS, planted
 from refold.simulator.campaign import Named, sieges, singles
-from refold.simulator.case import Outcome, run_case
+from refold.simulator.case import CaseOutcome, run_case
 from refold.simulator.workload.scenarios import SCENARIOS
 from refold.simulator.world.faults import Fault, modes_at
 
 
-def hunt(name: str) -> tuple[Named, Outcome] | None:
+def hunt(name: str) -> tuple[Named, CaseOutcome] | None:
     """The first case in which the checker objects to a bug; None if it never does."""
     cases = list(_cases(name))
     with planted(name) as kit:

@@ -12,13 +12,13 @@ from refold.core.approval.decision import ToolFacts
 from refold.core.messages import ToolRequest
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Record
-from refold.simulator.reading.history import Call, Datum, Question, Run, decode
-from refold.simulator.reading.tokens import Law, Laws, opened
+from refold.simulator.reading.history import Datum, LoggedCall, LoggedRun, Question, read_value
+from refold.simulator.reading.tokens import Law, Laws, open_token
 
-GRANT, AGAIN = "grant/", "again/"
+_GRANT, _AGAIN = "grant/", "again/"
 
 
-class Approvals:
+class ApprovalHistory:
     """Questions, votes and decisions of a case. `open` are those without a tombstone, `wrong` is what may not be."""
 
     def __init__(self, tools: Mapping[str, ToolFacts]) -> None:
@@ -46,13 +46,13 @@ class Approvals:
                 self.open.pop(name, None)
             return None
         try:
-            content = decode(record.value)
+            content = read_value(record.value)
         except (ValueError, KeyError, IndexError, EOFError):
             return None
         if record.topic == APPROVAL_REQUESTED:
             return self._asks(name, content, record.partition)
         token, known = content["token"], self.votes if record.topic == APPROVAL_VOTED else self.decided
-        if not name.startswith((GRANT, AGAIN)) and token not in known[content["approval_id"]]:
+        if not name.startswith((_GRANT, _AGAIN)) and token not in known[content["approval_id"]]:
             known[content["approval_id"]].append(token)
         return None
 
@@ -68,21 +68,21 @@ class Approvals:
     def decides(self, process: str, record: Record, before: Iterable[Record]) -> None:
         """A service is about to publish a decision, and this is what it had to know of the same approval before."""
         name = (record.key or b"").decode()
-        if record.value is None or name.startswith((GRANT, AGAIN)):
+        if record.value is None or name.startswith((_GRANT, _AGAIN)):
             return
-        token = decode(record.value)["token"]
+        token = read_value(record.value)["token"]
         own = self._verdict_of.setdefault((process, name), token)
         law = self.laws.all(record.partition)[-1]
-        read = [decode(other.value)["token"] for other in before if other.value and other.key == record.key]
+        read = [read_value(other.value)["token"] for other in before if other.value and other.key == record.key]
         for other in (own, *read):
-            if other != token and opened(other, law, "decision"):
+            if other != token and open_token(other, law, "decision"):
                 self.wrong.append(f"decided: {process} decides {name} though it knew of a decision")
 
     # What a decision rests on
 
     def _payloads(self, tokens: Iterable[str], partition: int, use: str) -> Iterator[Datum]:
         for token in tokens:
-            if payload := next((p for law in self.laws.all(partition) if (p := opened(token, law, use))), None):
+            if payload := next((p for law in self.laws.all(partition) if (p := open_token(token, law, use))), None):
                 yield payload
 
     def lacks(self, found: Datum, partition: int) -> str:
@@ -158,7 +158,7 @@ class Approvals:
 
     # What comes of it
 
-    def accepts(self, run: Run, question: Question, event: Datum, partition: int) -> None:
+    def accepts(self, run: LoggedRun, question: Question, event: Datum, partition: int) -> None:
         """The log has accepted a decision: it is one that was made, on this question, and it rests on people."""
         name = f"{run.id}/{question.seq}"
         found = next((p for p in self._payloads([event["token"]], partition, "decision")), None)
@@ -184,7 +184,7 @@ class Approvals:
         if tool is None or not tool.approval:
             return
         laws = [law] if law else self.laws.all(partition)
-        found = next((p for each in laws if (p := opened(ask.decision, each, "decision"))), None)
+        found = next((p for each in laws if (p := open_token(ask.decision, each, "decision"))), None)
         if found is None:
             self.wrong.append(f"danger: {ask.call_id} begins without a decision that was signed by a key in force")
             return
@@ -200,7 +200,7 @@ class Approvals:
             self.wrong.append(f"danger: {ask.call_id} begins, and the policy in force has not judged it")
 
 
-def accepted_for(call: Call | None, ask: ToolRequest) -> bool:
+def accepted_for(call: LoggedCall | None, ask: ToolRequest) -> bool:
     """Whether the log has accepted the decision that a call comes with, for this attempt."""
     permits = call.permits if call else []
     return any(token == ask.decision and first <= ask.attempt <= covers for token, first, covers in permits)

@@ -35,7 +35,7 @@ def _schemas() -> dict[int, Any]:
     return found
 
 
-def decode(value: bytes) -> Datum:
+def read_value(value: bytes) -> Datum:
     """The content of a framed value; members of the union of events come as pairs of name and content."""
     if value[:1] != b"\0":
         raise ValueError("no frame")
@@ -61,7 +61,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Call:
+class LoggedCall:
     """A call as the log has it. `attempts` were dispatched, `said` are the verdicts of humans by attempt.
 
     `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
@@ -93,7 +93,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Run:
+class LoggedRun:
     """A run as the log has it."""
 
     id: str
@@ -103,7 +103,7 @@ class Run:
     not_before_ms: int = 0
     request: tuple[str, str] = ("", "")
     requester: str = ""
-    calls: dict[int, Call] = field(default_factory=dict)
+    calls: dict[int, LoggedCall] = field(default_factory=dict)
     sleeps: dict[int, int] = field(default_factory=dict)
     end: Datum | None = None
     order: list[str] = field(default_factory=list)
@@ -125,10 +125,10 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, LoggedRun] = {}
         self.void = 0
         self.wrong: list[str] = []
-        self.on_decided: Callable[[Run, Question, Datum], None] = lambda run, question, event: None
+        self.on_decided: Callable[[LoggedRun, Question, Datum], None] = lambda run, question, event: None
         self._seen: set[bytes] = set()
         self._causes: set[tuple[str, str, int, int]] = set()
         self._now: dict[int, int] = {}
@@ -140,7 +140,7 @@ class History:
         if entry is None:
             self.void += record.value is not None
             return None
-        run = self.runs.get(entry["run_id"]) or Run(entry["run_id"])
+        run = self.runs.get(entry["run_id"]) or LoggedRun(entry["run_id"])
         if entry["prev"] != run.head or entry["seq"] != run.seq + 1:
             self.void += 1
             return None
@@ -170,7 +170,7 @@ class History:
             self.wrong.append(f"key: {record.key!r} does not name its entry")
             return None
         try:
-            entry = decode(record.value)
+            entry = read_value(record.value)
         except (ValueError, KeyError, IndexError, EOFError):
             return None
         same = entry["run_id"].encode() == match[1] and entry["seq"] == int(match[2])
@@ -190,7 +190,7 @@ class History:
             self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
         self._now[id(run)] = entry["at_ms"]
 
-    def _apply(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+    def _apply(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         run.order.append(name)
         if name == "RunRequested":
             run.not_before_ms, run.request = event["not_before_ms"], (event["agent"], event["input"])
@@ -211,19 +211,21 @@ class History:
         elif name != "NoteRecorded":
             self._call(run, name, event, at_ms)
 
-    def _proposed(self, run: Run, event: Datum) -> None:
-        call = Call(f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"])
+    def _proposed(self, run: LoggedRun, event: Datum) -> None:
+        call = LoggedCall(
+            f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"]
+        )
         run.calls[call.step] = call
         call.held = call.tool.startswith("wipe_")
         self._check_key(run, call)
 
-    def _check_key(self, run: Run, call: Call) -> None:
+    def _check_key(self, run: LoggedRun, call: LoggedCall) -> None:
         parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
         text = json.dumps({"args": json.loads(call.args), **parts}, sort_keys=True, separators=(",", ":"))
         if sha256(text.encode()).hexdigest() != call.key:
             self.wrong.append(f"key: call {call.id} has an idempotency key that is not its own")
 
-    def _call(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+    def _call(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         call = run.calls.get(event["step"])
         if call is None:
             self.wrong.append(f"fold: {name} of run {run.id} is about no call")
@@ -254,14 +256,14 @@ class History:
         else:
             self.wrong.append(f"fold: {name} is not an event that the checker knows")
 
-    def _check_permit(self, call: Call, attempt: int, at_ms: int) -> None:
+    def _check_permit(self, call: LoggedCall, attempt: int, at_ms: int) -> None:
         """What waits for a decision is not sent out, and what needs one not without one that holds."""
         if call.asked is not None:
             self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out while people are asked")
         elif call.held and (call.permit is None or attempt > call.permit[0] or at_ms >= call.permit[1]):
             self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out without a decision that holds")
 
-    def _approval(self, run: Run, name: str, event: Datum, at_ms: int) -> None:
+    def _approval(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         call = run.calls.get(event["step"])
         if call is None or call.phase in ("completed", "failed"):
             self.wrong.append(f"fold: {name} of run {run.id} is about no open call")
@@ -278,7 +280,7 @@ class History:
         else:
             self._decided(run, call, event, at_ms)
 
-    def _asked(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
+    def _asked(self, run: LoggedRun, call: LoggedCall, event: Datum, at_ms: int) -> None:
         if call.asked is not None:
             self.wrong.append(f"undecided: call {call.id} waits for two approvals")
         needed = event["requirement"]
@@ -296,7 +298,7 @@ class History:
             call.held, call.held_from = True, self._offset
         call.phase, call.permit = "approval", None
 
-    def _decided(self, run: Run, call: Call, event: Datum, at_ms: int) -> None:
+    def _decided(self, run: LoggedRun, call: LoggedCall, event: Datum, at_ms: int) -> None:
         question = call.asked
         assert question is not None, "only what was asked is decided"
         call.asked, call.phase = None, "proposed"
@@ -317,7 +319,7 @@ class History:
             self._check_key(run, call)
         call.answered = event["verdict"] == "answer"
 
-    def _not_early(self, run: Run, at_ms: int, due_ms: int, name: str) -> None:
+    def _not_early(self, run: LoggedRun, at_ms: int, due_ms: int, name: str) -> None:
         if at_ms < due_ms:
             self.wrong.append(f"early: {name} of run {run.id} at {at_ms}, due at {due_ms}")
 
@@ -332,7 +334,7 @@ class ClaimHistory:
 
     def follow(self, record: Record) -> None:
         """Takes the next record of `tool-claimed`."""
-        claim = decode(record.value or b"")
+        claim = read_value(record.value or b"")
         head = self.heads.get(claim["call_id"])
         if claim["prev"] != (head["claim_id"] if head else ""):
             self.void += 1

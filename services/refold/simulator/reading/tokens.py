@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from refold.ports.log import Record
-from refold.simulator.reading.history import Datum, decode
+from refold.simulator.reading.history import Datum, read_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Laws:
 
     def follow(self, record: Record) -> None:
         """Takes the next record of a partition of the catalog."""
-        entry = decode(record.value or b"")
+        entry = read_value(record.value or b"")
         versions = self._versions.setdefault(record.partition, [(0, Law())])
         last = versions[-1][1]
         law = last.with_entry(entry["name"], entry["kind"], json.loads(entry["content"]))
@@ -65,7 +65,7 @@ class Laws:
         return [law for _, law in self._versions.get(partition, [(0, Law())])]
 
 
-def opened(token: str, law: Law, use: str) -> Datum | None:
+def open_token(token: str, law: Law, use: str) -> Datum | None:
     """What a token says, if one of the keys signed it while it might, for this use."""
     read = _read(token)
     if read is None:
@@ -97,6 +97,15 @@ def _signed(x: str, token: str) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def payload_of(token: str) -> Datum:
+    """What a token says, signed or not. **Raises** ValueError where there is no token."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise ValueError("no token")
+    payload: Datum = json.loads(_bytes(parts[1]))
+    return payload
 
 
 def _bytes(text: str) -> bytes:

@@ -13,16 +13,13 @@ from refold.core.topics import (
     RUN_LOG,
     TOOL_CLAIMED,
     TOOL_COMPLETED,
-    tool_requested,
 )
 from refold.ports.log import Record
-from refold.simulator.facts import facts
-from refold.simulator.reading.approvals import Approvals, accepted_for
-from refold.simulator.reading.history import ClaimHistory, Datum, History, Question, Run, decode
-from refold.simulator.settings import POOL
-from refold.simulator.world.tools import GUARDED
+from refold.simulator.facts import CLAIMED_EFFECTS, facts
+from refold.simulator.reading.approvals import ApprovalHistory, accepted_for
+from refold.simulator.reading.history import ClaimHistory, Datum, History, LoggedRun, Question, read_value
+from refold.simulator.settings import ORDERS
 
-TOOL_REQUESTED = tool_requested(POOL)
 APPROVAL_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED)
 
 
@@ -34,7 +31,7 @@ class Witness:
 
     def __init__(self) -> None:
         self.history, self.claims = History(), ClaimHistory()
-        self.approvals = Approvals(facts())
+        self.approvals = ApprovalHistory(facts())
         self.history.on_decided = self._accepted
         self.written: dict[str, list[Record]] = {}
         self.claimed: set[str] = set()
@@ -59,13 +56,17 @@ class Witness:
         elif record.topic == TOOL_CLAIMED:
             self.claims.follow(record)
         elif record.topic in APPROVAL_TOPICS:
-            request = self.approvals.follow(record)
-            if request is not None:
-                self.on_question(request)
-        elif record.topic == TOOL_REQUESTED and record.value and record.read_headers():
-            self._check_order(decode(record.value))
+            self.asks(record)
+        elif record.topic == ORDERS and record.value and record.read_headers():
+            self._check_order(read_value(record.value))
         elif record.topic == TOOL_COMPLETED and record.value and record.read_headers():
-            self._check_doubt(decode(record.value))
+            self._check_doubt(read_value(record.value))
+
+    def asks(self, record: Record) -> None:
+        """Follows a record that is about an approval, or about who may decide and how."""
+        request = self.approvals.follow(record)
+        if request is not None:
+            self.on_question(request)
 
     def commits(self, log: Sequence[Record], start: int, end: int) -> None:
         """Requests from one offset to another are committed: each was claimed, or followed by another of its call."""
@@ -78,7 +79,7 @@ class Witness:
             if call not in self.claimed and not seen:
                 self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")
 
-    def _accepted(self, run: Run, question: Question, event: Datum) -> None:
+    def _accepted(self, run: LoggedRun, question: Question, event: Datum) -> None:
         self.approvals.accepts(run, question, event, self._partition)
 
     def starts(self, ask: ToolRequest, *, looked: int) -> None:
@@ -98,7 +99,7 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not accepted_for(call, ask):
             self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
-        if ask.effect in GUARDED and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
+        if ask.effect in CLAIMED_EFFECTS and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
 
     def starts_by_ledger(self, ask: ToolRequest, *, known: bool, read: Sequence[Record]) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
-from refold.simulator.workload.inputs import Scenario, poison, signal, start
+from refold.simulator.workload.inputs import Scenario, poison, signal, start_run
 
 
 def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str = "one", **changes: Any) -> Scenario:
-    return Scenario(name, (start("r-1", agent, {"tool": tool}),), {tool: scripts}, verdict, changes)
+    return Scenario(name, (start_run("r-1", agent, {"tool": tool}),), {tool: scripts}, verdict, changes)
 
 
 def _cancelled(name: str, tool: str, script: str, at_ms: int) -> Scenario:
-    inputs = (start("r-1", "one", {"tool": tool}), signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms))
+    inputs = (start_run("r-1", "one", {"tool": tool}), signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms))
     return Scenario(name, inputs, {tool: (script,)})
 
 
@@ -25,9 +25,9 @@ CALLS: dict[str, Scenario] = {
         _one("probed", "book"),
         _one("once", "pay"),
         _one("keyed-eager", "push", commit_ms=1),
-        Scenario("three", (start("r-1", "three"),)),
-        Scenario("fan", (start("r-1", "fan"),)),
-        Scenario("twins", (start("r-1", "twins"),)),
+        Scenario("three", (start_run("r-1", "three"),)),
+        Scenario("fan", (start_run("r-1", "fan"),)),
+        Scenario("twins", (start_run("r-1", "twins"),)),
         _one("keyed-retried", "push", "not-done", "raises-after", "ok"),
         _one("probed-retried", "book", "raises-before", "raises-after"),
         _one("pure-exhausted", "look", "raises-before", "not-done", "raises-before"),
@@ -49,39 +49,43 @@ CALLS: dict[str, Scenario] = {
         _one("once-happened", "pay", "hangs-before", verdict="happened"),
         _one("once-wrongly-not", "pay", "late", verdict="did_not_happen"),
         _one("once-late", "pay", "late"),
-        Scenario("sleep", (start("r-1", "sleeper"),)),
-        Scenario("failing", (start("r-1", "failing"),)),
-        Scenario("unknown-agent", (start("r-1", "nobody"),)),
+        Scenario("sleep", (start_run("r-1", "sleeper"),)),
+        Scenario("failing", (start_run("r-1", "failing"),)),
+        Scenario("unknown-agent", (start_run("r-1", "nobody"),)),
         _cancelled("cancel-keyed", "push", "slow", 100),
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
-        Scenario("two-runs", (start("r-1", "one", {"tool": "pay"}), start("r-2", "one", {"tool": "push"}))),
+        Scenario("two-runs", (start_run("r-1", "one", {"tool": "pay"}), start_run("r-2", "one", {"tool": "push"}))),
         Scenario(
             "two-runs-eager",
-            (start("r-1", "one", {"tool": "push"}), start("r-2", "one", {"tool": "push"})),
+            (start_run("r-1", "one", {"tool": "push"}), start_run("r-2", "one", {"tool": "push"})),
             changes={"commit_ms": 1},
         ),
         Scenario(
-            "repeated", (start("r-1", "one", {"tool": "push"}), start("r-1", "one", {"tool": "push"}, kind="repeat"))
+            "repeated",
+            (start_run("r-1", "one", {"tool": "push"}), start_run("r-1", "one", {"tool": "push"}, kind="repeat")),
         ),
         Scenario(
             "conflict",
-            (start("r-1", "one", {"tool": "push"}), start("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict")),
+            (
+                start_run("r-1", "one", {"tool": "push"}),
+                start_run("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict"),
+            ),
         ),
-        Scenario("stray", (start("r-1", "one", {"tool": "push"}, stray=True),)),
-        Scenario("not-before", (start("r-1", "one", {"tool": "push"}, not_before_ms=1_700_000_000_900),)),
+        Scenario("stray", (start_run("r-1", "one", {"tool": "push"}, stray=True),)),
+        Scenario("not-before", (start_run("r-1", "one", {"tool": "push"}, not_before_ms=1_700_000_000_900),)),
         Scenario(
             "poison",
             (
                 poison(RUN_REQUESTED, b"\xff not json"),
-                start("r-1", "one", {"tool": "push"}),
+                start_run("r-1", "one", {"tool": "push"}),
                 poison(RUN_SIGNALLED, b'{"run_id": "r-1", "extra": 1}'),
                 poison(TOOL_COMPLETED, b"\0\0\0\0\x09nonsense"),
                 poison(tool_requested("default"), b"{}"),
                 poison(RUN_REQUESTED, None, at_ms=20),
             ),
         ),
-        Scenario("early-signal", (signal("r-1", "c", "cancel"), start("r-1", "one", {"tool": "push"}, at_ms=300))),
+        Scenario("early-signal", (signal("r-1", "c", "cancel"), start_run("r-1", "one", {"tool": "push"}, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),
         _one("probed-shared", "book", planners=2, executors=2, sharing=True),
     )

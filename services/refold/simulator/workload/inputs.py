@@ -14,15 +14,15 @@ from refold.simulator.world.people import Say
 
 PARTITIONS = 2
 
-Kind = Literal["run", "repeat", "conflict", "signal", "poison"]
+_Kind = Literal["run", "repeat", "conflict", "signal", "poison"]
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class ClientInput:
     """A record that a client publishes. Of a `poison` and a `conflict` one dead letter is expected, of others none."""
 
     at_ms: int
-    kind: Kind
+    kind: _Kind
     topic: str
     partition: int
     key: bytes | None
@@ -38,7 +38,7 @@ class Scenario:
     """
 
     name: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[ClientInput, ...]
     scripts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     verdict: str = "truth"
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -53,21 +53,21 @@ class Scenario:
         return bool(self.changes.get("approvals"))
 
 
-def start(
-    run: str, agent: str, given: Any = None, *, at_ms: int = 0, kind: Kind = "run", stray: bool = False, **more: Any
-) -> Input:
+def start_run(
+    run: str, agent: str, given: Any = None, *, at_ms: int = 0, kind: _Kind = "run", stray: bool = False, **more: Any
+) -> ClientInput:
     """A request to start a run, at its home or in another partition."""
     value = json.dumps({"run_id": run, "agent": agent, "input": given, **more}).encode()
     place = home(run, PARTITIONS) + stray
-    return Input(at_ms, kind, RUN_REQUESTED, place % PARTITIONS, run.encode(), value)
+    return ClientInput(at_ms, kind, RUN_REQUESTED, place % PARTITIONS, run.encode(), value)
 
 
-def signal(run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0) -> Input:
+def signal(run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0) -> ClientInput:
     """A signal for a run."""
     value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": "operator"}).encode()
-    return Input(at_ms, "signal", RUN_SIGNALLED, home(run, PARTITIONS), f"{run}/{name}".encode(), value)
+    return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, PARTITIONS), f"{run}/{name}".encode(), value)
 
 
-def poison(topic: str, value: bytes | None, *, at_ms: int = 0, key: bytes = b"r-1") -> Input:
+def poison(topic: str, value: bytes | None, *, at_ms: int = 0, key: bytes = b"r-1") -> ClientInput:
     """Bytes that mean nothing."""
-    return Input(at_ms, "poison", topic, 0, key, value)
+    return ClientInput(at_ms, "poison", topic, 0, key, value)

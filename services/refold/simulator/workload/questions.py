@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.simulator.workload.inputs import Input, Scenario, signal, start
+from refold.simulator.workload.inputs import ClientInput, Scenario, signal, start_run
 from refold.simulator.world.law import LEADS, OUTSIDER, REQUESTER, Decree
 from refold.simulator.world.people import Say
 
@@ -20,12 +20,12 @@ def _asked(
     requester: str = REQUESTER,
     scripts: tuple[str, ...] = (),
     decrees: tuple[Decree, ...] = (),
-    more: tuple[Input, ...] = (),
+    more: tuple[ClientInput, ...] = (),
     silent: bool = False,
     verdict: str = "truth",
     **changes: Any,
 ) -> Scenario:
-    first = start("r-1", agent, {"tool": tool}, requester=requester, labels={"session": "s-1"})
+    first = start_run("r-1", agent, {"tool": tool}, requester=requester, labels={"session": "s-1"})
     return Scenario(
         name,
         (first, *more),
@@ -39,7 +39,7 @@ def _asked(
     )
 
 
-def _cancel(at_ms: int) -> tuple[Input, ...]:
+def _cancel(at_ms: int) -> tuple[ClientInput, ...]:
     return (signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms),)
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from random import Random
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
-from refold.simulator.workload.inputs import Input, Scenario, poison, signal, start
+from refold.simulator.workload.inputs import ClientInput, Scenario, poison, signal, start_run
+from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
 from refold.simulator.world.tools import ANY
-from refold.simulator.world.world import Chance
 
 UNSAFE_MS = 6_000
 """How long chance may do harm: twice the longest stay of a zombie."""
@@ -37,7 +37,7 @@ _RUNS = ("r-1", "r-2", "r-3", "r-4")
 def schedule(seed: int) -> tuple[Scenario, Chance]:
     """The scenario of a seed, and the chance that it runs under."""
     rng = Random(seed)
-    inputs: list[Input] = []
+    inputs: list[ClientInput] = []
     for run in rng.sample(_RUNS, rng.choice((1, 1, 1, 2, 2, 3))):
         inputs += _run(rng, run)
     if rng.random() < 0.15:
@@ -72,7 +72,7 @@ def _asking(rng: Random, plain: Scenario) -> Scenario:
     return replace(plain, inputs=inputs, changes=changes, people=None, policy=policy, decrees=tuple(decrees))
 
 
-def _dangerous(rng: Random, given: Input) -> Input:
+def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     if given.kind not in ("run", "repeat", "conflict") or given.value is None:
         return given
     request = json.loads(given.value) | {"requester": rng.choice(("eve", "ada")), "labels": {"session": "s-1"}}
@@ -83,14 +83,14 @@ def _dangerous(rng: Random, given: Input) -> Input:
     return replace(given, value=json.dumps(request).encode())
 
 
-def _run(rng: Random, run: str) -> list[Input]:
+def _run(rng: Random, run: str) -> list[ClientInput]:
     agent, at_ms = rng.choice(_AGENTS), rng.randrange(200)
     given = {"tool": rng.choice(_TOOLS)} if agent in _GIVEN else None
-    found = [start(run, agent, given, at_ms=at_ms, stray=rng.random() < 0.1)]
+    found = [start_run(run, agent, given, at_ms=at_ms, stray=rng.random() < 0.1)]
     if rng.random() < 0.2:
-        found.append(start(run, agent, given, at_ms=rng.randrange(400), kind="repeat", stray=rng.random() < 0.3))
+        found.append(start_run(run, agent, given, at_ms=rng.randrange(400), kind="repeat", stray=rng.random() < 0.3))
     if rng.random() < 0.05:
-        found.append(start(run, agent, json.dumps(given), at_ms=rng.randrange(400), kind="conflict"))
+        found.append(start_run(run, agent, json.dumps(given), at_ms=rng.randrange(400), kind="conflict"))
     if rng.random() < 0.15:
         found.append(signal(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500)))
     return found

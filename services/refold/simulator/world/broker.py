@@ -4,41 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refold.adapters.memory.log import MemoryBroker
-from refold.core.topics import (
-    APPROVAL_DECIDED,
-    APPROVAL_REQUESTED,
-    APPROVAL_VOTED,
-    CATALOG,
-    DEAD_LETTER,
-    RUN_COMPLETED,
-    RUN_LOG,
-    RUN_REQUESTED,
-    RUN_SIGNALLED,
-    TOOL_CLAIMED,
-    TOOL_COMPLETED,
-    tool_requested,
-)
+from refold.adapters.memory.log import MemoryBroker, Place
+from refold.core import topics
+from refold.core.ids import home
 from refold.ports.log import Outgoing, Record
+from refold.simulator.settings import ORDERS
 
-Place = tuple[str, int]
-TOPICS = (
-    RUN_REQUESTED,
-    RUN_SIGNALLED,
-    RUN_LOG,
-    tool_requested("default"),
-    TOOL_CLAIMED,
-    TOOL_COMPLETED,
-    APPROVAL_REQUESTED,
-    APPROVAL_VOTED,
-    APPROVAL_DECIDED,
-    RUN_COMPLETED,
-    CATALOG,
-    DEAD_LETTER,
+SIM_TOPICS = (
+    topics.RUN_REQUESTED,
+    topics.RUN_SIGNALLED,
+    topics.RUN_LOG,
+    ORDERS,
+    topics.TOOL_CLAIMED,
+    topics.TOOL_COMPLETED,
+    topics.APPROVAL_REQUESTED,
+    topics.APPROVAL_VOTED,
+    topics.APPROVAL_DECIDED,
+    topics.RUN_COMPLETED,
+    topics.CATALOG,
+    topics.DEAD_LETTER,
 )
-
-INPUTS = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED)
-"""What planners read on from where they were."""
 
 
 class Broker(MemoryBroker):
@@ -49,7 +34,7 @@ class Broker(MemoryBroker):
     """
 
     def __init__(self, partitions: int, written: Callable[[Record], None]) -> None:
-        super().__init__(TOPICS, partitions)
+        super().__init__(SIM_TOPICS, partitions)
         self._written = written
         self.committed: dict[str, dict[Place, int]] = {}
 
@@ -59,6 +44,6 @@ class Broker(MemoryBroker):
         self._written(self.log(record.topic, record.partition).records[-1])
         return offset
 
-    def records(self, topic: str) -> list[Record]:
-        """What is left of a topic, partition by partition, in order."""
-        return [record for number in range(self.partitions) for record in self.log(topic, number).records]
+    def end_for(self, run: str) -> int:
+        """Where the run log ends that a run is in."""
+        return self.log(topics.RUN_LOG, home(run, self.partitions)).end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 from refold.approval import service as approval_service
 from refold.approval.process import Limits as ApprovalLimits
@@ -13,19 +12,17 @@ from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
 from refold.planner.service import Planner
 from refold.planner.settings import Limits, PlannerSettings
+from refold.ports.effects import Service
+from refold.ports.log import Membership
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
-from refold.simulator.app import app
+from refold.simulator.app import simulated
 from refold.simulator.facts import facts
-from refold.simulator.settings import POOL
-from refold.simulator.world.process import Process
-
-if TYPE_CHECKING:
-    from refold.simulator.world.world import World
+from refold.simulator.settings import POOL, Role
+from refold.simulator.world.process import SimProcess
+from refold.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
-Role = Literal["planner", "executor", "approval"]
-ROLES: tuple[Role, ...] = ("planner", "executor", "approval")
 
 
 @dataclass(slots=True)
@@ -37,56 +34,54 @@ class Kit:
     relay: type[Relay] = Relay
     approval: type[ApprovalService] = ApprovalService
 
+    def make(self, world: Surroundings, role: Role, *, name: str, member: str) -> SimProcess:
+        """A process of a role. `member` is what its group knows it by."""
+        makers = {"planner": self._planner, "executor": self._executor, "approval": self._approval}
+        services, membership = makers[role](world, member)
+        process = SimProcess(world, role, name, services=services, membership=membership)
+        if role == "executor":
+            process.skew_ms = world.settings.executor_skew_ms
+        return process
 
-def make(world: World, role: Role, full: str, member: str) -> Process:
-    """A process of a role. `full` names it, `member` is what its group knows it by."""
-    makers = {"planner": _planner, "executor": _executor, "approval": _approval}
-    return makers[role](world, full, member)
+    def _planner(self, world: Surroundings, member: str) -> tuple[list[Service], Membership]:
+        chosen = world.settings
+        settings = PlannerSettings(
+            partitions=chosen.partitions,
+            member=member,
+            environment=ENVIRONMENT,
+            commit_ms=chosen.commit_ms,
+            rules=chosen.rules,
+            limits=Limits(payload_bytes=chosen.payload_bytes, park_ms=chosen.park_ms),
+        )
+        service = self.planner(simulated, settings, lambda: world.chance.rng.randbytes(16))
+        return [service], settings.membership
 
+    def _executor(self, world: Surroundings, member: str) -> tuple[list[Service], Membership]:
+        chosen = world.settings
+        settings = ExecutorSettings(
+            pool=POOL,
+            member=member,
+            tend_ms=chosen.tend_ms,
+            reap_ms=chosen.reap_ms,
+            commit_ms=chosen.commit_ms,
+            resend_ms=chosen.resend_ms,
+            times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
+            gate=Gate(tools=facts(), environment=ENVIRONMENT, partitions=chosen.partitions),
+        )
+        token = iter(range(1, 1 << 40)).__next__
+        relay = self.relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms), token=token)
+        executor = self.executor(settings, relay, token=token, fresh=lambda: world.chance.rng.randbytes(8).hex())
+        return [executor, relay], settings.membership
 
-def _planner(world: World, full: str, member: str) -> Process:
-    chosen = world.settings
-    settings = PlannerSettings(
-        partitions=chosen.partitions,
-        member=member,
-        environment=ENVIRONMENT,
-        commit_ms=chosen.commit_ms,
-        rules=chosen.rules,
-        limits=Limits(payload_bytes=chosen.payload_bytes, park_ms=chosen.park_ms),
-    )
-    service = world.kit.planner(app, settings, lambda: world.chance.rng.randbytes(16))
-    return Process(world, full, [service], settings.membership)
-
-
-def _executor(world: World, full: str, member: str) -> Process:
-    chosen = world.settings
-    settings = ExecutorSettings(
-        pool=POOL,
-        member=member,
-        tend_ms=chosen.tend_ms,
-        reap_ms=chosen.reap_ms,
-        commit_ms=chosen.commit_ms,
-        resend_ms=chosen.resend_ms,
-        times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
-        gate=Gate(tools=facts(), environment=ENVIRONMENT, partitions=chosen.partitions),
-    )
-    token = iter(range(1, 1 << 40)).__next__
-    relay = world.kit.relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms), token=token)
-    executor = world.kit.executor(settings, relay, token=token, fresh=lambda: world.chance.rng.randbytes(8).hex())
-    process = Process(world, full, [executor, relay], settings.membership)
-    process.skew_ms = chosen.executor_skew_ms
-    return process
-
-
-def _approval(world: World, full: str, member: str) -> Process:
-    chosen = world.settings
-    settings = ApprovalSettings(
-        partitions=chosen.partitions,
-        member=member,
-        environment=ENVIRONMENT,
-        limits=ApprovalLimits(park_ms=chosen.park_ms, payload_bytes=chosen.payload_bytes),
-    )
-    service = world.kit.approval(
-        app, settings, key=world.decision_key, nonce=lambda: world.chance.rng.randbytes(8).hex()
-    )
-    return Process(world, full, [service], approval_service.membership(settings))
+    def _approval(self, world: Surroundings, member: str) -> tuple[list[Service], Membership]:
+        chosen = world.settings
+        settings = ApprovalSettings(
+            partitions=chosen.partitions,
+            member=member,
+            environment=ENVIRONMENT,
+            limits=ApprovalLimits(park_ms=chosen.park_ms, payload_bytes=chosen.payload_bytes),
+        )
+        service = self.approval(
+            simulated, settings, key=world.decision_key, nonce=lambda: world.chance.rng.randbytes(8).hex()
+        )
+        return [service], approval_service.membership(settings)

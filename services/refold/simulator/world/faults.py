@@ -1,7 +1,9 @@
-"""What can go wrong at a boundary, by name, and which of it makes sense where."""
+"""What can go wrong at a boundary, by name, which of it makes sense where, and the chance of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from random import Random
 from typing import NamedTuple
 
 from refold.core.errors import UsageError
@@ -38,7 +40,7 @@ class Fault(NamedTuple):
         return f"{self.at}:{self.mode}"
 
 
-def parse(text: str) -> Fault:
+def parse_fault(text: str) -> Fault:
     """A fault as `str` writes it. **Raises** UsageError."""
     at, _, mode = text.partition(":")
     if not at.isdigit() or mode not in MODES:
@@ -53,3 +55,23 @@ def modes_at(kind: str) -> tuple[str, ...]:
     if kind == "ledger":
         return (*PROCESS, *LEDGER, *AROUND)
     return (*PROCESS, *AROUND)
+
+
+@dataclass(slots=True)
+class Chance:
+    """How chance has a say. Without it (`rng` for ids alone) a case is the same up to its first fault.
+
+    `rate` is the chance of a fault at a boundary, of at most `left` faults before `until_ms`.
+    """
+
+    rng: Random
+    wild: bool = False
+    rate: float = 0.0
+    left: int = 0
+    until_ms: int = 0
+
+    def fetch(self, position: int, end: int) -> int:
+        """How far a poll reads: all there is, or in a wild world sometimes less."""
+        if not self.wild or self.rng.random() < 0.7:
+            return end
+        return self.rng.randint(position, end)

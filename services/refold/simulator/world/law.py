@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from refold.core.approval.policy import digest
 from refold.core.approval.signature import PublicKey, SigningKey
@@ -12,9 +12,7 @@ from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import canonical, codec
 from refold.ports.log import Outgoing
-
-if TYPE_CHECKING:
-    from refold.simulator.world.world import World
+from refold.simulator.world.surroundings import Surroundings
 
 FIRST = SigningKey("approval-1", "decision", bytes([1] * 32))
 NEXT = SigningKey("approval-2", "decision", bytes([2] * 32))
@@ -34,7 +32,7 @@ PUBLIC: dict[str, PublicKey] = {
 """The keys that are in force at first."""
 
 LEADS, HEADS, REQUESTER, OUTSIDER = ("ada", "bob", "cyd"), ("dan",), "eve", "mallory"
-ROLES: Mapping[str, Any] = {"roles": {"lead": list(LEADS), "head": list(HEADS)}, "revoked": []}
+_ROLES: Mapping[str, Any] = {"roles": {"lead": list(LEADS), "head": list(HEADS)}, "revoked": []}
 
 
 def _asks(recheck: bool = False, **needed: Any) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def _simple(outcome: str, value: Any, *, recheck: bool = False) -> dict[str, Any
     return {"recheck": recheck, "rules": [{"name": outcome, "when": 'tool.effect != "pure"', outcome: value}]}
 
 
-POLICIES: Mapping[str, dict[str, Any]] = {
+STATUTES: Mapping[str, dict[str, Any]] = {
     "ask": _asks(expires=6_000),
     "ask-anybody": _asks(approvers=["*"], not_requester=False),
     "ask-two": _asks(quorum=2, expires=6_000),
@@ -86,16 +84,16 @@ class Decree:
     what: Any = None
 
 
-def enact(world: World, policy: str) -> None:
+def enact(world: Surroundings, policy: str) -> None:
     """Publishes everything that is in force at the start of a case."""
     for key in PUBLIC.values():
         _publish(world, f"key/{key.kid}", "key", key.content())
-    _publish(world, "roles", "roles", ROLES)
+    _publish(world, "roles", "roles", _ROLES)
     if policy:
         _put_in_force(world, policy)
 
 
-def decree(world: World, order: Decree) -> None:
+def decree(world: Surroundings, order: Decree) -> None:
     """Publishes a change. A service that signs is started again with its new key."""
     world.counts[f"decree.{order.change}"] += 1
     if order.change == "policy":
@@ -108,18 +106,17 @@ def decree(world: World, order: Decree) -> None:
         _publish(world, f"key/{NEXT.kid}", "key", NEXT.public().content())
         _publish(world, f"key/{FIRST.kid}", "key", old.content())
         world.decision_key = NEXT
-        for process in [process for process in world.processes if world.role_of(process) == "approval"]:
-            world.die(process)
+        world.kill("approval")
 
 
-def _put_in_force(world: World, policy: str) -> None:
-    content = POLICIES[policy]
+def _put_in_force(world: Surroundings, policy: str) -> None:
+    content = STATUTES[policy]
     name = digest(content)
     _publish(world, f"policy/{name}", "policy", content)
     _publish(world, "current", "current", name)
 
 
-def _publish(world: World, name: str, kind: str, content: Any) -> None:
+def _publish(world: Surroundings, name: str, kind: str, content: Any) -> None:
     entry = CatalogEntry(name, kind, canonical.dumps(content), actor="operator", at_ms=world.now_ms)
     for partition in range(world.settings.partitions):
         world.broker.write(Outgoing(CATALOG, partition, name.encode(), codec.encode(entry), (), 0))

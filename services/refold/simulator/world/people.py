@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from refold.core.approval import signature
 from refold.core.approval.ballot import Remember, Vote
@@ -17,9 +17,7 @@ from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from refold.simulator.reading.history import Datum
 from refold.simulator.world.law import BADGE, GATEWAY, HEADS, LEADS, OUTSIDER, REQUESTER, STRANGER
-
-if TYPE_CHECKING:
-    from refold.simulator.world.world import World
+from refold.simulator.world.surroundings import Surroundings
 
 KEYS: dict[str, SigningKey] = {"gateway": GATEWAY, "badge": BADGE, "stranger": STRANGER}
 EDITED, ANSWERED = '{"n":2}', '{"effect":77}'
@@ -53,7 +51,7 @@ class Say:
 class People:
     """All people of a case. Without a script (None) chance has them speak; `silent`: nobody insists."""
 
-    def __init__(self, world: World, script: Sequence[Say] | None, *, silent: bool = False) -> None:
+    def __init__(self, world: Surroundings, script: Sequence[Say] | None, *, silent: bool = False) -> None:
         self._world, self._script, self._silent = world, script, silent
         self._seen: set[tuple[str, int, str]] = set()
         self._asked: dict[str, int] = {}

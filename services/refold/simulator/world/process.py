@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from refold.adapters.memory.log import Partition
+from refold.adapters.memory.log import Cursors
 from refold.core.topics import APPROVAL_DECIDED
 from refold.ports.effects import (
     Answers,
@@ -29,14 +28,13 @@ from refold.ports.effects import (
     StopTool,
 )
 from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Reached, Revoked
+from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Revoked, Taken
+from refold.simulator.settings import Role
+from refold.simulator.world.surroundings import Surroundings
 
-if TYPE_CHECKING:
-    from refold.simulator.world.world import World
-
-ALARMS = ("call.unauthorised", "call.refused")
+_ALARMS = ("call.unauthorised", "call.refused")
 _DIGITS = re.compile(r"\d+")
-UNREACHABLE = object()
+NO_REPLY = object()
 """The answer to a ledger operation that did not come."""
 
 
@@ -51,30 +49,21 @@ class Act(NamedTuple):
 Carrying = Generator[Act, Any, None]
 
 
-@dataclass(slots=True, eq=False)
-class Cursor:
-    """Where a process reads in a partition. `reach`: an end that it wants to hear of; `holes`: of later ones too."""
-
-    topic: str
-    partition: int
-    log: Partition
-    position: int
-    reach: int | None = None
-    holes: bool = False
-    paused: bool = False
-
-
-class Process:
+class SimProcess:
     """A process of one role. `cursors` are those of its partitions, whether they are still its own or not.
 
     `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
-    where the run log ended when it ordered the tool to start.
+    where the run log ended when it ordered the tool to start. `act` is what it is about to do, `due_ms` when it wants
+    to be called though nothing came.
     """
 
-    def __init__(self, world: World, name: str, services: Sequence[Service], membership: Membership) -> None:
-        self.world, self.name, self.services, self.membership = world, name, services, membership
+    def __init__(
+        self, world: Surroundings, role: Role, name: str, *, services: Sequence[Service], membership: Membership
+    ) -> None:
+        self.world, self.role, self.name = world, role, name
+        self.services, self.membership = services, membership
         self.state = "up"
-        self.cursors: list[Cursor] = []
+        self.cursors = Cursors(world.broker, membership, world.chance.fetch)
         self.answers: list[Item] = []
         self.inbox: list[Item] = []
         self.rebalances: list[Assigned | Revoked] = []
@@ -85,20 +74,17 @@ class Process:
         self.skew_ms = 0
         self._born_ms = world.now_ms
         self._carrying: Carrying | None = None
-        self._act: Act | None = None
+        self.act: Act | None = None
         self._reply: Any = None
-        self._due_ms = 0
+        self.due_ms = 0
 
     # Membership
 
     def assign(self, partition: int) -> None:
         """Gives it a partition, with positions and ends as they are now."""
-        broker, member = self.world.broker, self.membership
-        committed = broker.committed.get(member.group, {})
-        known = {topic: offset for (topic, number), offset in committed.items() if number == partition}
-        ends = {topic: broker.log(topic, partition).end for topic in member.replay}
-        self.read_upto[partition] = ends.get(APPROVAL_DECIDED, 0)
-        self.rebalances.append(Assigned(partition, known, ends))
+        given = self.cursors.capture(partition, self.world.broker.committed.get(self.membership.group, {}))
+        self.read_upto[partition] = given.ends.get(APPROVAL_DECIDED, 0)
+        self.rebalances.append(given)
 
     def revoke(self, partition: int) -> None:
         """Tells it that a partition is another's."""
@@ -106,69 +92,58 @@ class Process:
 
     # One step
 
-    def next_due_ms(self) -> int:
-        """When it wants to be called though nothing came."""
-        return self._due_ms
-
-    def step(self) -> bool:
-        """Takes a turn, or goes on with what it was doing when it froze. False: there was nothing to do."""
-        if self._carrying is None:
-            if self.tool_acts:
-                acts, self.tool_acts = self.tool_acts, []
-                self._carrying, self._reply = self._tools(acts), None
-            else:
-                inbox = self._take()
-                now = self.world.now_ms
-                if not inbox and now < self._due_ms:
-                    return False
-                effects = self._turn(inbox, Now(now + self.skew_ms, now - self._born_ms + 1))
-                self._carrying, self._reply = self._carry(effects), None
-        self._drive()
+    def begins(self) -> bool:
+        """Takes a turn, unless it is still at what it was doing when it froze. False: there is nothing to do."""
+        if self._carrying is not None:
+            return True
+        if self.tool_acts:
+            acts, self.tool_acts = self.tool_acts, []
+            self._carrying, self._reply = self._tools(acts), None
+            return True
+        inbox = self._take()
+        now = self.world.now_ms
+        if not inbox and now < self.due_ms:
+            return False
+        effects = self._turn(inbox, Now(now + self.skew_ms, now - self._born_ms + 1))
+        self._carrying, self._reply = self._carry(effects), None
         return True
+
+    def proceed(self) -> Act | None:
+        """What it is about to do next; None: its turn is over."""
+        assert self._carrying is not None, "only what was begun goes on"
+        try:
+            self.act = self._carrying.send(self._reply)
+        except StopIteration:
+            self._carrying = None
+        return self.act
+
+    def done(self, reply: Any) -> None:
+        """What it was about to do is done, by itself or by whoever struck: this is the answer."""
+        self.act, self._reply = None, reply
 
     def _turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         effects: list[Effect] = []
         for service in self.services:
             effects += service.turn(inbox, now)
             for name, fields in service.news:
-                if name in ALARMS and "tool" in fields:
+                if name in _ALARMS and "tool" in fields:
                     self.world.counts[f"refused: {_DIGITS.sub('N', str(fields['reason']))}"] += 1
             service.news.clear()
         for effect in effects:
             if isinstance(effect, StartTool) and not effect.probe:
-                self.looked[effect.number] = self.world.log_end(effect.request.run_id)
+                self.looked[effect.number] = self.world.broker.end_for(effect.request.run_id)
                 if effect.request.effect != "pure":
                     self.checked_ms[effect.number] = self.world.now_ms
         due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
-        self._due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
+        self.due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
         return effects
-
-    def _drive(self) -> None:
-        assert self._carrying is not None, "only what was begun goes on"
-        world = self.world
-        while self.state == "up":
-            if self._act is None:
-                try:
-                    self._act = self._carrying.send(self._reply)
-                except StopIteration:
-                    self._carrying = None
-                    return
-                mode = world.boundary(self, self._act)
-                if mode and world.strike(self, self._act, mode):
-                    continue
-            act, self._act = self._act, None
-            self._reply = world.do(self, act)
-
-    def done(self, reply: Any) -> None:
-        """The pending act was carried out by whoever struck: this is its answer."""
-        self._act, self._reply = None, reply
 
     @property
     def quiet(self) -> bool:
         """Whether nothing waits for it."""
         if self._carrying or self.answers or self.inbox or self.rebalances or self.tool_acts:
             return False
-        return all(cursor.position >= cursor.log.end for cursor in self.cursors)
+        return self.cursors.at_end
 
     # What comes in
 
@@ -176,46 +151,14 @@ class Process:
         if self.answers:
             found, self.answers = self.answers, []
             return found
-        items: list[Item] = []
-        reached: list[Item] = []
-        if self.rebalances:
-            items += self.rebalances
-            for change in self.rebalances:
-                self._rebalanced(change)
-            self.rebalances = []
-        for cursor in self.cursors:
-            if cursor.position < cursor.log.end and not cursor.paused:
-                self._read(cursor, items, reached)
-            elif cursor.reach is not None and cursor.position >= cursor.reach:
-                reached.append(Reached(cursor.topic, cursor.partition, cursor.position))
-                cursor.reach = None
-        items += reached
-        if self.inbox:
-            items += self.inbox
-            self.inbox = []
-        return items
-
-    def _read(self, cursor: Cursor, items: list[Item], reached: list[Item]) -> None:
-        upto = self.world.fetch(cursor.position, cursor.log.end)
-        found = [r for r in cursor.log.read(cursor.position, upto - cursor.position) if r.offset < upto]
-        items += found
-        cursor.position = upto
-        hole = cursor.holes and (not found or found[-1].offset + 1 < upto)
-        if hole or (cursor.reach is not None and upto >= cursor.reach):
-            reached.append(Reached(cursor.topic, cursor.partition, upto))
-        if cursor.reach is not None and upto >= cursor.reach:
-            cursor.reach = None
-
-    def _rebalanced(self, change: Assigned | Revoked) -> None:
-        partition, member = change.partition, self.membership
-        if isinstance(change, Revoked):
-            self.cursors = [cursor for cursor in self.cursors if cursor.partition != partition]
-            return
-        log = self.world.broker.log
-        for topic in (each for each in (member.subscribe, *member.resume) if each not in member.replay):
-            self.cursors.append(Cursor(topic, partition, log(topic, partition), change.committed.get(topic, 0)))
-        for topic in member.replay:
-            self.cursors.append(Cursor(topic, partition, log(topic, partition), 0, change.ends[topic], holes=True))
+        if not (self.inbox or self.rebalances or self.cursors.waiting()):
+            return []
+        taken, self.rebalances = Taken(rebalances=self.rebalances), []
+        for change in taken.rebalances:
+            self.cursors.apply(change)
+        self.cursors.read(taken)
+        came, self.inbox = self.inbox, []
+        return [*taken.rebalances, *taken.records, *taken.reached, *came]
 
     # What goes out
 
@@ -231,7 +174,7 @@ class Process:
                 self.answers += deliveries
             elif isinstance(effect, Publish):
                 for record in effect.records:
-                    self.world.deliver(self, Delivery(record.token, (yield _write("publish", record))))
+                    self._deliver(Delivery(record.token, (yield _write("publish", record))))
             elif isinstance(effect, AskLedger):
                 yield from self._ask(effect)
             elif isinstance(effect, AskEnd):
@@ -246,15 +189,23 @@ class Process:
             elif isinstance(effect, StopTool):
                 yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, Flow):
-                for cursor in self.cursors:
-                    if (cursor.topic, cursor.partition) == (effect.topic, effect.partition):
-                        cursor.paused = effect.action == "pause"
+                self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """Hears what became of a published record, at once or in a wild world sometimes later."""
+        world, chance = self.world, self.world.chance
+        if delivery.offset is None:
+            world.counts["lost_acks"] += 1
+        if chance.wild and chance.rng.random() < 0.2:
+            world.at(chance.rng.randrange(50), lambda: self.inbox.append(delivery))
+        else:
+            self.inbox.append(delivery)
 
     def _ask(self, effect: AskLedger) -> Carrying:
         replies: list[Reply] = []
         for operation in effect.operations:
             reply = yield Act("ledger", operation, (type(operation).__name__, *operation[2:5]))
-            if reply is UNREACHABLE:
+            if reply is NO_REPLY:
                 self.answers.append(Answers(effect.batch, None))
                 return
             replies.append(reply)

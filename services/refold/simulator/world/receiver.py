@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Effect(NamedTuple):
+class Deed(NamedTuple):
     """Something that was done. `applied` is false where the receiver knew the key already; `decision` allowed it."""
 
     key: str
@@ -30,8 +30,8 @@ class Receiver:
 
     windows: Mapping[str, int] = field(default_factory=dict)
 
-    done: list[Effect] = field(default_factory=list)
-    by_key: dict[str, list[Effect]] = field(default_factory=dict)
+    done: list[Deed] = field(default_factory=list)
+    by_key: dict[str, list[Deed]] = field(default_factory=dict)
 
     def act(
         self, *, key: str, call: str, attempt: int, tool: str, by: str, at_ms: int, keyed: bool, decision: str = ""
@@ -41,7 +41,7 @@ class Receiver:
         remembered = before and at_ms - before[-1].at_ms <= self.windows.get(tool, at_ms)
         known = keyed and bool(remembered)
         result = before[-1].result if known else f'{{"effect":{len(self.done) + 1}}}'
-        effect = Effect(key, call, attempt, tool, by, at_ms, result, not known, decision)
+        effect = Deed(key, call, attempt, tool, by, at_ms, result, not known, decision)
         self.done.append(effect)
         before.append(effect)
         return result

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.simulator.facts import facts
-from refold.simulator.world.process import Act, Process
-
-if TYPE_CHECKING:
-    from refold.simulator.world.world import World
+from refold.simulator.world.process import Act, SimProcess
+from refold.simulator.world.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +49,20 @@ ANY = "*"
 
 _EFFECT_MS = 3
 _PROBE_MS = 2
-GUARDED = ("probed", "once")
 
 
 @dataclass(slots=True, eq=False)
 class ToolRun:
     """A tool at work in a process."""
 
-    process: Process
+    process: SimProcess
     order: StartTool
     script: Script
     stopped: bool = False
     over: bool = False
 
 
-class Tools:
+class Workshop:
     """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`."""
 
     def __init__(self, scripts: Mapping[str, tuple[str, ...]]) -> None:
@@ -74,11 +70,7 @@ class Tools:
         self._times: Counter[str] = Counter()
         self._runs: dict[tuple[str, int], ToolRun] = {}
 
-    def before_effect(self, process: Process) -> int | None:
-        """When the process last looked at the clock for a chained effect that is still to come; None: there is none."""
-        return min(process.checked_ms.values(), default=None)
-
-    def start(self, world: World, process: Process, order: StartTool) -> None:
+    def start(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         """A tool or a probe begins."""
         request = order.request
         if order.probe:
@@ -91,7 +83,6 @@ class Tools:
                 ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False)
             )
             return
-        world.on_start(process, order)
         self._times[request.call_id] += 1
         script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
         run = self._runs[process.name, order.number] = ToolRun(process, order, script)
@@ -102,7 +93,7 @@ class Tools:
             process.checked_ms.pop(order.number, None)
             self._end_later(world, run, "")
 
-    def stop(self, world: World, process: Process, order: StopTool) -> None:
+    def stop(self, world: Surroundings, process: SimProcess, order: StopTool) -> None:
         """A tool is told to stop; most do."""
         run = self._runs.get((process.name, order.number))
         if run is None or run.over or run.script.deaf or run.stopped:
@@ -111,7 +102,7 @@ class Tools:
         ended = ToolEnded(order.number, "unknown", code="Cancelled", message=f"stopped: {order.reason}")
         world.at(2, lambda: self._later(process, Act("ended", lambda w: self._end(run, ended), ended[:2])))
 
-    def _choose(self, world: World, tool: str, time: int) -> str:
+    def _choose(self, world: Surroundings, tool: str, time: int) -> str:
         scripts = self._scripts.get(tool, ())
         if time <= len(scripts):
             return scripts[time - 1]
@@ -119,11 +110,11 @@ class Tools:
             return world.chance.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         return "ok"
 
-    def _later(self, process: Process, act: Act) -> None:
+    def _later(self, process: SimProcess, act: Act) -> None:
         if process.state != "dead":
             process.tool_acts.append(act)
 
-    def _act(self, world: World, run: ToolRun) -> None:
+    def _act(self, world: Surroundings, run: ToolRun) -> None:
         request, process = run.order.request, run.process
         process.checked_ms.pop(run.order.number, None)
         if run.stopped:
@@ -140,7 +131,7 @@ class Tools:
         )
         self._end_later(world, run, result)
 
-    def _end_later(self, world: World, run: ToolRun, result: str) -> None:
+    def _end_later(self, world: Surroundings, run: ToolRun, result: str) -> None:
         script = run.script
         if script.after_ms is None:
             return
@@ -157,7 +148,7 @@ class Tools:
             run.over = True
             run.process.inbox.append(ended)
 
-    def _probe(self, world: World, process: Process, order: StartTool) -> None:
+    def _probe(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         result = world.receiver.happened(order.request.key)
         if result is None:
             process.inbox.append(ToolEnded(order.number, "did_not_happen"))

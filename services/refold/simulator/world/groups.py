@@ -1,0 +1,115 @@
+"""Processes in groups: who has which partitions, who dies, who freezes, and who learns too late that it is a zombie."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from refold.approval.service import ApprovalService
+from refold.executor.service import Executor
+from refold.planner.service import Planner
+from refold.relay.service import Relay
+from refold.simulator.settings import SIM_ROLES, Role
+from refold.simulator.world.crew import Kit
+from refold.simulator.world.process import SimProcess
+from refold.simulator.world.surroundings import Surroundings
+
+
+class Groups:
+    """All processes of a world that are not dead. `owners` has, by role, whose a partition is by the group's word."""
+
+    def __init__(self, world: Surroundings, kit: Kit) -> None:
+        self.processes: list[SimProcess] = []
+        self.owners: dict[Role, dict[int, SimProcess]] = {role: {} for role in SIM_ROLES}
+        self._world, self._kit = world, kit
+        self._names: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Starts every process and shares the partitions out."""
+        settings = self._world.settings
+        for role in SIM_ROLES:
+            number = settings.members(role)
+            members = [self._spawn(role, f"{role}-{index + 1}") for index in range(number)]
+            for partition in range(settings.partitions if number else 0):
+                self._give(role, partition, members[partition % number])
+
+    def die(self, process: SimProcess) -> None:
+        """Ends a process as `kill -9` does; a supervisor starts it again."""
+        if process.state == "dead":
+            return
+        process.state = "dead"
+        self.collect(process)
+        self.processes.remove(process)
+        self._world.note("dies", process.name)
+        if self._lost_by(process):
+            self._world.at(self._world.settings.restart_ms, lambda: self._restart(process))
+
+    def freeze(self, process: SimProcess, stall_ms: int) -> None:
+        """Stops a process for a while; the group gives its partitions away once its session is over."""
+        process.state = "frozen"
+        self._world.note("freezes", process.name, stall_ms)
+        session_ms = self._world.settings.session_ms
+        if stall_ms > session_ms:
+            self._world.at(session_ms, lambda: self._expel(process))
+        self._world.at(stall_ms, lambda: self._thaw(process))
+
+    def collect(self, process: SimProcess) -> None:
+        """Adds what the services of a process have counted."""
+        for service in process.services:
+            assert isinstance(service, Planner | Executor | Relay | ApprovalService), (
+                "these are all the services there are"
+            )
+            self._world.counts.update(service.counts)
+
+    def _spawn(self, role: Role, member: str) -> SimProcess:
+        """A fresh process, with nothing in memory."""
+        self._names[member] += 1
+        number = self._names[member]
+        name = member if number == 1 else f"{member}#{number}"
+        process = self._kit.make(self._world, role, name=name, member=member)
+        if self._world.chance.wild:
+            process.skew_ms = self._world.chance.rng.randrange(-100, 101)
+        self.processes.append(process)
+        return process
+
+    def _give(self, role: Role, partition: int, process: SimProcess) -> None:
+        if partition in self.owners[role]:
+            self._world.counts["takeovers"] += 1
+        self.owners[role][partition] = process
+        process.assign(partition)
+        self._world.note("assign", process.name, partition)
+
+    def _lost_by(self, process: SimProcess) -> list[int]:
+        """What is a process's by the group's word, to be given to others."""
+        return [partition for partition, owner in self.owners[process.role].items() if owner is process]
+
+    def _restart(self, process: SimProcess) -> None:
+        lost = self._lost_by(process)
+        if lost:
+            fresh = self._spawn(process.role, process.membership.member)
+            for partition in lost:
+                self._give(process.role, partition, fresh)
+
+    def _expel(self, process: SimProcess) -> None:
+        role, lost = process.role, self._lost_by(process)
+        if process.state == "dead" or not lost:
+            return
+        others = [p for p in self.processes if p is not process and p.state == "up" and p.role == role]
+        sharing = others and self._world.settings.sharing
+        successor = others[0] if sharing else self._spawn(role, process.membership.member)
+        for partition in lost:
+            self._give(role, partition, successor)
+
+    def _thaw(self, process: SimProcess) -> None:
+        if process.state != "frozen":
+            return
+        process.state = "up"
+        self._world.note("thaws", process.name)
+        if not self._lost_by(process):
+            self._world.at(self._world.settings.ignorance_ms, lambda: self._learn(process))
+
+    def _learn(self, process: SimProcess) -> None:
+        """A zombie learns that it is one, and leaves when it has taken that in."""
+        if process.state == "up":
+            for partition in process.cursors.partitions:
+                process.revoke(partition)
+            self._world.at(self._world.settings.ignorance_ms, lambda: self.die(process))
