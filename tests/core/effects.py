@@ -74,7 +74,7 @@ def _verdicts(log: Log, said: ToolResult) -> Iterator[str]:
     choices = product((False, True), (1, 2), (False, True), (0, 1))
     for maybe, dispatches, retryable, refused in choices:
         opened = log.live.open[1]
-        opened.maybe, opened.dispatches, opened.refused = maybe, dispatches, refused
+        opened.may_have_happened, opened.dispatches, opened.sent_back = maybe, dispatches, refused
         verdict = decide(log.live, replace(said, retryable=retryable), NOW, log.rules)
         if isinstance(verdict, Ignore):
             yield _IGNORED[verdict.reason]

@@ -29,7 +29,7 @@ from refold.core.planning.verdict import Due, Ignore, Input, Park, Refuse, Rules
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
-from refold.core.run.state import REFUSED, RunState
+from refold.core.run.state import SENT_BACK, RunState
 from refold.core.wire import codec
 from tests.core import approvals
 
@@ -184,7 +184,7 @@ def random_input(log: Log, rng: random.Random) -> Input:
     opened = state.open.get(step)
     if rng.random() < 0.15:
         return Due(RUN, rng.choice([step, step, 0]), opened.due_ms if opened else rng.choice([0, NOW]))
-    if opened and opened.asked and rng.random() < 0.6:
+    if opened and opened.question and rng.random() < 0.6:
         verdict = rng.choice(VERDICTS)
         more = {"edit": {"edited": '{"n":7}'}, "answer": {"result": '"instead"'}}.get(verdict, {})
         changes = rng.choice([{}, {}, {}, {"question": "another"}, {"expires": log.now}])
@@ -198,7 +198,7 @@ def random_input(log: Log, rng: random.Random) -> Input:
         kind = rng.choice(["resolve"] * 20 + ["cancel", "sing"])
         return signal(kind, rng.choice([data] * 5 + ["7", "{"]))
     status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd", "unauthorised"])
-    refused = Failure(rng.choice([*sorted(REFUSED), "unauthorised"]), "not now")
+    refused = Failure(rng.choice([*sorted(SENT_BACK), "unauthorised"]), "not now")
     return ToolResult(
         call_id=rng.choice([call_id(RUN, state.seqs[step - 1]) if state.steps else "x"] * 8 + [f"{RUN}/1", "nonsense"]),
         run_id=RUN,

@@ -203,7 +203,7 @@ def test_an_expiry_may_fail_the_run() -> None:
 def test_a_decision_covers_all_retries_of_a_keyed_call_and_one_attempt_of_a_once_call() -> None:
     keyed, once = asking("keyed"), asking("once")
 
-    assert [log.live.open[1].asked.event.covers for log in (keyed, once)] == [3, 1]  # type: ignore[union-attr]
+    assert [log.live.open[1].question.event.covers for log in (keyed, once)] == [3, 1]  # type: ignore[union-attr]
 
 
 def test_another_attempt_of_a_once_call_needs_another_decision() -> None:
@@ -215,7 +215,7 @@ def test_another_attempt_of_a_once_call_needs_another_decision() -> None:
     log.feed(log.due())
 
     assert kinds(log) == [ApprovalRequested]
-    assert log.live.open[1].asked.event.attempt == 2  # type: ignore[union-attr]
+    assert log.live.open[1].question.event.attempt == 2  # type: ignore[union-attr]
 
 
 def test_a_retry_after_the_decision_has_expired_is_asked_for_again() -> None:
@@ -260,7 +260,7 @@ def test_a_refused_attempt_costs_no_retry() -> None:
     log.feed(log.result(status="failed", attempt=2))
 
     assert kinds(log) == [AttemptFailed]
-    assert log.live.open[1].asked is None
+    assert log.live.open[1].question is None
 
 
 def test_a_forgery_ends_the_call_and_its_run_goes_on() -> None:
@@ -427,7 +427,7 @@ def test_a_policy_that_is_not_in_the_catalog_any_more_lets_nothing_out() -> None
     log.propose("pure")
 
     assert kinds(log) == [CallProposed, ApprovalRequested]
-    assert log.live.open[1].asked.event.requirement == FALLBACK  # type: ignore[union-attr]
+    assert log.live.open[1].question.event.requirement == FALLBACK  # type: ignore[union-attr]
 
 
 def test_where_a_run_has_no_policy_the_one_in_force_says_whom_a_tool_asks_for() -> None:

@@ -138,7 +138,7 @@ class TestResult:
 
         assert isinstance(event, AttemptFailed)
         assert event.unknown
-        assert log.live.open[1].maybe
+        assert log.live.open[1].may_have_happened
 
     def test_an_unknown_outcome_of_a_pure_call_is_only_a_failure(self) -> None:
         log = calling("pure", attempts=1)

@@ -23,7 +23,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.run.replay import Call, Execution, Gather, Intent, Moment, Note, Raised, Returned, Sleep, replay
-from refold.core.run.state import Outcome, RunState
+from refold.core.run.state import RunState, Settled
 from tests.core.histories import examples
 
 Code = Coroutine[Intent, Any, Any]
@@ -33,7 +33,7 @@ def call(tool: str, args: str = "{}") -> Call:
     return Call(tool, args, "default", "keyed", 1_000, RetryPolicy(), 0, read)
 
 
-def read(outcome: Outcome) -> str:
+def read(outcome: Settled) -> str:
     if isinstance(outcome, CallCompleted):
         return outcome.result
     raise CallFailedError("the call failed")
@@ -68,7 +68,7 @@ class Run:
         return [n for n, s in enumerate(self.state.steps, 1) if isinstance(s, waits) and n not in settled]
 
     def settle(self, step: int, result: str | None = "1") -> None:
-        outcome: Outcome
+        outcome: Settled
         if isinstance(self.state.steps[step - 1], SleepStarted):
             outcome = SleepEnded(step)
         elif result is None:

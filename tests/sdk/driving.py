@@ -19,7 +19,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
-from refold.core.run.state import Outcome, RunState
+from refold.core.run.state import RunState, Settled
 from refold.core.wire.canonical import dumps
 from refold.sdk.agent import AgentDef
 from refold.sdk.determinism import watch
@@ -90,7 +90,7 @@ class Driven:
             raise end.error
         return end.value
 
-    def _outcome(self, step: int) -> Outcome:
+    def _outcome(self, step: int) -> Settled:
         asked = self.state.steps[step - 1]
         if not isinstance(asked, CallProposed):
             self.now_ms = max(self.now_ms, getattr(asked, "until_ms", 0))

@@ -131,7 +131,7 @@ def _followed(
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
     """The runs that go on under a policy, and the approvals that wait under it: what suffers if it is taken away."""
     going = [run.state for run in runs if not run.state.over]
-    asked = [(state.run_id, opened.asked) for state in going for opened in state.open.values() if opened.asked]
+    asked = [(state.run_id, opened.question) for state in going for opened in state.open.values() if opened.question]
     waiting = [str(call_id(run, each.seq)) for run, each in asked if each.event.policy == policy]
     return [state.run_id for state in going if state.request and state.request.policy == policy], waiting
 

@@ -208,7 +208,7 @@ def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[
 def _check_approvals(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
     """`approval-requested` is the table of what people are asked: no question more, none less."""
     live = [state for state in states.values() if not state.over]
-    expected = {call_id(s.run_id, o.asked.seq): s.run_id for s in live for o in s.open.values() if o.asked}
+    expected = {call_id(s.run_id, o.question.seq): s.run_id for s in live for o in s.open.values() if o.question}
     asked: set[str] = set()
     for record in reader.scan(APPROVAL_REQUESTED):
         name = (record.key or b"").decode(errors="replace")

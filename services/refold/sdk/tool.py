@@ -16,7 +16,7 @@ from refold.core import errors
 from refold.core.approval.decision import ToolFacts
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, CallFailed, RetryPolicy
-from refold.core.run.state import Outcome
+from refold.core.run.state import Settled
 from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.retry import Retry, milliseconds
@@ -129,7 +129,7 @@ class ToolDef:
         """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""
         return self.arguments.canonical(args, kwargs)
 
-    def read(self, outcome: Outcome) -> Any:
+    def read(self, outcome: Settled) -> Any:
         """What the agent gets for an outcome: the result as the type that the tool returns.
 
         **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` when the call failed, UsageError
@@ -137,7 +137,7 @@ class ToolDef:
         """
         return self.result.load(completed(self.name, outcome))
 
-    def read_plain(self, outcome: Outcome) -> Any:
+    def read_plain(self, outcome: Settled) -> Any:
         """Like `read`, as plain JSON data: for callers that know the tool only by its name."""
         return canonical.parse(completed(self.name, outcome))
 
@@ -222,7 +222,7 @@ class _Function:
         return partial(self._call, **wanted)
 
 
-def completed(tool: str, outcome: Outcome) -> str:
+def completed(tool: str, outcome: Settled) -> str:
     """The recorded result of a call, as JSON. **Raises** CallFailed when it failed."""
     if isinstance(outcome, CallCompleted):
         return outcome.result

@@ -31,7 +31,7 @@ from refold.core.events import (
 from refold.core.ids import call_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Verdict
-from refold.core.run.state import Asked, Open, RunState
+from refold.core.run.state import Asked, OpenStep, RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 
@@ -65,7 +65,7 @@ def permitted(state: RunState, step: int, attempt: int, authority: Authority, no
     opened = state.open[step]
     if authority.changed(opened.policy):
         return False
-    permit = opened.permit
+    permit = opened.decision
     if permit is None:
         return True
     # A call in doubt may go on after people have said no, or nothing in time: then they are asked again.
@@ -93,7 +93,7 @@ def send(state: RunState, step: int, attempt: int, now: int, rules: Rules, *, ma
     return [dispatch(state.call(step), attempt, 0, now, rules)]
 
 
-def closed(opened: Open, step: int, failure: Failure, *, may_have_happened: bool) -> Event:
+def closed(opened: OpenStep, step: int, failure: Failure, *, may_have_happened: bool) -> Event:
     """A call that goes no further: failed, unless an earlier attempt may have had its effect."""
     if may_have_happened:
         return CallDoubted(step, opened.attempt, failure)
@@ -109,7 +109,7 @@ def _ask(
 ) -> ApprovalRequested:
     needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
     assert needed is not None, "what is required has a requirement"
-    last = call.retry.attempts + (opened.refused if opened else 0)
+    last = call.retry.attempts + (opened.sent_back if opened else 0)
     event = ApprovalRequested(
         step=call.step,
         attempt=attempt,
@@ -166,7 +166,7 @@ def request_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -
 def opened_by(state: RunState, seq: int) -> int | None:
     """The step whose open approval was asked as event `seq`."""
     for step, opened in state.open.items():
-        if opened.asked is not None and opened.asked.seq == seq:
+        if opened.question is not None and opened.question.seq == seq:
             return step
     return None
 
@@ -189,7 +189,7 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
 def contradiction(state: RunState, step: int, found: Decision) -> str:
     """Why a decision is none on the approval that this step waits for; nothing if it is."""
     opened = state.open[step]
-    asked = opened.asked
+    asked = opened.question
     assert asked is not None, "only an open approval is decided"
     if found.approval != call_id(state.run_id, asked.seq) or found.question != asked.event.question:
         return "the decision answers another question"
@@ -211,7 +211,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
 def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[Event]:
     """The events of a decision that holds; what it lets pass goes out with it."""
     opened = state.open[step]
-    asked = opened.asked
+    asked = opened.question
     assert asked is not None, "only an open approval is decided"
     edits = found.verdict == "edit"
     actors = [vote.actor for vote in found.votes]
@@ -232,7 +232,7 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
     if found.verdict == "reject":
         by = ", ".join(actors)
         failure = Failure("rejected", found.message or f"{by} said no", by)
-        return [taken, closed(opened, step, failure, may_have_happened=opened.maybe)]
+        return [taken, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
     if found.verdict == "answer":
         return [taken, CallCompleted(step, opened.attempt, found.result)]
     call = state.call(step)
@@ -248,17 +248,17 @@ def _key(state: RunState, step: int, found: Decision) -> str:
 def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[Event]:
     """An approval ends with a decision that does not hold any more, and the call is judged again."""
     opened = state.open[step]
-    asked = opened.asked
+    asked = opened.question
     assert asked is not None, "only an open approval is asked anew"
     ended = ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
     attempt = asked.event.attempt
-    return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.maybe)]
+    return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
 
 
 def due(state: RunState, step: int, now: int) -> list[Event]:
     """What becomes of an approval whose time has come: more people are asked, or it ends as the policy says."""
     opened = state.open[step]
-    asked = opened.asked
+    asked = opened.question
     assert asked is not None, "only an open approval is due"
     needed = asked.event.requirement
     late = bool(asked.expires_ms) and now >= asked.expires_ms
@@ -268,9 +268,9 @@ def due(state: RunState, step: int, now: int) -> list[Event]:
         return [ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
     ended = ApprovalDecided(step, asked.seq, "expire")
     failure = Failure("approval_expired", "nobody decided in time")
-    if needed.on_expiry == "fail" and not opened.maybe:
+    if needed.on_expiry == "fail" and not opened.may_have_happened:
         return [ended, RunFailed(failure)]
-    return [ended, closed(opened, step, failure, may_have_happened=opened.maybe)]
+    return [ended, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
 def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules: Rules) -> CallDispatched:
@@ -295,7 +295,7 @@ def decided(state: RunState, given: Decided, now: int, rules: Rules) -> Verdict:
         return Refuse("unauthorised", error.message)
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
-    asked = state.open[step].asked
+    asked = state.open[step].question
     assert asked is not None, "it was found by what it waits for"
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")

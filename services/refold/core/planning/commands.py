@@ -55,8 +55,8 @@ def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
             closed.append(close(state, event.step))
         elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
             for step, opened in state.open.items():
-                if opened.asked is not None:
-                    closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.asked.seq), None))
+                if opened.question is not None:
+                    closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.question.seq), None))
                 if opened.phase != "sleep":
                     closed.append(close(state, step))
             found.append(_outcome(state, event))
@@ -73,15 +73,15 @@ def close(state: RunState, step: int) -> Command:
 def question(state: RunState, step: int) -> list[Command]:
     """What people are asked about a step by now; nothing when it waits for nobody."""
     opened = state.open.get(step)
-    if opened is None or opened.asked is None:
+    if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run
-    request = asking.request_of(state, state.call(step), opened.asked, seq=opened.seq)
+    request = asking.request_of(state, state.call(step), opened.question, seq=opened.seq)
     return [Command(APPROVAL_REQUESTED, request.approval_id, request)]
 
 
 def _request(state: RunState, event: CallDispatched, offset: int, *, at_ms: int) -> Command:
     call, opened = state.call(event.step), state.open.get(event.step)
-    first_ms = opened.first_ms if opened else state.at_ms
+    first_ms = opened.first_sent_ms if opened else state.at_ms
     name = call_id(state.run_id, state.seqs[event.step - 1])
     request = ToolRequest(
         call_id=name,
@@ -97,7 +97,7 @@ def _request(state: RunState, event: CallDispatched, offset: int, *, at_ms: int)
         key_expires_ms=first_ms + call.key_window_ms if call.key_window_ms else 0,
         traceparent=state.request.traceparent if state.request else "",
         policy=opened.policy if opened else "",
-        decision=opened.permit.token if opened and opened.permit else "",
+        decision=opened.decision.token if opened and opened.decision else "",
         at_ms=at_ms,
     )
     return Command(tool_requested(call.pool), name, request)

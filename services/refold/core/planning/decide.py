@@ -27,9 +27,10 @@ from refold.core.ids import parse_call_id
 from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning import asking
 from refold.core.planning.asking import dispatch, judge_again, send
+from refold.core.planning.matrix import course
 from refold.core.planning.verdict import Decided, Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict
 from refold.core.run.retry import backoff_ms
-from refold.core.run.state import REFUSED, Open, RunState
+from refold.core.run.state import SENT_BACK, RunState
 from refold.core.wire import canonical
 
 
@@ -93,11 +94,11 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
     if opened.phase == "approval":
         return asking.due(state, what.step, now)
     call = state.call(what.step)
-    if call.effect == "keyed" and call.key_window_ms and now > opened.first_ms + call.key_window_ms:
+    if call.effect == "keyed" and call.key_window_ms and now > opened.first_sent_ms + call.key_window_ms:
         failure = Failure("key_window", "the receiver has forgotten the idempotency key by now")
         return [CallDoubted(what.step, opened.attempt, failure)]
     if opened.phase == "backoff":
-        return send(state, what.step, opened.attempt + 1, now, rules, may_have_happened=opened.maybe)
+        return send(state, what.step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened)
     return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
 
 
@@ -151,18 +152,27 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verd
         events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
         if _overruled(state, step, result):
             events.insert(0, LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
-        if opened.asked is not None:
+        if opened.question is not None:
             message = "an earlier attempt had its result"
-            events.insert(0, ApprovalDecided(step, opened.asked.seq, "expire", message=message))
+            events.insert(0, ApprovalDecided(step, opened.question.seq, "expire", message=message))
         return events
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
+    # Who claimed a call that is in doubt by now may still say what nobody else can: that it did not happen, or how.
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
-    if result.status == "unauthorised":
-        return _unauthorised(state, step, result, now, rules)
-    return _unsuccessful(state, step, opened, result, now)
+    if result.late and opened.phase == "dispatched" and not _last_word(state.call(step).effect, result.status):
+        return Ignore("somebody else acts on it")
+    if result.status == "unauthorised" and rules.authority and _failure(result).code in SENT_BACK:
+        return _sent_back(state, step, result, now, rules)
+    return _unsuccessful(state, step, result, now)
+
+
+def _last_word(effect: str, status: str) -> bool:
+    """Whether an executor that was overtaken is still believed, or whoever overtook it is waited for."""
+    # What happened has happened, and a doubt stands in the claim chain. A `once` call nobody claims after another.
+    return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
@@ -192,46 +202,39 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
     return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
 
 
-def _unauthorised(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Verdict:
-    """An executor has sent nothing for want of a decision that holds: if it held once, the call is judged again."""
-    if result.late:
-        return Ignore("somebody else acts on it")
-    opened, failure = state.open[step], result.failure or Failure("unauthorised", "the executor gave no reason")
-    # The claim chain says of the guarded classes that nobody else has acted; of the others an earlier order may have.
-    keyed = state.call(step).effect == "keyed" and opened.dispatches > 1
-    if failure.code not in REFUSED or rules.authority is None:
-        unknown = opened.maybe or (opened.dispatches > 1 and state.call(step).effect != "pure")
-        return [CallDoubted(step, result.attempt, failure) if unknown else CallFailed(step, result.attempt, failure)]
-    behind = failure.code == "policy_changed" and not rules.authority.changed(opened.policy)
-    again = AttemptFailed(step, result.attempt, failure, keyed, now + rules.refused_ms if behind else now)
-    if behind:
-        return [again]
-    maybe = opened.maybe or keyed
-    return [again, *judge_again(state, step, result.attempt + 1, now, rules, may_have_happened=maybe)]
+def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Verdict:
+    """An executor has sent nothing, for a decision or policy that held when the call went out: it is judged again."""
+    assert rules.authority is not None, "only an authority judges"
+    opened, failure = state.open[step], _failure(result)
+    # The claim chain says of `probed` and `once` that nobody else has acted; a `keyed` call that was ordered twice may
+    # be with another executor, who still thought well of the decision.
+    unknown = state.call(step).effect == "keyed" and opened.dispatches > 1
+    if failure.code == "policy_changed" and not rules.authority.changed(opened.policy):
+        # The executor has read more of the catalog than this planner: at once, it would be judged as before.
+        return [AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
+    maybe = opened.may_have_happened or unknown
+    judged = judge_again(state, step, result.attempt + 1, now, rules, may_have_happened=maybe)
+    return [AttemptFailed(step, result.attempt, failure, unknown, now), *judged]
 
 
-def _unsuccessful(state: RunState, step: int, opened: Open, result: ToolResult, now: int) -> Verdict:
-    call = state.call(step)
-    failure = result.failure or Failure("unknown", "the executor gave no reason")
-    if result.status == "doubt":
-        return [CallDoubted(step, result.attempt, failure)]
-    if result.status == "broken":
-        return [CallFailed(step, result.attempt, failure)]
-    if result.late and opened.phase == "dispatched" and call.effect != "once":
-        return Ignore("somebody else acts on it")  # of a `once` call nobody does that was claimed before
-    sent_before = opened.maybe or opened.dispatches > 1
-    unknown = call.effect != "pure" and (result.status == "unknown" or (call.effect == "keyed" and sent_before))
-    again = (
-        (result.retryable or unknown)
-        and result.attempt < call.retry.attempts + opened.refused
-        and not (unknown and call.effect == "once")
-    )
-    if again:
+def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Verdict:
+    opened, call, failure = state.open[step], state.call(step), _failure(result)
+    # A `pure` call that was sent twice has left nothing behind.
+    sent_before = opened.may_have_happened or (opened.dispatches > 1 and call.effect != "pure")
+    again, last = course(call.effect, result.status, sent_before=sent_before)
+    unknown = last == "doubt"
+    # A tool that says "not retryable" knows what it did, and here nobody does: that one is tried again all the same.
+    allowed = result.attempt < call.retry.attempts + opened.sent_back and (result.retryable or unknown)
+    way = again if allowed else last
+    if way == "retry":
         wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
         wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
         return [AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
-    if unknown:
-        if opened.phase == "doubt":
-            return Ignore("the call is in doubt")
-        return [CallDoubted(step, result.attempt, failure)]
-    return [CallFailed(step, result.attempt, failure)]
+    if way == "fail":
+        return [CallFailed(step, result.attempt, failure)]
+    return Ignore("the call is in doubt") if opened.phase == "doubt" else [CallDoubted(step, result.attempt, failure)]
+
+
+def _failure(result: ToolResult) -> Failure:
+    code = "unauthorised" if result.status == "unauthorised" else "unknown"
+    return result.failure or Failure(code, "the executor gave no reason")

@@ -36,7 +36,7 @@ from refold.core.events import (
 )
 from refold.core.ids import EntryId
 from refold.core.run.chain import Head
-from refold.core.run.state import REFUSED, Asked, Open, Outcome, RunState, Status, Step
+from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Settled, Status, Step
 
 
 def evolve(state: RunState | None, entry: Entry, name: EntryId) -> RunState:
@@ -82,7 +82,7 @@ def advance(state: RunState, events: Iterable[Event], *, seq: int, at_ms: int) -
 _WAITING = frozenset({"sleep", "doubt", "backoff", "approval"})
 
 
-def _status(steps: dict[int, Open]) -> Status:
+def _status(steps: dict[int, OpenStep]) -> Status:
     """Suspended is a run that has open steps and waits in all of them."""
     for opened in steps.values():
         if opened.phase not in _WAITING:
@@ -111,36 +111,36 @@ def _noted(state: RunState, event: NoteRecorded, seq: int, at_ms: int) -> None:
 
 
 def _proposed(state: RunState, event: CallProposed, seq: int, at_ms: int) -> None:
-    opened = state.open[_step(state, event, seq)] = Open("proposed", seq)
+    opened = state.open[_step(state, event, seq)] = OpenStep("proposed", seq)
     if state.request is not None:
         opened.policy = state.request.policy
 
 
 def _judged(state: RunState, event: CallJudged, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    opened.policy, opened.permit = event.policy, None
+    opened.policy, opened.decision = event.policy, None
 
 
 def _asked(state: RunState, event: ApprovalRequested, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     approvers = tuple(event.requirement.approvers)
-    opened.asked = Asked(seq, event, approvers, at_ms, event.expires_ms, escalated=False)
-    opened.phase, opened.due_ms, opened.policy = "approval", opened.asked.due_ms, event.policy
-    opened.permit = None
+    opened.question = Asked(seq, event, approvers, at_ms, event.expires_ms, escalated=False)
+    opened.phase, opened.due_ms, opened.policy = "approval", opened.question.due_ms, event.policy
+    opened.decision = None
 
 
 def _escalated(state: RunState, event: ApprovalEscalated, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    if opened.asked is None:
+    if opened.question is None:
         raise KeyError(event.step)
-    asked = opened.asked._replace(approvers=tuple(event.approvers), expires_ms=event.expires_ms, escalated=True)
-    opened.asked, opened.due_ms = asked, asked.due_ms
+    asked = opened.question._replace(approvers=tuple(event.approvers), expires_ms=event.expires_ms, escalated=True)
+    opened.question, opened.due_ms = asked, asked.due_ms
 
 
 def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    opened.asked, opened.phase, opened.due_ms = None, "proposed", 0
-    opened.permit = event
+    opened.question, opened.phase, opened.due_ms = None, "proposed", 0
+    opened.decision = event
     if event.verdict == "edit":
         state.edited[event.step] = event.args, event.key
     if event.use:
@@ -148,21 +148,21 @@ def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> N
 
 
 def _slept(state: RunState, event: SleepStarted, seq: int, at_ms: int) -> None:
-    state.open[_step(state, event, seq)] = Open("sleep", seq, event.until_ms)
+    state.open[_step(state, event, seq)] = OpenStep("sleep", seq, event.until_ms)
 
 
 def _dispatched(state: RunState, event: CallDispatched, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.dispatches = opened.dispatches + 1 if opened.attempt == event.attempt else 1
     opened.phase, opened.attempt, opened.due_ms = "dispatched", event.attempt, event.deadline_ms
-    opened.first_ms = opened.first_ms or at_ms
+    opened.first_sent_ms = opened.first_sent_ms or at_ms
 
 
 def _attempt_failed(state: RunState, event: AttemptFailed, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.phase, opened.due_ms, opened.failure = "backoff", event.retry_ms, event.failure
-    opened.maybe = opened.maybe or event.unknown
-    opened.refused += event.failure.code in REFUSED
+    opened.may_have_happened = opened.may_have_happened or event.unknown
+    opened.sent_back += event.failure.code in SENT_BACK
 
 
 def _doubted(state: RunState, event: CallDoubted, seq: int, at_ms: int) -> None:
@@ -174,10 +174,10 @@ def _resolved(state: RunState, event: DoubtResolved, seq: int, at_ms: int) -> No
     state.resolved[event.step] = event
     if opened := state.open.get(event.step):
         # Whatever the receiver remembers of earlier attempts, the effect is not among it: its key window starts anew.
-        opened.maybe, opened.first_ms = False, 0
+        opened.may_have_happened, opened.first_sent_ms = False, 0
 
 
-def _settled(state: RunState, event: Outcome, seq: int, at_ms: int) -> None:
+def _settled(state: RunState, event: Settled, seq: int, at_ms: int) -> None:
     del state.open[event.step]
     state.outcomes[event.step] = (at_ms, event)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from refold.core.errors import NonDeterminismError, RefoldError, UsageError
 from refold.core.events import CallProposed, NoteRecorded, RetryPolicy, SleepStarted
-from refold.core.run.state import Outcome, RunState, Step
+from refold.core.run.state import RunState, Settled, Step
 
 
 class Intent:
@@ -26,7 +26,7 @@ class Intent:
     def __await__(self) -> Generator[Intent, Any, Any]:
         return (yield self)
 
-    def value_of(self, outcome: Outcome) -> Any:
+    def value_of(self, outcome: Settled) -> Any:
         """What the agent gets for the step's outcome. May raise what the agent should see."""
         return None
 
@@ -42,9 +42,9 @@ class Call(Intent):
     timeout_ms: int
     retry: RetryPolicy
     key_window_ms: int
-    read: Callable[[Outcome], Any]
+    read: Callable[[Settled], Any]
 
-    def value_of(self, outcome: Outcome) -> Any:
+    def value_of(self, outcome: Settled) -> Any:
         return self.read(outcome)
 
 
@@ -129,7 +129,7 @@ class Execution:
         self._ready.append((_Branch(self._main, self._finish), None, None))
         return self._drive()
 
-    def settle(self, step: int, outcome: Outcome) -> list[tuple[int, Intent]]:
+    def settle(self, step: int, outcome: Settled) -> list[tuple[int, Intent]]:
         """Feeds the outcome of a step. **Raises** NonDeterminismError when the code does not wait for it."""
         waiting = self._waiting.pop(step, None)
         if waiting is None:

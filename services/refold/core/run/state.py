@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from refold.core.events import (
@@ -29,12 +30,13 @@ from refold.core.events import (
 from refold.core.run.chain import Head
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+Phase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
 Step = CallProposed | NoteRecorded | SleepStarted
-Outcome = CallCompleted | CallFailed | SleepEnded
+Settled = CallCompleted | CallFailed | SleepEnded
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
-REFUSED = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
+SENT_BACK = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
 
 
@@ -57,28 +59,32 @@ class Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Open:
+class OpenStep:
     """A step that has no outcome yet.
 
-    `phase`: `proposed`, `approval` (people decide, see `asked`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `first_ms` is when the first attempt
-    went out, `dispatches` how often this attempt did, `seq` the seq of the proposal. `maybe`: an earlier try may have
-    had its effect. `policy` judged the call last, `permit` is the decision that allows it, or how it was refused.
-    `refused` counts attempts that an executor sent back.
+    `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
+    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `seq` is that of the proposal,
+    `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt may have had its effect.
+    `policy` judged the call last, `decision` is what people said of it last. `sent_back` counts the attempts that an
+    executor sent back unsent: they cost no retry.
     """
 
-    phase: Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
+    phase: Phase
     seq: int
     due_ms: int = 0
     attempt: int = 0
     dispatches: int = 0
-    first_ms: int = 0
-    maybe: bool = False
+    first_sent_ms: int = 0
+    may_have_happened: bool = False
     failure: Failure | None = None
     policy: str = ""
-    asked: Asked | None = None
-    permit: ApprovalDecided | None = None
-    refused: int = 0
+    question: Asked | None = None
+    decision: ApprovalDecided | None = None
+    sent_back: int = 0
+
+
+_values = attrgetter(*(spec.name for spec in dataclasses.fields(OpenStep)))
+"""All fields of an open step, in order: what a copy is made of. `dataclasses.replace` takes 1.3 us, this 0.3."""
 
 
 @dataclass(slots=True)
@@ -102,8 +108,8 @@ class RunState:
     at_ms: int = 0
     steps: list[Step] = field(default_factory=list)
     seqs: list[int] = field(default_factory=list)
-    open: dict[int, Open] = field(default_factory=dict)
-    outcomes: dict[int, tuple[int, Outcome]] = field(default_factory=dict)
+    open: dict[int, OpenStep] = field(default_factory=dict)
+    outcomes: dict[int, tuple[int, Settled]] = field(default_factory=dict)
     resolved: dict[int, DoubtResolved] = field(default_factory=dict)
     late: dict[int, LateResultRecorded] = field(default_factory=dict)
     edited: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -139,9 +145,9 @@ class RunState:
         other = RunState(self.run_id)
         other.head, other.status, other.request, other.position = self.head, self.status, self.request, self.position
         other.version, other.requested_ms, other.started_ms = self.version, self.requested_ms, self.started_ms
-        other.at_ms, other.end = self.at_ms, self.end
+        other.at_ms, other.end, other.pools = self.at_ms, self.end, self.pools
         other.steps, other.seqs, other.outcomes = self.steps[:], self.seqs[:], self.outcomes.copy()
-        other.open = {step: _copy_open(opened) for step, opened in self.open.items()}
+        other.open = {step: OpenStep(*_values(opened)) for step, opened in self.open.items()}
         other.resolved, other.late = self.resolved.copy(), self.late.copy()
         other.edited, other.uses = self.edited.copy(), self.uses.copy()
         return other
@@ -162,20 +168,3 @@ class RunState:
 def _shared(pools: frozenset[str]) -> tuple[str, ...]:
     """One tuple for all runs with the same pools: a planner remembers every run that it has seen."""
     return tuple(sorted(pools))
-
-
-def _copy_open(opened: Open) -> Open:
-    return Open(
-        opened.phase,
-        opened.seq,
-        opened.due_ms,
-        opened.attempt,
-        opened.dispatches,
-        opened.first_ms,
-        opened.maybe,
-        opened.failure,
-        opened.policy,
-        opened.asked,
-        opened.permit,
-        opened.refused,
-    )
