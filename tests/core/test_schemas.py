@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, make_dataclass
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,11 @@ from hypothesis import strategies as st
 from refold.core.errors import ConflictError
 from refold.core.wire import schemas
 from refold.core.wire.schemas import Registered
-from refold.schemas.compatibility import conflicts
-from refold.schemas.export import check, export
+from refold.schemas.export import check, conflicts, export
 from tests.core.histories import examples
 
-
-@dataclass
-class Won:
-    points: int
-
-
-@dataclass
-class Lost:
-    why: str
+Won = make_dataclass("Won", [("points", int)])
+Lost = make_dataclass("Lost", [("why", str)])
 
 
 def game(*fields: tuple[str, Any] | tuple[str, Any, Any]) -> type:
@@ -111,8 +103,17 @@ def test_every_older_version_counts_and_not_only_the_last(tmp_path: Path) -> Non
     (problem,) = [problem for problem in check(tmp_path, third) if "not compatible" in problem]
 
     assert problem == (
-        "game: not compatible with version 1: refold.Game.level: older records lack the field and it has no default"
+        "game: not compatible with version 1: Game at /fields/1: reader field missing default value (level)"
     )
+
+
+def test_a_conflict_deep_inside_is_told_of_the_type_that_holds_it(tmp_path: Path) -> None:
+    before, after = (make_dataclass("Won", [("points", kind)]) for kind in (int, str))
+    exported(tmp_path, game(("events", list[before])))  # type: ignore[valid-type]
+
+    problems = check(tmp_path, {game(("events", list[after])): "game"})  # type: ignore[valid-type]
+
+    assert any("version 1: Won at /fields/0/type: type mismatch" in problem for problem in problems)
 
 
 def edited(path: Path, change: Callable[[str], str]) -> None:

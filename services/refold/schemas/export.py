@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import py_avro_schema
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from avro.name import Names
+from avro.schema import Schema, make_avsc_object
 
 from refold.core.errors import ConflictError
 from refold.core.wire import resources, schemas
 from refold.core.wire.codec import SUBJECTS
 from refold.core.wire.schemas import Registered
-from refold.schemas.compatibility import conflicts
 
 _OPTIONS = py_avro_schema.Option.JSON_INDENT_2 | py_avro_schema.Option.JSON_APPEND_NEWLINE
 _HEADER = """\
@@ -136,6 +138,31 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
                 found = conflicts(reader=reader, writer=json.loads(path.read_text()))
                 problems += [f"{subject}: not compatible with version {line.version}: {reason}" for reason in found]
     return problems
+
+
+def conflicts(*, reader: Any, writer: Any) -> list[str]:
+    """Why the reader cannot read everything that the writer can write, and where; empty when it can.
+
+    **Shape**: schemas as parsed JSON. A conflict inside a named type is told of that type, and of each that holds it.
+    """
+    read, written = Names(), Names()
+    new, old = make_avsc_object(reader, read), make_avsc_object(writer, written)
+    if not _conflict(new, old):
+        return []
+    pairs = {str(new.get_prop("name") or "the schema"): (new, old)}
+    pairs |= {
+        name.rpartition(".")[2]: (read.names[name], was) for name, was in written.names.items() if name in read.names
+    }
+    return [f"{name} at {conflict}" for name, (new, old) in pairs.items() if (conflict := _conflict(new, old))]
+
+
+def _conflict(reader: Schema, writer: Schema) -> str:
+    result = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
+    if result.compatibility is SchemaCompatibilityType.compatible:
+        return ""
+    places = sorted(result.locations - {"/"}) or ["/"]
+    kinds = sorted({kind.value.replace("_", " ") for kind in result.incompatibilities})
+    return f"{', '.join(places)}: {', '.join(kinds)} ({'; '.join(sorted(result.messages))})"
 
 
 def _same(text: str, exported: str) -> bool:

@@ -8,7 +8,7 @@ Way = Literal["retry", "doubt", "fail"]
 
 
 class Course(NamedTuple):
-    """What is done while another attempt is allowed, and when none is. Where doubt comes last, the effect is unknown."""
+    """What is done while another attempt is allowed, and when none is; `doubt` last: the effect may have happened."""
 
     again: Way
     last: Way

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from urllib.parse import quote
 
 _TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.avro+binary"))
@@ -23,16 +24,29 @@ def cloud_event(
     at_ms: int,
     trace: str = "",
 ) -> list[tuple[str, bytes]]:
-    """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about."""
-    found = [*_fixed(kind, source), _time(at_ms), ("ce_id", id.encode()), ("ce_subject", subject.encode())]
+    """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about.
+
+    `source`, the name of who writes, becomes a URI reference; unquoted, `ce_source` is the name again.
+    **Source**: CloudEvents 1.0, context attributes and type system.
+    """
+    headers = [*_fixed(kind, source), _time(at_ms), ("ce_id", _string(id)), ("ce_subject", _string(subject))]
     if trace:
-        found.append(("traceparent", trace.encode()))
-    return found
+        headers.append(("traceparent", trace.encode()))
+    return headers
 
 
 @lru_cache(maxsize=256)
 def _fixed(kind: str, source: str) -> tuple[tuple[str, bytes], ...]:
-    return (*_FIXED, ("ce_type", f"refold.{kind}".encode()), ("ce_source", source.encode()))
+    # A colon would make a scheme of what stands before it, and a strict SDK refuses one that is none.
+    uri = quote(source, safe="/@!$&'()*+,;=")
+    return (*_FIXED, ("ce_type", f"refold.{kind}".encode()), ("ce_source", uri.encode()))
+
+
+def _string(text: str) -> bytes:
+    """A string as CloudEvents allows it: what no printer shows is percent-encoded."""
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else quote(char, errors="replace") for char in text)
+    return text.encode()
 
 
 @lru_cache(maxsize=16)
