@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from refold.adapters.kafka.acls import Acl, Kind, principals, wanted
+from refold.adapters.kafka.acls import Acl, ResourceKind, principals, wanted_acls
 from refold.embedded.kafka import EmbeddedKafka
 from tests.cli.terminal import refold
 
@@ -35,7 +35,7 @@ def parsed(line: str) -> set[Acl]:
     ]
     options = list(zip(words[6::2], words[7::2], strict=True))
     one = dict(options)
-    kind: Kind = "topic" if "--topic" in one else "group"
+    kind: ResourceKind = "topic" if "--topic" in one else "group"
     operations = [value for name, value in options if name == "--operation"]
     kafka = {
         "Read": "read",
@@ -57,7 +57,7 @@ def test_the_command_lines_say_the_same_as_the_table(monkeypatch: pytest.MonkeyP
 
     lines = text.splitlines()
     found = set().union(*(parsed(line) for line in lines))
-    assert found == set(wanted("acme.", principals([web])))
+    assert found == set(wanted_acls("acme.", principals([web])))
     assert lines == data
 
 

@@ -12,7 +12,7 @@ import pytest
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
-from refold.client.catalog import publish, read
+from refold.client.catalog import publish, read_catalog
 from refold.client.hindsight import recorded
 from refold.client.policies import load_file
 from refold.client.runs import Runs
@@ -138,7 +138,7 @@ def test_a_policy_that_is_published_is_in_force_in_every_partition(cluster: Clus
     assert (found["digest"], found["partitions"]) == (digest, 4)
     assert found["entries"] == ["roles", f"policy/{digest}", "current"]
     for number in range(4):
-        catalog = read(cluster.reader, number)
+        catalog = read_catalog(cluster.reader, number)
         assert (catalog.current, catalog.void) == (digest, 0)
         assert catalog.policy is not None
         assert [rule.name for rule in catalog.policy.rules] == ["reads", "no drops", "outside", "rest"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from refold.client.verify import Verified, verify
+from refold.client.verify import Verified, verify_log
 from refold.core.ids import home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
@@ -15,7 +15,7 @@ from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, propo
 
 def checked(chronicle: Chronicle) -> Verified:
     """What the verifier says, without waiting for the topics to agree."""
-    return verify(chronicle.reader, now_ms=NOW + 1_000, settle_s=0)
+    return verify_log(chronicle.reader, now_ms=NOW + 1_000, settle_s=0)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_every_lie_is_found(chronicle: Chronicle, lie: Callable[[Chronicle], Non
 
 
 def test_what_is_due_for_long_is_listed(chronicle: Chronicle) -> None:
-    found = verify(chronicle.reader, now_ms=NOW + 600_000, settle_s=0)
+    found = verify_log(chronicle.reader, now_ms=NOW + 600_000, settle_s=0)
 
     assert found.overdue == ["open"]
     assert found.violations == []

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Difference, Topics, wanted
+from refold.adapters.kafka.topics import TopicDifference, Topics, wanted_topics
 from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
@@ -152,7 +152,7 @@ def test_apply_mends_a_setting_that_somebody_changed(settings: KafkaSettings) ->
     found = eventually(topics.diff)
     topics.apply()
 
-    assert found == [Difference("run-log", "cleanup.policy", "compact", "delete")]
+    assert found == [TopicDifference("run-log", "cleanup.policy", "compact", "delete")]
     assert topics.diff() == []
 
 
@@ -183,11 +183,11 @@ def test_another_partition_count_is_never_changed_silently(settings: KafkaSettin
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (5, "2")])
 def test_one_copy_may_be_away_where_there_are_three(replication: int, in_sync: str) -> None:
-    assert {topic.config["min.insync.replicas"] for topic in wanted(replication=replication)} == {in_sync}
+    assert {topic.config["min.insync.replicas"] for topic in wanted_topics(replication=replication)} == {in_sync}
 
 
 def test_every_topic_takes_the_largest_payload_and_dead_letters_take_any_input() -> None:
-    limits = {topic.name: int(topic.config["max.message.bytes"]) for topic in wanted(payload_bytes=5_000_000)}
+    limits = {topic.name: int(topic.config["max.message.bytes"]) for topic in wanted_topics(payload_bytes=5_000_000)}
 
     assert min(limits.values()) > 2 * 5_000_000
     assert limits["dead-letter"] > limits["run-requested"] + 5_000_000
@@ -195,7 +195,7 @@ def test_every_topic_takes_the_largest_payload_and_dead_letters_take_any_input()
 
 
 def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
-    config = next(topic.config for topic in wanted() if topic.name == "dead-letter")
+    config = next(topic.config for topic in wanted_topics() if topic.name == "dead-letter")
 
     assert config["cleanup.policy"] == "compact,delete"
     assert int(config["min.compaction.lag.ms"]) >= int(config["retention.ms"])

@@ -74,7 +74,7 @@ def request(state: RunState, step: int) -> ApprovalRequest:
     """What people are asked for the approval that a step waits for."""
     opened = state.open[step]
     assert opened.question is not None
-    return asking.request_of(state, state.call(step), opened.question, seq=opened.seq)
+    return asking.question_of(state, state.call(step), opened.question, seq=opened.seq)
 
 
 def decided(state: RunState, step: int, verdict: Verdict = "approve", *, now: int, **more: Any) -> Decided:

@@ -25,7 +25,7 @@ from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict
+from refold.core.planning.verdict import Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
@@ -81,7 +81,7 @@ class Log:
         assert self.state is not None
         return self.state
 
-    def feed(self, what: Input) -> Verdict:
+    def feed(self, what: Input) -> Ruling:
         """Decides an input and appends what it causes."""
         verdict = decide(self.state, what, self.now, self.rules)
         if isinstance(verdict, list):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from refold.core.errors import ConflictError
 from refold.core.wire import schemas
 from refold.core.wire.schemas import Registered
-from refold.schemas.export import check, conflicts, export
+from refold.schemas.export import check_schemas, conflicts, export_schemas
 from tests.core.histories import examples
 
 Won = make_dataclass("Won", [("points", int)])
@@ -30,22 +30,22 @@ def game(*fields: tuple[str, Any] | tuple[str, Any, Any]) -> type:
 
 def exported(folder: Path, *versions: type) -> list[Registered]:
     for version in versions:
-        export(folder, {version: "game"})
+        export_schemas(folder, {version: "game"})
     return schemas.lock((folder / "schemas.lock").read_text())
 
 
 def test_the_schemas_of_the_repository_are_those_of_the_classes() -> None:
-    assert check() == []
+    assert check_schemas() == []
 
 
 def test_an_export_is_repeatable_and_numbered(tmp_path: Path) -> None:
     two = {Won: "won", Lost: "lost"}
 
-    first, again = export(tmp_path, two), export(tmp_path, two)
+    first, again = export_schemas(tmp_path, two), export_schemas(tmp_path, two)
 
     assert [(line.id, line.subject, line.version) for line in first] == [(1, "won", 1), (2, "lost", 1)]
     assert again == []
-    assert check(tmp_path, two) == []
+    assert check_schemas(tmp_path, two) == []
 
 
 def test_a_change_becomes_a_version_with_its_own_id_and_nothing_old_is_touched(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_better_words_are_no_new_version(tmp_path: Path) -> None:
     before.__doc__, after.__doc__ = "A game.", "A game that somebody plays."
     exported(tmp_path, before)
 
-    assert export(tmp_path, {after: "game"}) == []
-    assert check(tmp_path, {after: "game"}) == []
+    assert export_schemas(tmp_path, {after: "game"}) == []
+    assert check_schemas(tmp_path, {after: "game"}) == []
 
 
 BASE = (("name", str), ("events", list[Won | Lost]), ("note", str | None, None))
@@ -87,12 +87,12 @@ def test_a_change_that_could_not_read_the_past_is_refused(change: str, tmp_path:
     before = sorted(path.read_bytes() for path in tmp_path.iterdir())
     changed = {BREAKING[change]: "game"}
 
-    problems = [problem for problem in check(tmp_path, changed) if "not compatible with version 1" in problem]
+    problems = [problem for problem in check_schemas(tmp_path, changed) if "not compatible with version 1" in problem]
 
     assert bool(problems) is (change not in HARMLESS)
     if problems:
         with pytest.raises(ConflictError):
-            export(tmp_path, changed)
+            export_schemas(tmp_path, changed)
         assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == before
 
 
@@ -100,7 +100,7 @@ def test_every_older_version_counts_and_not_only_the_last(tmp_path: Path) -> Non
     exported(tmp_path, game(("name", str)), game(("name", str), ("level", int, 1)))
     third = {game(("name", str), ("level", int)): "game"}
 
-    (problem,) = [problem for problem in check(tmp_path, third) if "not compatible" in problem]
+    (problem,) = [problem for problem in check_schemas(tmp_path, third) if "not compatible" in problem]
 
     assert problem == (
         "game: not compatible with version 1: Game at /fields/1: reader field missing default value (level)"
@@ -111,7 +111,7 @@ def test_a_conflict_deep_inside_is_told_of_the_type_that_holds_it(tmp_path: Path
     before, after = (make_dataclass("Won", [("points", kind)]) for kind in (int, str))
     exported(tmp_path, game(("events", list[before])))  # type: ignore[valid-type]
 
-    problems = check(tmp_path, {game(("events", list[after])): "game"})  # type: ignore[valid-type]
+    problems = check_schemas(tmp_path, {game(("events", list[after])): "game"})  # type: ignore[valid-type]
 
     assert any("version 1: Won at /fields/0/type: type mismatch" in problem for problem in problems)
 
@@ -134,25 +134,25 @@ def edited(path: Path, change: Callable[[str], str]) -> None:
     ],
 )
 def test_a_past_that_was_edited_is_found(spoil: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
-    export(tmp_path, {Won: "won", Lost: "lost"})
+    export_schemas(tmp_path, {Won: "won", Lost: "lost"})
 
     spoil(tmp_path)
 
-    assert any(words in problem for problem in check(tmp_path, {Won: "won", Lost: "lost"}))
+    assert any(words in problem for problem in check_schemas(tmp_path, {Won: "won", Lost: "lost"}))
 
 
 def test_a_class_that_changed_without_an_export_is_found(tmp_path: Path) -> None:
     exported(tmp_path, game(("name", str)))
 
-    problems = check(tmp_path, {game(("name", str), ("level", int, 1)): "game"})
+    problems = check_schemas(tmp_path, {game(("name", str), ("level", int, 1)): "game"})
 
     assert problems == ["game: Game differs from version 1; run `refold schemas export`"]
 
 
 def test_a_subject_without_a_class_is_found(tmp_path: Path) -> None:
-    export(tmp_path, {Won: "won", Lost: "lost"})
+    export_schemas(tmp_path, {Won: "won", Lost: "lost"})
 
-    assert check(tmp_path, {Won: "won"}) == ["lost: no class has this subject any more"]
+    assert check_schemas(tmp_path, {Won: "won"}) == ["lost: no class has this subject any more"]
 
 
 def record(name: str = "R", **fields: Any) -> dict[str, Any]:

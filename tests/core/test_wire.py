@@ -53,7 +53,7 @@ def test_a_message_goes_through_its_bytes_and_back(message: Any) -> None:
 @given(messages)
 def test_the_bytes_are_what_any_avro_library_writes_and_reads(message: Any) -> None:
     subject = codec.SUBJECTS[type(message)]
-    number, schema = schemas.table()[1][subject]
+    number, schema = schemas.registered()[1][subject]
     value = codec.encode(message)
     datum = plain(message)
     written = io.BytesIO()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from refold.adapters.kafka.acls import ROLES
+from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.core.approval import policy, requirement
 from refold.runtime.settings import PREFIX, Settings
 from tests.docs.blocks import ROOT, blocks, pages
@@ -94,7 +94,7 @@ def test_the_pages_on_policies_have_every_variable_and_every_field() -> None:
 def test_the_page_on_acls_has_every_role() -> None:
     text = (ROOT / "docs" / "guides" / "keys-and-acls.md").read_text()
 
-    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ROLES
+    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == PRINCIPAL_ROLES
 
 
 def test_the_picture_of_the_readme_has_the_topics_that_are_made() -> None:

@@ -26,7 +26,7 @@ def test_a_golden_sample_is_read_as_it_was_written(name: str) -> None:
 
 def current() -> list[str]:
     """The samples whose schema is still the newest of its subject: the others are read, and written no more."""
-    newest = schemas.table()[1]
+    newest = schemas.registered()[1]
     subjects = {name: codec.SUBJECTS[Entry if name in EVENTS else KINDS[name]] for name in recorded()}
     return [name for name, value in recorded().items() if int.from_bytes(value[1:5]) == newest[subjects[name]][0]]
 

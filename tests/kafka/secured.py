@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.acls import ROLES, Acls
+from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acls
 from refold.adapters.kafka.topics import Topics
 from refold.embedded.secured import ADMIN, SecuredKafka
 from refold.runtime.settings import KafkaSettings
@@ -39,7 +39,7 @@ class SecuredCluster:
 
     def options(self, role: str) -> dict[str, str]:
         """How a client of a role logs in."""
-        return self.kafka.client_options(f"refold-{role}" if role in ROLES else role)
+        return self.kafka.client_options(f"refold-{role}" if role in PRINCIPAL_ROLES else role)
 
     def furnish(self, prefix: str) -> None:
         """Make topics and rights under another prefix, for a test that leaves things behind."""
@@ -58,7 +58,7 @@ class SecuredCluster:
 @pytest.fixture(scope="session")
 def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
-    users = [*(f"refold-{role}" for role in ROLES), OUTSIDER]
+    users = [*(f"refold-{role}" for role in PRINCIPAL_ROLES), OUTSIDER]
     with SecuredKafka(tmp_path_factory.mktemp("secured"), users) as kafka:
         cluster = SecuredCluster(kafka)
         cluster.furnish("refold.")

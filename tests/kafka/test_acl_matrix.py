@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import Result
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import ROLES, Acl, Acls, Rule
+from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, Acls
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics, table, wanted
+from refold.adapters.kafka.topics import Topics, declared, wanted_topics
 from refold.approval import service as approving
 from refold.approval.service import ApprovalSettings
 from refold.core.errors import UsageError
@@ -36,11 +36,11 @@ from tests.waiting import eventually
 
 PREFIX = "matrix."
 SERVICES = "services."
-OURS = [topic.name for topic in wanted(POOLS)]
+OURS = [topic.name for topic in wanted_topics(POOLS)]
 NEIGHBOUR = "run-log.copy"
 """A topic of nobody, with a name that begins as one of ours does."""
 TOPICS = [*OURS, NEIGHBOUR]
-TABLE = table()
+TABLE = declared()
 OWN_GROUP = {
     "planner": "refold-planner",
     "executor": "refold-executor-default",
@@ -131,12 +131,12 @@ def test_every_role_may_do_what_the_table_grants_and_nothing_else(
 ) -> None:
     cells: Cells = {}
 
-    for role in (*ROLES, OUTSIDER):
+    for role in (*PRINCIPAL_ROLES, OUTSIDER):
         cells |= ask(cluster, role)
 
     allowed = sum(answer == ALLOWED for answer in cells.values())
     assert wrong(cells) == {}
-    assert cells.keys() == set(product((*ROLES, OUTSIDER), PLACES))
+    assert cells.keys() == set(product((*PRINCIPAL_ROLES, OUTSIDER), PLACES))
     assert len(cells) == CELLS
     assert not any(answer == ALLOWED for (role, _), answer in cells.items() if role == OUTSIDER)
     counts = {"cells": len(cells), "allowed": allowed, "denied": len(cells) - allowed}
@@ -156,7 +156,7 @@ def test_a_right_too_many_is_seen_shown_and_pruned(cluster: SecuredCluster) -> N
     pruned = rules.apply(prune=True)
 
     assert seen == {("planner", ("topic", "write", "approval-decided")): ALLOWED}
-    assert shown == pruned == [Rule(extra, "surplus")]
+    assert shown == pruned == [AclRule(extra, "surplus")]
     assert rules.diff() == []
     eventually(lambda: probe(cluster, "planner").write([decided])[decided] != ALLOWED, what="the end of the right")
 

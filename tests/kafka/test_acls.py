@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from refold.adapters.kafka.acls import ROLES, Acl, Rule, judge, principals, wanted
-from refold.adapters.kafka.topics import table
+from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, principals, wanted_acls
+from refold.adapters.kafka.topics import declared
 from refold.core.errors import UsageError
 
-ALL = wanted("refold.", principals())
+ALL = wanted_acls("refold.", principals())
 
 
 def writers(topic: str) -> list[str]:
-    found: list[str] = table()["topics"][topic]["writers"]
+    found: list[str] = declared()["topics"][topic]["writers"]
     return found
 
 
@@ -39,20 +39,20 @@ def test_what_others_rely_on_has_one_writer(topic: str, writer: str) -> None:
 
 
 def test_only_inputs_and_dead_letters_have_several_writers() -> None:
-    several = {topic for topic in table()["topics"] if len(writers(topic)) > 1}
+    several = {topic for topic in declared()["topics"] if len(writers(topic)) > 1}
 
     assert several == {"run-requested", "run-signalled", "dead-letter"}
 
 
 def test_every_topic_says_who_writes_and_who_reads_it() -> None:
-    content = table()
+    content = declared()
 
-    assert tuple(content["principals"]) == ROLES
+    assert tuple(content["principals"]) == PRINCIPAL_ROLES
     for topic in content["topics"].values():
-        assert set(topic["writers"]) <= set(ROLES)
-        assert {"operator"} <= set(topic["readers"]) <= set(ROLES)
+        assert set(topic["writers"]) <= set(PRINCIPAL_ROLES)
+        assert {"operator"} <= set(topic["readers"]) <= set(PRINCIPAL_ROLES)
         assert topic["writers"]
-    assert set(content["topics"]["run-log"]["readers"]) == set(ROLES)
+    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES)
 
 
 def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:
@@ -63,7 +63,7 @@ def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> N
 
 @pytest.mark.parametrize("prefix", ["refold.", "refold.test.", ""])
 def test_every_rule_has_the_prefix_and_none_is_about_everything(prefix: str) -> None:
-    rules = wanted(prefix, principals())
+    rules = wanted_acls(prefix, principals())
 
     assert len(rules) == len(ALL)
     assert all(acl.name.startswith(prefix) and len(acl.name) > len(prefix) for acl in rules)
@@ -82,7 +82,7 @@ def test_a_right_that_another_implies_is_not_given_twice() -> None:
 def test_a_role_may_be_several_principals_with_any_name() -> None:
     who = principals(["client=User:CN=web,O=Acme", "client=User:cli", "planner=Group:p"])
 
-    rules = wanted("refold.", who)
+    rules = wanted_acls("refold.", who)
 
     assert who["client"] == ("User:CN=web,O=Acme", "User:cli")
     assert who["executor"] == ("User:refold-executor",)
@@ -101,7 +101,7 @@ def test_a_principal_that_cannot_be_is_refused(text: str, said: str) -> None:
 
 
 def test_what_is_there_and_wanted_is_fine_and_what_is_not_there_is_missing() -> None:
-    rules = judge(ALL, ALL[1:], "refold.")
+    rules = compare(ALL, ALL[1:], "refold.")
 
     assert [each.acl for each in rules if each.state == "missing"] == ALL[:1]
     assert [each.acl for each in rules if each.state == "there"] == ALL[1:]
@@ -120,12 +120,12 @@ def test_what_is_there_and_wanted_is_fine_and_what_is_not_there_is_missing() -> 
     ],
 )
 def test_another_rule_about_something_of_ours_is_surplus(acl: Acl) -> None:
-    assert [each for each in judge(ALL, [*ALL, acl], "refold.") if each.state != "there"] == [Rule(acl, "surplus")]
+    assert [each for each in compare(ALL, [*ALL, acl], "refold.") if each.state != "there"] == [AclRule(acl, "surplus")]
 
 
 @pytest.mark.parametrize("acl", [rule("*"), rule("ref", pattern="prefixed")])
 def test_a_rule_about_our_things_and_others_is_left_to_people(acl: Acl) -> None:
-    assert [each for each in judge(ALL, [*ALL, acl], "refold.") if each.state != "there"] == [Rule(acl, "wider")]
+    assert [each for each in compare(ALL, [*ALL, acl], "refold.") if each.state != "there"] == [AclRule(acl, "wider")]
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_a_rule_about_our_things_and_others_is_left_to_people(acl: Acl) -> None:
     ],
 )
 def test_a_rule_about_other_things_is_none_of_ours(acl: Acl) -> None:
-    assert {each.state for each in judge(ALL, [*ALL, acl], "refold.")} == {"there"}
+    assert {each.state for each in compare(ALL, [*ALL, acl], "refold.")} == {"there"}
 
 
 def test_without_a_prefix_only_rules_that_name_our_things_are_surplus() -> None:
-    ours = wanted("", principals())
+    ours = wanted_acls("", principals())
     others = [rule("run-log"), rule("run-", pattern="prefixed"), rule("r", pattern="prefixed"), rule("orders")]
 
-    found = {each.acl.name: each.state for each in judge(ours, [*ours, *others], "") if each.acl in others}
+    found = {each.acl.name: each.state for each in compare(ours, [*ours, *others], "") if each.acl in others}
 
     assert found == {"run-log": "surplus", "run-": "wider", "r": "wider"}

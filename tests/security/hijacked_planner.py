@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from refold.adapters.kafka.acls import ROLES
+from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.embedded.secured import SecuredKafka
 from tests.kafka.secured import SecuredCluster
 from tests.security import controls, grants, mistaken, outdated, replays, softened, unsigned
@@ -55,7 +55,7 @@ def main() -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with SecuredKafka(folder / "kafka", [f"refold-{role}" for role in ROLES]) as kafka:
+        with SecuredKafka(folder / "kafka", [f"refold-{role}" for role in PRINCIPAL_ROLES]) as kafka:
             with Stage(SecuredCluster(kafka), folder) as stage:
                 rows, falls = play(stage), list(stage.falls)
             kafka.kill()

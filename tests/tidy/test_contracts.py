@@ -12,7 +12,7 @@ import pytest
 from refold.core.events import Event
 from refold.core.run.fold import kinds
 from refold.core.wire import codec, schemas
-from refold.schemas.export import check
+from refold.schemas.export import check_schemas
 from tests.golden.samples import recorded
 from tests.tidy.repository import ROOT, python
 
@@ -40,7 +40,7 @@ def test_the_linters_find_nothing(command: list[str]) -> None:
 
 @pytest.mark.parametrize("event", get_args(Event), ids=lambda cls: cls.__name__)
 def test_an_event_has_a_transition_a_schema_and_a_golden_sample(event: type) -> None:
-    items = schemas.table()[1]["run-log"][1]["fields"][-1]["type"]["items"]
+    items = schemas.registered()[1]["run-log"][1]["fields"][-1]["type"]["items"]
 
     assert event in kinds()
     assert event.__name__ in {branch["name"] for branch in items}
@@ -48,7 +48,7 @@ def test_an_event_has_a_transition_a_schema_and_a_golden_sample(event: type) -> 
 
 
 def test_the_exported_schemas_are_those_of_the_classes() -> None:
-    assert check() == []
+    assert check_schemas() == []
 
 
 def test_every_schema_file_is_in_the_lock_and_of_a_message() -> None:

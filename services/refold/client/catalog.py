@@ -44,7 +44,7 @@ def remove(publisher: RawSender, partitions: int, name: str) -> None:
         publisher.send_raw(CATALOG, number, key=name.encode(), value=None, headers=())
 
 
-def read(reader: LogReader, partition: int = 0) -> Catalog:
+def read_catalog(reader: LogReader, partition: int = 0) -> Catalog:
     """The catalog as a partition has it. All have the same, unless a publication broke off."""
     catalog = Catalog()
     for record in reader.scan(CATALOG, partition):
@@ -54,4 +54,4 @@ def read(reader: LogReader, partition: int = 0) -> Catalog:
 
 def read_all(reader: LogReader) -> list[Catalog]:
     """The catalog as each partition has it, in their order."""
-    return [read(reader, number) for number in range(reader.partitions(CATALOG))]
+    return [read_catalog(reader, number) for number in range(reader.partitions(CATALOG))]

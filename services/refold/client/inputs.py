@@ -17,11 +17,11 @@ from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
-class Sender(Protocol):
+class InputSender(Protocol):
     """What publishes inputs."""
 
     def send(self, message: RunRequest | RunSignal) -> tuple[int, int]:
@@ -30,7 +30,7 @@ class Sender(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InputAnswer:
     """What became of an input. `what`: `accepted`, or `known` when the log had it before and nothing changed."""
 
     what: str
@@ -41,27 +41,27 @@ class Answer:
 class Inputs:
     """Inputs to runs. **Units**: timeouts in seconds; None waits for ever."""
 
-    def __init__(self, runs: Runs, sender: Sender) -> None:
+    def __init__(self, runs: Runs, sender: InputSender) -> None:
         self._runs, self._sender = runs, sender
 
     def start(self, request: RunRequest) -> Cause:
         """Publishes a request; returns where it lies."""
         return Cause(RUN_REQUESTED, *self._sender.send(request))
 
-    def started(self, request: RunRequest, position: Cause, timeout_s: float | None = 30.0) -> Answer:
+    def started(self, request: RunRequest, position: Cause, timeout_s: float | None = 30.0) -> InputAnswer:
         """Waits until the planner has taken a request.
 
         **Raises** ConflictError when the run exists with other input, TimedOutError.
         """
 
-        def judge(run: Run, judged: JudgedRecord | None) -> Answer | None:
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
             asked = run.state.request
             if asked is None:
                 return None
             if run.state.position == position:
-                return Answer("accepted", run, position)
+                return InputAnswer("accepted", run, position)
             if (asked.agent, asked.input) == (request.agent, request.input):
-                return Answer("known", run, position)
+                return InputAnswer("known", run, position)
             raise ConflictError(f"run {request.run_id} exists with other input", hint="choose another --id")
 
         return self._follow(request.run_id, position, judge, timeout_s)
@@ -73,23 +73,23 @@ class Inputs:
                 return found
         raise AssertionError("a tail goes on for ever")
 
-    def cancel(self, signal: RunSignal, timeout_s: float | None = 30.0) -> Answer:
+    def cancel(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
         """Cancels a run. **Raises** NotFoundError, ConflictError when it is over already, TimedOutError."""
         state = self._runs.get(signal.run_id).state
         if state.over and state.status != "cancelled":
             raise ConflictError(f"run {signal.run_id} is {state.status} already", hint="nothing is left to cancel")
 
-        def judge(run: Run, judged: JudgedRecord | None) -> Answer | None:
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
             if not run.state.over:
                 return None
             if run.state.status != "cancelled":
                 raise ConflictError(f"run {signal.run_id} {run.state.status} first", hint="nothing is left to cancel")
-            return Answer("accepted" if self._answers(run, position) else "known", run, position)
+            return InputAnswer("accepted" if self._answers(run, position) else "known", run, position)
 
         position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
         return self._follow(signal.run_id, position, judge, timeout_s)
 
-    def resolve(self, signal: RunSignal, timeout_s: float | None = 30.0) -> Answer:
+    def resolve(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
         """Settles a call in doubt; `signal` comes from `resolution`.
 
         **Raises** ConflictError when somebody decided otherwise or the run is over, TimedOutError.
@@ -97,9 +97,9 @@ class Inputs:
         data = canonical.parse(signal.data)
         step, attempt, verdict = data["step"], data["attempt"], data["verdict"]
 
-        def judge(run: Run, judged: JudgedRecord | None) -> Answer | None:
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
             if self._answers(run, position):
-                return Answer("accepted", run, position)
+                return InputAnswer("accepted", run, position)
             said = run.state.resolved.get(step)
             if said and said.attempt >= attempt:
                 if said.attempt == attempt and said.verdict != verdict:
@@ -107,7 +107,7 @@ class Inputs:
                         f"{said.actor or 'somebody'} resolved step {step} of {signal.run_id} as {said.verdict}",
                         hint=f"`refold run show {signal.run_id}` tells what followed",
                     )
-                return Answer("known", run, position)
+                return InputAnswer("known", run, position)
             if run.state.over:
                 raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
             return None
@@ -119,8 +119,8 @@ class Inputs:
         return any(found.entry is not None and found.entry.cause == position for found in run.records)
 
     def _follow(
-        self, run: str, position: Cause, judge: Callable[[Run, JudgedRecord | None], T | None], timeout_s: float | None
-    ) -> T:
+        self, run: str, position: Cause, judge: Callable[[Run, JudgedRecord | None], _T | None], timeout_s: float | None
+    ) -> _T:
         letters = self._letters(run)
         what = f"done with {position.topic}/{position.partition}/{position.offset}"
         for found, judged in self._until(run, timeout_s, what):

@@ -60,7 +60,7 @@ class Verified:
     violations: list[Violation] = field(default_factory=list)
 
 
-def verify(reader: LogReader, *, now_ms: int, settle_s: float = 5.0) -> Verified:
+def verify_log(reader: LogReader, *, now_ms: int, settle_s: float = 5.0) -> Verified:
     """Checks all of it. **Units**: `settle_s` is how long other topics may take to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
@@ -223,7 +223,7 @@ def _check_decisions(found: Verified, reader: LogReader, tokens: list[tuple[str,
     """Every decision that a history has accepted is signed by a key of the catalog, revoked since then or not."""
     if not tokens:
         return
-    keys = catalog.read(reader).keys
+    keys = catalog.read_catalog(reader).keys
     still = {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
     for run, token in tokens:
         try:

@@ -51,7 +51,7 @@ class TimedOutError(RefoldError):
 
 
 class MalformedError(RefoldError):
-    """A record cannot be read as what its topic holds; it belongs into the dead letters."""
+    """A record cannot be read as what its topic holds; it goes to the dead letters."""
 
     code = "malformed"
 
@@ -103,9 +103,3 @@ class CallFailed(RefoldError):  # noqa: N818
     """A call is over without a result; an agent may catch it and react."""
 
     code = "call_failed"
-
-
-class RunFailed(RefoldError):  # noqa: N818
-    """A run ended without a result; what a client sees."""
-
-    code = "run_failed"

@@ -15,7 +15,7 @@ from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
 from refold.core.ids import home
 from refold.core.messages import ToolResult
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Start, Verdict
+from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling, Start
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance
 from refold.core.run.state import RunState
@@ -66,7 +66,7 @@ class Answering:
             return
         state = self._log.latest(run)
         if item.input is None:
-            verdict: Verdict = [] if state and not state.over else Ignore("nothing to drive")
+            verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
         elif state is None and self._forward(item):
             return
         else:

@@ -63,8 +63,10 @@ def _of_service(cls: type[T], value: bytes) -> T:
 
 def _start(request: RunRequest, record: Record) -> Start:
     sent = record.read_headers()
-    if headers.size(sent) > headers.MAX_BYTES:
-        raise MalformedError(f"the headers have more than {headers.MAX_BYTES} bytes", hint="send less with the request")
+    if headers.size(sent) > headers.MAX_HEADER_BYTES:
+        raise MalformedError(
+            f"the headers have more than {headers.MAX_HEADER_BYTES} bytes", hint="send less with the request"
+        )
     content = f"{len(request.agent)}:{request.agent}{request.input}"
     digest = blake2b(content.encode(), digest_size=16).hexdigest()
     return Start(request, digest, seed="", traceparent=headers.traceparent(sent))

@@ -14,7 +14,7 @@ from refold.core.events import Entry
 from refold.core.ids import call_id, log_key, parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.asking import opened_by
-from refold.core.planning.commands import Command, close, commands, question
+from refold.core.planning.commands import Command, ask_people, close, commands
 from refold.core.planning.verdict import Decided
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, DEAD_LETTER, RUN_LOG, TOOL_REQUESTED, tool_requested
@@ -140,7 +140,7 @@ class Outbox:
             return None
         if asks:
             step = opened_by(state, seq)
-            return self._record(state, question(state, step)[0], ordered.offset, state.at_ms) if step else None
+            return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
         return record if any(opened.seq == seq for opened in state.open.values()) else None
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:

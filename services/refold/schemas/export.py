@@ -37,7 +37,7 @@ def generate(message: type) -> str:
     return text.decode()
 
 
-def export(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[Registered]:
+def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[Registered]:
     """Appends what changed in Python since the last export and returns it; an old line or file stays as it is.
 
     **Raises** ConflictError when a change would make older records unreadable; then nothing is written.
@@ -57,11 +57,11 @@ def export(folder: Path | None = None, subjects: dict[type, str] | None = None) 
         _path(folder, line).write_text(text)
         added.append(line)
     _append(folder, added)
-    schemas.table.cache_clear()
+    schemas.registered.cache_clear()
     return added
 
 
-def check(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[str]:
+def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[str]:
     """What is wrong with the exported schemas, in words: a difference, a broken file, an unreadable past."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)

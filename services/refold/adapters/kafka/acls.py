@@ -26,21 +26,21 @@ from confluent_kafka.admin import (
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
-from refold.adapters.kafka.topics import ASK_S, table
+from refold.adapters.kafka.topics import ANSWER_S, declared
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.settings import KafkaSettings
 
-ROLES = ("planner", "executor", "approval", "client", "approver", "operator")
+PRINCIPAL_ROLES = ("planner", "executor", "approval", "client", "approver", "operator")
 EVERYWHERE = "*"
 
-Kind = Literal["topic", "group"]
-State = Literal["there", "missing", "surplus", "wider"]
+ResourceKind = Literal["topic", "group"]
+AclState = Literal["there", "missing", "surplus", "wider"]
 Principals = Mapping[str, Sequence[str]]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 B = TypeVar("B", AclBinding, AclBindingFilter)
 
-_KINDS: dict[ResourceType, Kind] = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}
+_KINDS: dict[ResourceType, ResourceKind] = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}
 _ALL: Any = None
 """In a filter: whatever it is. The client's types only know of texts."""
 _ANY = AclBindingFilter(
@@ -63,7 +63,7 @@ class Acl:
     """One rule of the broker, in its own words. `name` is with our prefix; `pattern` is `literal` or `prefixed`."""
 
     principal: str
-    kind: Kind
+    kind: ResourceKind
     name: str
     pattern: str
     operation: str
@@ -72,7 +72,7 @@ class Acl:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Rule:
+class AclRule:
     """A rule that should be there or is.
 
     `state`: `there`; `missing`; `surplus`, about something of ours and not wanted; `wider`, the same, but about things
@@ -80,7 +80,7 @@ class Rule:
     """
 
     acl: Acl
-    state: State
+    state: AclState
 
 
 def principals(given: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
@@ -92,17 +92,17 @@ def principals(given: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
     for text in given:
         role, _, principal = text.partition("=")
         kind, _, name = principal.partition(":")
-        if role not in ROLES:
-            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {', '.join(ROLES)}")
+        if role not in PRINCIPAL_ROLES:
+            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {', '.join(PRINCIPAL_ROLES)}")
         if not kind or not name:
             raise UsageError(f"{text!r} names no principal", hint=f"write {role}=User:NAME, as the broker logs it")
         named[role] = (*named.get(role, ()), principal)
-    return {role: (f"User:refold-{role}",) for role in ROLES} | named
+    return {role: (f"User:refold-{role}",) for role in PRINCIPAL_ROLES} | named
 
 
-def wanted(prefix: str, who: Principals) -> list[Acl]:
+def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
     """The rules of the table, and no more: who reads or writes may describe, so nothing says it twice."""
-    content = table()
+    content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     found = set()
     for role, kind, pattern, operation in rights:
@@ -112,7 +112,7 @@ def wanted(prefix: str, who: Principals) -> list[Acl]:
     return sorted(found)
 
 
-def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, Kind, str, str]]:
+def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
     for pattern, topic in content["topics"].items():
         yield from ((role, "topic", pattern, "write") for role in topic["writers"])
         yield from ((role, "topic", pattern, "read") for role in topic["readers"])
@@ -121,24 +121,24 @@ def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, Kind, str, 
             yield from ((role, "topic", pattern, operation) for role in roles if role not in known)
 
 
-def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, Kind, str, str]]:
+def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
     for pattern, group in content["groups"].items():
         yield from ((role, "group", pattern, "read") for role in group.get("members", ()))
         yield from ((role, "group", pattern, "describe") for role in group.get("visible", ()))
 
 
-def judge(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[Rule]:
+def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[AclRule]:
     """What is there and what is not; of the rules about things that are not ours, none."""
     ours, found = set(wanted), set(there)
-    rules = [Rule(acl, "there" if acl in found else "missing") for acl in ours]
+    rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
     for acl in found - ours:
         if any(_overlap(acl, *place) for place in places):
-            rules.append(Rule(acl, "surplus" if _only_ours(acl, prefix) else "wider"))
+            rules.append(AclRule(acl, "surplus" if _only_ours(acl, prefix) else "wider"))
     return sorted(rules)
 
 
-def _overlap(acl: Acl, kind: Kind, name: str, pattern: str) -> bool:
+def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
     """Whether a rule is about something that the place of one of our rules is about, too."""
     if acl.kind != kind:
         return False
@@ -161,45 +161,45 @@ class Acls:
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)
-        self.wanted = wanted(settings.prefix, principals() if who is None else who)
+        self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[AclRule]:
         """Every rule that should be there or is.
 
         **Raises** UsageError when the broker has no authorizer or does not let us look.
         """
-        found = _answer(self._admin.describe_acls(_ANY, request_timeout=ASK_S), "read the ACLs")
+        found = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not found:
             self._knock()
-        return judge(self.wanted, filter(None, map(_read, found)), self._prefix)
+        return compare(self.wanted, filter(None, map(_read, found)), self._prefix)
 
     def _knock(self) -> None:
         """Tells a cluster without rules from one that shows none: the client swallows the refusal to list them
         (confluent-kafka 2.16), but not the refusal to remove one, here one that nobody has."""
         nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
-        for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ASK_S).values():
+        for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ANSWER_S).values():
             _answer(future, "read the ACLs")
 
-    def diff(self) -> list[Rule]:
+    def diff(self) -> list[AclRule]:
         """What is missing or surplus; empty when the broker has the table and nothing else."""
         return [rule for rule in self.rules() if rule.state != "there"]
 
-    def apply(self, *, prune: bool = False) -> list[Rule]:
+    def apply(self, *, prune: bool = False) -> list[AclRule]:
         """Creates what is missing and, with `prune`, removes what is surplus; returns what it changed."""
         changes = [rule for rule in self.diff() if rule.state == "missing" or (prune and rule.state == "surplus")]
         create = [_write(rule.acl, AclBinding) for rule in changes if rule.state == "missing"]
         remove = [_write(rule.acl, AclBindingFilter) for rule in changes if rule.state == "surplus"]
         # What is missing comes first: whoever gets another name is never without rights.
-        for future in (self._admin.create_acls(create, request_timeout=ASK_S) if create else {}).values():
+        for future in (self._admin.create_acls(create, request_timeout=ANSWER_S) if create else {}).values():
             _answer(future, "create the ACLs")
-        for future in (self._admin.delete_acls(remove, request_timeout=ASK_S) if remove else {}).values():
+        for future in (self._admin.delete_acls(remove, request_timeout=ANSWER_S) if remove else {}).values():
             _answer(future, "remove ACLs")
         self._await(changes)
         return changes
 
-    def _await(self, changes: Sequence[Rule]) -> None:
+    def _await(self, changes: Sequence[AclRule]) -> None:
         """The controller has them, and brokers show them a moment later: services start right after this."""
-        deadline = time.monotonic() + ASK_S
+        deadline = time.monotonic() + ANSWER_S
         while left := set(changes).intersection(self.diff()):
             if time.monotonic() > deadline:
                 hint = "look at the broker's log, then run `refold topics acls --apply` again"
@@ -207,9 +207,9 @@ class Acls:
             time.sleep(0.02)
 
 
-def _answer(future: Future[T], what: str) -> T:
+def _answer(future: Future[_T], what: str) -> _T:
     try:
-        return future.result(ASK_S)
+        return future.result(ANSWER_S)
     except KafkaException as raised:
         error = of(raised)
         if refusal := _REFUSALS.get(error.code()):

@@ -33,7 +33,7 @@ _FIXED = (
 """What the product's promises rest on."""
 
 _record: Callable[[tuple[Any, ...]], Record] = Record._make
-T = TypeVar("T", Consumer, Producer, AdminClient)
+_T = TypeVar("_T", Consumer, Producer, AdminClient)
 
 _log = structlog.get_logger()
 
@@ -175,7 +175,7 @@ def _headers(message: Message) -> Any:
         return []
 
 
-def _made(kind: type[T], settings: KafkaSettings, config: Config) -> T:
+def _made(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
     for name in settings.options:
         if name in _FIXED:
             raise UsageError(f"the Kafka option {name} is not free", hint="take it out of REFOLD_KAFKA__OPTIONS")

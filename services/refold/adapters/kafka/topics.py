@@ -27,14 +27,14 @@ from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.wire.resources import resource
 from refold.runtime.settings import KafkaSettings
 
-ASK_S = 15.0
+ANSWER_S = 15.0
 
 OVERHEAD_BYTES = 262_144
 """What a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
 
 _NO_FLUSH = 2**63 - 1
 _RIGHTS = ("writers", "readers")
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """Where a topic is not as it should be. `setting` is `topic`, `partitions`, `replication` or a topic setting."""
 
     topic: str
@@ -65,13 +65,13 @@ class Present:
     replication: int
 
 
-def table() -> dict[str, Any]:
+def declared() -> dict[str, Any]:
     """What `infra/topics.yaml` says, of topics (`wanted`) and of rights (`acls.wanted`)."""
     content: dict[str, Any] = yaml.safe_load(resource("infra", "topics.yaml").read_text())
     return content
 
 
-def wanted(
+def wanted_topics(
     pools: tuple[str, ...] = ("default",),
     *,
     sync: bool = False,
@@ -79,7 +79,7 @@ def wanted(
     payload_bytes: int = 1_048_576,
 ) -> list[Topic]:
     """The topics of the product. `sync`: what nothing else could restore is on disk before it is acknowledged."""
-    content = table()
+    content = declared()
     found = []
     for pattern, own in content["topics"].items():
         config = {name: value for name, value in {**content["defaults"], **own}.items() if name not in _RIGHTS}
@@ -104,9 +104,11 @@ class Topics:
         self._admin = clients.admin(settings)
         # Never one copy by default on a cluster that could hold more.
         self.replication = settings.replication or min(3, len(self._metadata().brokers))
-        self.wanted = wanted(pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes)
+        self.wanted = wanted_topics(
+            pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes
+        )
 
-    def apply(self) -> list[Difference]:
+    def apply(self) -> list[TopicDifference]:
         """Creates what is missing and alters settings that differ; returns what it changed.
 
         **Raises** ConflictError, with nothing changed, when a topic has another partition count.
@@ -123,29 +125,29 @@ class Topics:
 
     def _await_changes(self) -> None:
         """The controller has them, and brokers show them up to seconds later: services start right after this."""
-        deadline = time.monotonic() + ASK_S
+        deadline = time.monotonic() + ANSWER_S
         while left := [each for each in self.diff() if each.setting != "replication"]:
             if time.monotonic() > deadline:
                 hint = "look at the broker's log, then run `refold topics apply` again"
                 raise UnreachableError(f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet", hint=hint)
             time.sleep(0.02)
 
-    def diff(self) -> list[Difference]:
+    def diff(self) -> list[TopicDifference]:
         """How the broker's topics differ from what they should be; empty when they do not."""
         there = self._metadata().topics
-        found: list[Difference] = []
+        found: list[TopicDifference] = []
         present: list[Topic] = []
         for topic in self.wanted:
             meta = there.get(self._settings.prefix + topic.name)
             if meta is None or meta.error:
-                found.append(Difference(topic.name, "topic", "present", "missing"))
+                found.append(TopicDifference(topic.name, "topic", "present", "missing"))
                 continue
             present.append(topic)
             count, expected, copies = len(meta.partitions), self._settings.partitions, _copies(meta)
             if count != expected:
-                found.append(Difference(topic.name, "partitions", str(expected), str(count)))
+                found.append(TopicDifference(topic.name, "partitions", str(expected), str(count)))
             if copies < self.replication:
-                found.append(Difference(topic.name, "replication", str(self.replication), str(copies)))
+                found.append(TopicDifference(topic.name, "replication", str(self.replication), str(copies)))
         return found + self._config_differences(present)
 
     def present(self) -> list[Present]:
@@ -183,7 +185,7 @@ class Topics:
 
     def _metadata(self) -> ClusterMetadata:
         try:
-            return self._admin.list_topics(timeout=ASK_S)
+            return self._admin.list_topics(timeout=ANSWER_S)
         except KafkaException as error:
             raise translate(error, f"reach Kafka at {self._settings.bootstrap}") from None
 
@@ -197,7 +199,7 @@ class Topics:
         for name, future in (self._admin.create_topics(new) if new else {}).items():
             _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
-    def _alter(self, differences: list[Difference]) -> None:
+    def _alter(self, differences: list[TopicDifference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}
         for each in differences:
             entry = ConfigEntry(each.setting, each.expected, incremental_operation=AlterConfigOpType.SET)
@@ -209,7 +211,7 @@ class Topics:
         for where, future in (self._admin.incremental_alter_configs(resources) if resources else {}).items():
             _result(future, f"alter {where.name}")
 
-    def _config_differences(self, topics: list[Topic]) -> list[Difference]:
+    def _config_differences(self, topics: list[Topic]) -> list[TopicDifference]:
         resources = {
             topic.name: ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic.name) for topic in topics
         }
@@ -220,12 +222,12 @@ class Topics:
             there = _result(answer, what, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
             if there is None:
                 # Just created: this broker does not know yet what the one knew that listed the topics.
-                found.append(Difference(topic.name, "topic", "present", "missing"))
+                found.append(TopicDifference(topic.name, "topic", "present", "missing"))
                 continue
             for setting, expected in topic.config.items():
                 value = str(there[setting].value) if setting in there else ""
                 if value != expected:
-                    found.append(Difference(topic.name, setting, expected, value))
+                    found.append(TopicDifference(topic.name, setting, expected, value))
         return found
 
 
@@ -233,9 +235,9 @@ def _copies(meta: Any) -> int:
     return min((len(part.replicas) for part in meta.partitions.values()), default=0)
 
 
-def _result(future: Future[T], what: str, *, unless: int | None = None) -> T | None:
+def _result(future: Future[_T], what: str, *, unless: int | None = None) -> _T | None:
     try:
-        return future.result(ASK_S)
+        return future.result(ANSWER_S)
     except KafkaException as error:
         if of(error).code() != unless:
             raise translate(error, what) from None

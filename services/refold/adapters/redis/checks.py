@@ -13,7 +13,7 @@ _NEEDED = (
 )
 
 
-def problems(link: Link) -> list[str]:
+def server_problems(link: Link) -> list[str]:
     """One sentence per problem, with the line that mends it. **Raises** UnreachableError."""
     return [*_settings(link), *_condition(link)]
 

@@ -66,7 +66,7 @@ class RedisLedger:
         self._prefix = prefix
         self._keep = retention // timedelta(milliseconds=1)
         self._keep_started = STARTED_RETENTION // timedelta(milliseconds=1)
-        self._sha = {name: scripts.digest(source) for name, source in scripts.SOURCES.items()}
+        self._sha = {name: scripts.sha_of(source) for name, source in scripts.SOURCES.items()}
         self._loads = [pack("SCRIPT", "LOAD", source) for source in scripts.SOURCES.values()]
         self._link = Link(url, timeout=timeout, greeting=self._loads)
         self._packers: dict[type, Callable[[Any], bytes]] = {
@@ -95,7 +95,7 @@ class RedisLedger:
 
     def problems(self) -> list[str]:
         """See `Ledger.problems`. **Raises** UnreachableError."""
-        return checks.problems(self._link)
+        return checks.server_problems(self._link)
 
     def close(self) -> None:
         """Hangs up."""

@@ -9,6 +9,6 @@ NAMES = ("claim", "renew", "release", "complete", "close", "lapsed")
 SOURCES = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in NAMES}
 
 
-def digest(source: str) -> str:
+def sha_of(source: str) -> str:
     """The name that `EVALSHA` takes."""
     return sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -15,7 +15,7 @@ from refold.cli.platform import DataOption, JsonOption, KafkaOption, connect
 from refold.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from refold.adapters.kafka.acls import Acl, Rule
+    from refold.adapters.kafka.acls import Acl, AclRule
 
 PrincipalOption = Annotated[
     list[str] | None,
@@ -58,12 +58,12 @@ def acls(
         raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")
     if commands and apply:
         raise UsageError("--commands applies nothing", hint="leave out --apply, or --commands")
-    from refold.adapters.kafka.acls import Acls, principals, wanted
+    from refold.adapters.kafka.acls import Acls, principals, wanted_acls
 
     who = principals(principal or ())
     platform = connect(kafka=kafka, data=data)
     if commands:
-        lines = list(command_lines(wanted(platform.settings.kafka.prefix, who), platform.settings.kafka.bootstrap))
+        lines = list(command_lines(wanted_acls(platform.settings.kafka.prefix, who), platform.settings.kafka.bootstrap))
         output.emit(lines) if json_ else typer.echo("\n".join(lines))
         return
     platform.knock()
@@ -95,7 +95,7 @@ def _camel(operation: str) -> str:
     return "".join(word.capitalize() for word in operation.split("_"))
 
 
-def _tell(rules: list[Rule]) -> None:
+def _tell(rules: list[AclRule]) -> None:
     _lines(rules, STATES)
     count = {state: sum(rule.state == state for rule in rules) for state in STATES}
     if count["missing"]:
@@ -108,14 +108,14 @@ def _tell(rules: list[Rule]) -> None:
         output.say("[green]the broker has all of this, and nothing else about our topics and groups[/]")
 
 
-def _tell_changes(changes: list[Rule]) -> None:
+def _tell_changes(changes: list[AclRule]) -> None:
     if changes:
         _lines(changes, CHANGED)
     else:
         output.say("[green]all rules are as they should be[/]")
 
 
-def _lines(rules: list[Rule], words: dict[str, str]) -> None:
+def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
     """A line for what a principal may do with a thing, as far as the broker has it or not. No table: a terminal may be
     too narrow for the names, and half a name is none."""
     wide = max(len(_thing(rule.acl)) for rule in rules)
@@ -127,7 +127,7 @@ def _lines(rules: list[Rule], words: dict[str, str]) -> None:
             output.say(f"  {output.escape(_thing(same[0].acl)):<{wide}}  {operations:<34}  {words[str(state)]}")
 
 
-def _order(rule: Rule) -> tuple[str, ...]:
+def _order(rule: AclRule) -> tuple[str, ...]:
     return (*_place(rule.acl), rule.state)
 
 

@@ -102,9 +102,9 @@ def _embedded() -> Iterator[Finding]:
 
 
 def _schemas() -> Iterator[Finding]:
-    from refold.schemas.export import check
+    from refold.schemas.export import check_schemas
 
-    problems = check()
+    problems = check_schemas()
     yield from (Finding("schemas", "problem", problem) for problem in problems)
     if not problems:
         yield Finding("schemas", "ok", "Python and the exported schemas agree")

@@ -133,7 +133,7 @@ def _known(platform: Platform) -> dict[str, PublicKey]:
     """The keys of the catalog, from its first partition: every one has them all."""
     from refold.client import catalog
 
-    return catalog.read(platform.runs.reader).keys
+    return catalog.read_catalog(platform.runs.reader).keys
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

@@ -91,7 +91,7 @@ def publish(
     partitions = platform.runs.partitions
     for entry in entries:
         catalog.publish(platform.publisher, partitions, entry)
-    there = catalog.read(platform.runs.reader)
+    there = catalog.read_catalog(platform.runs.reader)
     if nobody := policies.nobody_has(there.policy, there.roles):
         warnings.append(f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
     for warning in warnings:
@@ -310,7 +310,7 @@ def _policy_of(platform: Platform, found: Recorded) -> Policy:
     if not digest:
         raise NotFoundError(f"no policy judged {found.call_id}", hint="--draft FILE asks one that you have here")
     partition = home(found.state.run_id, platform.runs.partitions)
-    policy = catalog.read(platform.runs.reader, partition).policies.get(digest)
+    policy = catalog.read_catalog(platform.runs.reader, partition).policies.get(digest)
     if policy is None:
         raise NotFoundError(f"the policy {digest} is not in the catalog", hint="--draft FILE asks one that you have")
     return policy

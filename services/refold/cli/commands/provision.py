@@ -75,7 +75,7 @@ class Provision:
         from refold.client import catalog, policies
         from refold.runtime import keys
 
-        there = catalog.read(KafkaLogReader(settings.kafka))
+        there = catalog.read_catalog(KafkaLogReader(settings.kafka))
         found = []
         for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
             public = there.keys[keys.load(path).kid]

@@ -15,7 +15,7 @@ from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, c
 from refold.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from refold.client.inputs import Answer, Inputs
+    from refold.client.inputs import InputAnswer, Inputs
     from refold.client.runs import Run
 
 app = typer.Typer(help="Start runs, look at them, settle what is in doubt.", no_args_is_help=True)
@@ -241,7 +241,7 @@ def _tell_end(run: Run, *, as_json: bool) -> None:
         fail(FAILED)
 
 
-def _tell_answer(answer: Answer, *, as_json: bool, text: str, **facts: Any) -> None:
+def _tell_answer(answer: InputAnswer, *, as_json: bool, text: str, **facts: Any) -> None:
     state = answer.run.state
     if as_json:
         output.emit({"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts})

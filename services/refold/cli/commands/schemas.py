@@ -14,7 +14,7 @@ app = typer.Typer(help="Export the Avro schemas, and check that they fit.", no_a
 @app.command()
 def export(json_: JsonOption = False) -> None:
     """Append what changed in Python as new versions; what was exported never changes."""
-    from refold.schemas.export import export as run
+    from refold.schemas.export import export_schemas as run
 
     added = run()
     if json_:
@@ -29,7 +29,7 @@ def export(json_: JsonOption = False) -> None:
 @app.command()
 def check(json_: JsonOption = False) -> None:
     """Fail when Python and the exported schemas differ, or a change would make old records unreadable."""
-    from refold.schemas.export import check as run
+    from refold.schemas.export import check_schemas as run
 
     problems = run()
     if json_:

@@ -12,7 +12,7 @@ from refold.cli.errors import FAILED, fail
 from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect
 
 if TYPE_CHECKING:
-    from refold.adapters.kafka.topics import Difference, Topics
+    from refold.adapters.kafka.topics import TopicDifference, Topics
 
 app = typer.Typer(help="Create the topics, say who may use them, and compare both.", no_args_is_help=True)
 app.command()(acls.acls)
@@ -63,7 +63,7 @@ def pools(app: str) -> tuple[str, ...]:
     return App.load(app).pools if app else ("default",)
 
 
-def _print(differences: list[Difference], *, as_json: bool, done: bool) -> None:
+def _print(differences: list[TopicDifference], *, as_json: bool, done: bool) -> None:
     if as_json:
         output.emit(differences)
     elif not differences:

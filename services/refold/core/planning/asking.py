@@ -30,7 +30,7 @@ from refold.core.events import (
 )
 from refold.core.ids import call_id
 from refold.core.messages import ApprovalRequest
-from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Verdict
+from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling
 from refold.core.run.state import Asked, OpenStep, RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
@@ -124,11 +124,11 @@ def _ask(
         question="",
         expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
     )
-    request = request_of(state, call, Asked(0, event, (), now, 0, escalated=False), seq=seq)
+    request = question_of(state, call, Asked(0, event, (), now, 0, escalated=False), seq=seq)
     return dataclasses.replace(event, question=decision.question(request))
 
 
-def request_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
+def question_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
     """What people are asked: the call as it would go out, proposed as event `seq` of its run."""
     event, request, edited = asked.event, state.request, call.step in state.edited
     proposed = state.steps[call.step - 1] if edited else call
@@ -279,7 +279,7 @@ def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules:
     return CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
 
 
-def decided(state: RunState, given: Decided, now: int, rules: Rules) -> Verdict:
+def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ruling:
     """What a decision means for the call that waits for it."""
     step = opened_by(state, given.seq)
     if step is None or rules.authority is None:

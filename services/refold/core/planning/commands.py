@@ -48,7 +48,7 @@ def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
         if isinstance(event, CallDispatched):
             found.append(_request(state, event, offset, at_ms=entry.at_ms))
         elif isinstance(event, ApprovalRequested | ApprovalEscalated):
-            found += question(state, event.step)
+            found += ask_people(state, event.step)
         elif isinstance(event, ApprovalDecided):
             closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, event.approval), None))
         elif isinstance(event, CallCompleted | CallFailed):
@@ -70,12 +70,12 @@ def close(state: RunState, step: int) -> Command:
     return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None)
 
 
-def question(state: RunState, step: int) -> list[Command]:
+def ask_people(state: RunState, step: int) -> list[Command]:
     """What people are asked about a step by now; nothing when it waits for nobody."""
     opened = state.open.get(step)
     if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run
-    request = asking.request_of(state, state.call(step), opened.question, seq=opened.seq)
+    request = asking.question_of(state, state.call(step), opened.question, seq=opened.seq)
     return [Command(APPROVAL_REQUESTED, request.approval_id, request)]
 
 

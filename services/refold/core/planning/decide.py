@@ -28,13 +28,13 @@ from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning import asking
 from refold.core.planning.asking import dispatch, judge_again, send
 from refold.core.planning.matrix import course
-from refold.core.planning.verdict import Decided, Due, Ignore, Input, Park, Refuse, Rules, Start, Verdict
+from refold.core.planning.verdict import Decided, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, RunState
 from refold.core.wire import canonical
 
 
-def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Verdict:
+def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Ruling:
     """The events that an input causes, or why there are none. **Units**: `now` in milliseconds since 1970."""
     if isinstance(what, Start):
         return _start(state, what, now, rules)
@@ -47,11 +47,11 @@ def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Verdi
     if isinstance(what, Due):
         return _due(state, what, now, rules)
     if isinstance(what, Decided):
-        return asking.decided(state, what, now, rules)
+        return asking.take_decision(state, what, now, rules)
     return _signal(state, what, now, rules)
 
 
-def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Verdict:
+def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
     if state is not None:
         if state.request and state.request.request_digest == what.digest:
             return Ignore("the run was started before")
@@ -81,7 +81,7 @@ MAX_RETRY_AFTER_MS = 366 * 86_400_000
 """The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
 
 
-def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
+def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
     if what.step == 0:
         if state.status == "pending" and state.request and state.request.not_before_ms <= now:
             return [RunStarted(rules.version)]
@@ -102,7 +102,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Verdict:
     return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
 
 
-def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdict:
+def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Ruling:
     try:
         data = canonical.parse(signal.data)
     except MalformedError as error:
@@ -115,7 +115,7 @@ def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Verdi
     return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
 
 
-def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules) -> Verdict:
+def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules) -> Ruling:
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
@@ -136,7 +136,7 @@ def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rul
     return events
 
 
-def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Verdict:
+def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
     try:
         step = state.step_of(parse_call_id(result.call_id)[1])
     except MalformedError as error:
@@ -175,7 +175,7 @@ def _last_word(effect: str, status: str) -> bool:
     return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")
 
 
-def _after_the_end(state: RunState, step: int, result: ToolResult) -> Verdict:
+def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
     outcome = state.outcomes[step][1]
@@ -193,7 +193,7 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
     return said is not None and said.attempt >= result.attempt
 
 
-def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
+def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
     """It happened, and a human said otherwise: recorded and alarmed, never dropped."""
     recorded = state.late.get(step)
     said = (result.attempt, result.status, result.result)
@@ -202,7 +202,7 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Verdict:
     return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
 
 
-def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Verdict:
+def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     """An executor has sent nothing, for a decision or policy that held when the call went out: it is judged again."""
     assert rules.authority is not None, "only an authority judges"
     opened, failure = state.open[step], _failure(result)
@@ -217,7 +217,7 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
     return [AttemptFailed(step, result.attempt, failure, unknown, now), *judged]
 
 
-def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Verdict:
+def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
     opened, call, failure = state.open[step], state.call(step), _failure(result)
     # A `pure` call that was sent twice has left nothing behind.
     sent_before = opened.may_have_happened or (opened.dispatches > 1 and call.effect != "pure")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Way = Literal["retry", "doubt", "fail"]
+Fate = Literal["retry", "doubt", "fail"]
 
 
 class Course(NamedTuple):
     """What is done while another attempt is allowed, and when none is; `doubt` last: the effect may have happened."""
 
-    again: Way
-    last: Way
+    again: Fate
+    last: Fate
 
 
 _REPEAT, _INSIST = Course("retry", "fail"), Course("retry", "doubt")

@@ -79,4 +79,4 @@ class Refuse:
     reason: str
 
 
-Verdict = list[Event] | Ignore | Park | Refuse
+Ruling = list[Event] | Ignore | Park | Refuse

@@ -38,10 +38,10 @@ class Unreadable:
     reason: str
 
 
-Void = Literal["key", "tombstone", "hash", "body"]
+VoidReason = Literal["key", "tombstone", "hash", "body"]
 
 
-def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Void:
+def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | VoidReason:
     """A raw run-log record, judged by itself: the entry, or why it is nothing that anybody could have appended."""
     parts = parse_log_key(key)
     if parts is None:

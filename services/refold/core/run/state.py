@@ -30,7 +30,7 @@ from refold.core.events import (
 from refold.core.run.chain import Head
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
-Phase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
+StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
 Step = CallProposed | NoteRecorded | SleepStarted
 Settled = CallCompleted | CallFailed | SleepEnded
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
@@ -69,7 +69,7 @@ class OpenStep:
     executor sent back unsent: they cost no retry.
     """
 
-    phase: Phase
+    phase: StepPhase
     seq: int
     due_ms: int = 0
     attempt: int = 0

@@ -31,7 +31,7 @@ from refold.core.topics import (
 )
 from refold.core.wire import avro, canonical, schemas
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _FRAME = struct.Struct(">bI")
 FRAME_BYTES = _FRAME.size
 
@@ -68,7 +68,7 @@ def encode_entry(entry: events.Entry) -> tuple[EntryId, bytes]:
     return entry_id(value[FRAME_BYTES:]), value
 
 
-def decode(cls: type[T], value: bytes) -> T:
+def decode(cls: type[_T], value: bytes) -> _T:
     """A framed value as a message or an entry.
 
     **Raises** FoldError when the schema is of a newer version, MalformedError when the bytes are not what the frame
@@ -76,13 +76,13 @@ def decode(cls: type[T], value: bytes) -> T:
     """
     if value[:1] != b"\0" or len(value) < FRAME_BYTES:
         raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
-    found: T = _reader(cls, value[1:5])(value, FRAME_BYTES)
+    found: _T = _reader(cls, value[1:5])(value, FRAME_BYTES)
     return found
 
 
 @cache
 def _writer(subject: str) -> tuple[bytes, avro.Write]:
-    number, schema = schemas.table()[1][subject]
+    number, schema = schemas.registered()[1][subject]
     return _FRAME.pack(0, number), avro.writer(schema, _CLASSES)
 
 
@@ -110,7 +110,7 @@ def body(value: bytes) -> bytes:
     return value[FRAME_BYTES:]
 
 
-def decode_input(cls: type[T], value: bytes, *, json_fields: tuple[str, ...]) -> T:
+def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...]) -> _T:
     """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro.
 
     **Raises** MalformedError for everything that is not exactly such a message.
@@ -130,7 +130,7 @@ def decode_input(cls: type[T], value: bytes, *, json_fields: tuple[str, ...]) ->
     return _from_json(cls, parsed, json_fields)
 
 
-def _from_json(cls: type[T], parsed: dict[str, Any], json_fields: tuple[str, ...]) -> T:
+def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ...]) -> _T:
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if extra := sorted(parsed.keys() - fields.keys()):
         raise MalformedError(f"unknown field {extra[0]!r}", hint=f"the fields are {', '.join(fields)}")

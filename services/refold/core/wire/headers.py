@@ -11,7 +11,7 @@ from urllib.parse import quote
 _TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.avro+binary"))
 
-MAX_BYTES = 65_536
+MAX_HEADER_BYTES = 65_536
 """All headers of an input together. More is refused: they are copied into every record that the input causes."""
 
 

@@ -32,6 +32,6 @@ def resource(folder: Literal["schemas", "infra"], name: str = "") -> Path:
     )
 
 
-def text(folder: Literal["schemas", "infra"], name: str) -> str:
+def content(folder: Literal["schemas", "infra"], name: str) -> str:
     """The content of a data file."""
     return resource(folder, name).read_text()

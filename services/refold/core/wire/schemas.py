@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from refold.core.errors import FoldError
 from refold.core.wire import resources
 
-Schema = dict[str, Any]
+RecordSchema = dict[str, Any]
 
 
 class Registered(NamedTuple):
@@ -38,24 +38,24 @@ def lock(content: str) -> list[Registered]:
 
 def locked() -> list[Registered]:
     """What the lock file of this installation holds."""
-    return lock(resources.text("schemas", "schemas.lock"))
+    return lock(resources.content("schemas", "schemas.lock"))
 
 
 @cache
-def table() -> tuple[dict[int, tuple[str, Schema]], dict[str, tuple[int, Schema]]]:
+def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[int, RecordSchema]]]:
     """Schemas by id with their subject, and the newest id and schema by subject."""
-    by_id: dict[int, tuple[str, Schema]] = {}
-    newest: dict[str, tuple[int, Schema]] = {}
+    by_id: dict[int, tuple[str, RecordSchema]] = {}
+    newest: dict[str, tuple[int, RecordSchema]] = {}
     for entry in locked():
-        parsed = json.loads(resources.text("schemas", file_name(entry)))
+        parsed = json.loads(resources.content("schemas", file_name(entry)))
         by_id[entry.id] = (entry.subject, parsed)
         newest[entry.subject] = (entry.id, parsed)
     return by_id, newest
 
 
-def writer_schema(number: int, subject: str) -> Schema:
+def writer_schema(number: int, subject: str) -> RecordSchema:
     """The schema that a record was written with. **Raises** FoldError when the id is not one of the subject's."""
-    found = table()[0].get(number)
+    found = registered()[0].get(number)
     if not found or found[0] != subject:
         raise FoldError(
             f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record"
