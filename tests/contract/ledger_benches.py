@@ -10,7 +10,7 @@ import redis
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.adapters.redis.ledger import RedisLedger
-from refold.ports.ledger import Ledger, Operation, Outbox, Reply
+from refold.ports.ledger import Ledger, Operation, Reply, Unsent
 
 HOUR_MS = 3_600_000
 DEADLINE_S = 10.0
@@ -138,7 +138,7 @@ def ask(bench: Bench, operation: Operation) -> Reply:
 
 def outbox_of(bench: Bench, *, limit: int = 100) -> dict[str, bytes]:
     """What the outbox lists."""
-    reply: Any = ask(bench, Outbox(7, "default", limit))
+    reply: Any = ask(bench, Unsent(7, "default", limit))
     found = dict(reply)
     assert len(found) == len(reply) <= limit
     return found

@@ -14,11 +14,11 @@ from refold.ports.ledger import (
     Complete,
     Lapsed,
     Operation,
-    Outbox,
     Release,
     Renew,
     Reply,
     Sent,
+    Unsent,
     outbox_field,
 )
 from tests.contract.ledger_benches import HOUR_MS, Bench
@@ -40,7 +40,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Complete, _homes, _pools, _calls, _attempts, _tokens, st.booleans(), _bytes),
     st.builds(Close, _homes, _pools, _calls),
     st.builds(Lapsed, _homes, _pools, st.just(100)),
-    st.builds(Outbox, _homes, _pools, st.just(100)),
+    st.builds(Unsent, _homes, _pools, st.just(100)),
     st.builds(Sent, _homes, _pools, _fields),
 )
 batches = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, max_size=8)
@@ -82,7 +82,7 @@ def _any(draw: random.Random) -> Operation:
         Complete(home, "default", call, attempt, token, draw.random() < 0.5, text),
         Close(home, "default", call),
         Lapsed(home, "default", 100),
-        Outbox(home, "default", 100),
+        Unsent(home, "default", 100),
         Sent(home, "default", (outbox_field(call, attempt),)),
     ]
     return draw.choice(choices)

@@ -16,13 +16,13 @@ from refold.ports.ledger import (
     Completed,
     Fenced,
     Lapsed,
-    Outbox,
     Release,
     Renew,
     Renewed,
     Sent,
     Stored,
     Superseded,
+    Unsent,
     outbox_field,
     parse_outbox_field,
 )
@@ -62,7 +62,7 @@ def sent(*fields: str) -> Sent:
 
 CLOSE = Close(7, "default", CALL)
 LAPSED = Lapsed(7, "default", 100)
-OUTBOX = Outbox(7, "default", 100)
+OUTBOX = Unsent(7, "default", 100)
 FIELD = outbox_field(CALL, 1)
 
 

@@ -27,11 +27,11 @@ from refold.ports.ledger import (
     Completed,
     Lapsed,
     Operation,
-    Outbox,
     Release,
     Renew,
     Sent,
     Stored,
+    Unsent,
 )
 from tests.contract.ledger_benches import HOUR_MS, RedisBench
 from tests.waiting import eventually
@@ -53,11 +53,11 @@ def test_a_server_that_forgot_its_scripts_is_taught_them_again(bench: RedisBench
     bench.ledger.run([CLAIM])
     bench.client.script_flush()
 
-    assert bench.ledger.run([COMPLETE, Outbox(7, "default", 9), Lapsed(7, "default", 9)])[0] == Completed("r-1/2#1")
+    assert bench.ledger.run([COMPLETE, Unsent(7, "default", 9), Lapsed(7, "default", 9)])[0] == Completed("r-1/2#1")
 
 
 def test_a_script_that_is_missing_alone_repeats_none_of_the_others(bench: RedisBench) -> None:
-    bench.ledger.run([Outbox(7, "default", 9)])
+    bench.ledger.run([Unsent(7, "default", 9)])
     bench.client.script_flush()
     for name in ("claim", "renew", "release", "close", "lapsed"):
         bench.client.script_load(scripts.SOURCES[name])
@@ -175,7 +175,7 @@ def test_every_operation_keeps_to_one_slot_of_a_cluster(tmp_path: Path) -> None:
         Lapsed(7, "default", 9),
         Close(7, "default", "r-2/2"),
         Release(7, "default", "r-2/2", "ann"),
-        Outbox(7, "default", 9),
+        Unsent(7, "default", 9),
         Sent(7, "default", ("r-1/2#1",)),
     ]
     # The bus of a cluster listens 10,000 above the port by default, where outgoing connections have theirs.

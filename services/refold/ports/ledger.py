@@ -87,7 +87,7 @@ class Lapsed(NamedTuple):
     limit: int
 
 
-class Outbox(NamedTuple):
+class Unsent(NamedTuple):
     """What is in the outbox. -> list of (field, result), any `limit` of them, in any order."""
 
     home: int
@@ -145,7 +145,7 @@ class Fenced(NamedTuple):
     """Somebody else's token stands there."""
 
 
-Operation = Claim | Renew | Release | Complete | Close | Lapsed | Outbox | Sent
+Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unsent | Sent
 Reply = (
     Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | list[bytes] | list[tuple[str, bytes]] | None
 )

@@ -11,7 +11,7 @@ from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Outbox, Sent
+from refold.ports.ledger import Unsent, Sent
 from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
@@ -92,7 +92,7 @@ class Relay:
         for _, operation, reply in self._batches.answered(answers, self._now):
             if isinstance(operation, Sent):
                 self._known -= {(operation.home, field) for field in operation.fields}
-            elif isinstance(operation, Outbox):
+            elif isinstance(operation, Unsent):
                 assert isinstance(reply, list), "the outbox comes as a list"
                 self._look_through(operation.home, reply)
 
@@ -107,7 +107,7 @@ class Relay:
         for home, due in self._homes.items():
             if self._now.mono_ms >= due:
                 self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
-                self._batches.ask(Outbox(home, self._settings.pool, self._settings.sweep_limit))
+                self._batches.ask(Unsent(home, self._settings.pool, self._settings.sweep_limit))
 
     def _collect(self) -> list[Effect]:
         effects: list[Effect] = []

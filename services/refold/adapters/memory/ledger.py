@@ -16,7 +16,6 @@ from refold.ports.ledger import (
     Fenced,
     Lapsed,
     Operation,
-    Outbox,
     Release,
     Renew,
     Renewed,
@@ -24,6 +23,7 @@ from refold.ports.ledger import (
     Sent,
     Stored,
     Superseded,
+    Unsent,
     outbox_field,
 )
 
@@ -72,7 +72,7 @@ class MemoryLedger:
             Complete: self._complete,
             Close: self._close,
             Lapsed: self._lapsed,
-            Outbox: self._list_outbox,
+            Unsent: self._list_outbox,
             Sent: self._sent,
         }
 
@@ -197,7 +197,7 @@ class MemoryLedger:
                 del leases[call]
         return requests
 
-    def _list_outbox(self, operation: Outbox, now: int) -> Reply:
+    def _list_outbox(self, operation: Unsent, now: int) -> Reply:
         home, pool, limit = operation
         return list(self._outbox.get((home, pool), {}).items())[:limit]
 

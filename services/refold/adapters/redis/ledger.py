@@ -28,7 +28,6 @@ from refold.ports.ledger import (
     Fenced,
     Lapsed,
     Operation,
-    Outbox,
     Release,
     Renew,
     Renewed,
@@ -36,6 +35,7 @@ from refold.ports.ledger import (
     Sent,
     Stored,
     Superseded,
+    Unsent,
     outbox_field,
 )
 
@@ -76,7 +76,7 @@ class RedisLedger:
             Complete: self._complete,
             Close: self._close,
             Lapsed: self._lapsed,
-            Outbox: self._outbox,
+            Unsent: self._outbox,
             Sent: self._sent,
         }
 
@@ -151,7 +151,7 @@ class RedisLedger:
         at = f"{self._prefix}:{{{home}}}:"
         return pack("EVALSHA", self._sha["lapsed"], 1, f"{at}leases:{pool}", f"{at}call:", limit)
 
-    def _outbox(self, operation: Outbox) -> bytes:
+    def _outbox(self, operation: Unsent) -> bytes:
         # A random choice, so that what is published but not yet acknowledged cannot keep the rest waiting.
         key = f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}"
         return pack("HRANDFIELD", key, operation.limit, "WITHVALUES")
@@ -190,7 +190,7 @@ def _read_requests(operation: Lapsed, reply: list[bytes]) -> Reply:
     return reply
 
 
-def _read_outbox(operation: Outbox, reply: list[bytes]) -> Reply:
+def _read_outbox(operation: Unsent, reply: list[bytes]) -> Reply:
     return [(field.decode(), result) for field, result in zip(reply[::2], reply[1::2], strict=True)]
 
 
@@ -201,6 +201,6 @@ _READERS: dict[type, Callable[[Any, Any], Reply]] = {
     Complete: _read_complete,
     Close: _read_nothing,
     Lapsed: _read_requests,
-    Outbox: _read_outbox,
+    Unsent: _read_outbox,
     Sent: _read_nothing,
 }

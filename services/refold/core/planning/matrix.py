@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Fate = Literal["retry", "doubt", "fail"]
+_Way = Literal["retry", "doubt", "fail"]
 
 
 class Course(NamedTuple):
     """What is done while another attempt is allowed, and when none is; `doubt` last: the effect may have happened."""
 
-    again: Fate
-    last: Fate
+    again: _Way
+    last: _Way
 
 
 _REPEAT, _INSIST = Course("retry", "fail"), Course("retry", "doubt")
