@@ -25,6 +25,7 @@ from refold.core.approval.ballot import Count, Outcome, Void, Vote
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.core.wire import letters
 from refold.ports.log import Assigned, Record
@@ -51,7 +52,7 @@ class Lane:
         self._held: list[Record] = []
         self._over: OrderedDict[str, str] = OrderedDict()
         self._due: dict[str, None] = {}
-        self._stale: dict[str, str] = {}
+        self._stale: dict[str, RunId] = {}
         self._again_ms = 0
 
     # What comes in

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from refold.approval.inputs import AGAIN, GRANT
 from refold.core.approval.decision import Decision
+from refold.core.ids import RunId
 from refold.core.messages import ApprovalDecision
 from refold.core.topics import APPROVAL_DECIDED, DEAD_LETTER
 from refold.core.wire import codec
@@ -89,14 +90,14 @@ class Post:
 
 def decided(found: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
     """The record of a decision."""
-    message = ApprovalDecision(found.approval, found.run, token)
+    message = ApprovalDecision(found.approval, RunId(found.run), token)
     headers = cloud_event(
         APPROVAL_DECIDED, found.approval, id=found.nonce, source=actor, at_ms=found.issued, trace=trace
     )
     return Outgoing(APPROVAL_DECIDED, partition, found.approval.encode(), codec.encode(message), headers, 0)
 
 
-def again(approval: str, run: str, *, partition: int, actor: str, at_ms: int) -> Outgoing:
+def again(approval: str, run: RunId, *, partition: int, actor: str, at_ms: int) -> Outgoing:
     """Tells the planner that a question which it has closed was asked once more: it closes it once more."""
     key = f"{AGAIN}{approval}"
     headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{at_ms}", source=actor, at_ms=at_ms)
@@ -106,7 +107,7 @@ def again(approval: str, run: str, *, partition: int, actor: str, at_ms: int) ->
 
 def standing(found: Decision, token: str, *, partition: int, actor: str) -> Outgoing:
     """The record by which a partition learns of a grant: the very decision that gave it."""
-    message = ApprovalDecision(found.approval, found.run, token, kind="grant")
+    message = ApprovalDecision(found.approval, RunId(found.run), token, kind="grant")
     key = f"{GRANT}{found.approval}"
     headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{found.nonce}", source=actor, at_ms=found.issued)
     return Outgoing(APPROVAL_DECIDED, partition, key.encode(), codec.encode(message), headers, 0)

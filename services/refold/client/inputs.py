@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import Cause
-from refold.core.ids import home, parse_call_id
+from refold.core.ids import RunId, home, parse_call_id
 from refold.core.messages import DeadLetter, RunRequest, RunSignal
 from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
@@ -119,7 +119,11 @@ class Inputs:
         return any(found.entry is not None and found.entry.cause == position for found in run.records)
 
     def _follow(
-        self, run: str, position: Cause, judge: Callable[[Run, JudgedRecord | None], _T | None], timeout_s: float | None
+        self,
+        run: RunId,
+        position: Cause,
+        judge: Callable[[Run, JudgedRecord | None], _T | None],
+        timeout_s: float | None,
     ) -> _T:
         letters = self._letters(run)
         what = f"done with {position.topic}/{position.partition}/{position.offset}"
@@ -141,7 +145,7 @@ class Inputs:
                 hint = f"`refold run show {run}` tells what it waits for" if known else "is a planner running?"
                 raise TimedOutError(f"run {run} is not {what} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
-    def _letters(self, run: str) -> Iterator[Record | None]:
+    def _letters(self, run: RunId) -> Iterator[Record | None]:
         return self._runs.reader.tail(DEAD_LETTER, home(run, self._runs.partitions))
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError
-from refold.core.ids import home, run_id
+from refold.core.ids import RunId, home, run_id
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
@@ -59,8 +59,8 @@ class Runs:
 
     def find(self, run: str) -> Run | None:
         """One run, or None when the log has no entry of it."""
-        number = home(run_id(run), self.partitions)
-        found = Run(RunState(run), Timeline(run))
+        wanted = run_id(run)
+        number, found = home(wanted, self.partitions), Run(RunState(wanted), Timeline(wanted))
         for fold, judged in judge(self.reader, partition=number):
             if judged.run_id == run:
                 take(found, judged, fold)
@@ -68,7 +68,7 @@ class Runs:
 
     def all(self) -> list[Run]:
         """All runs, in order of their requests' arrival in the log."""
-        found: dict[str, Run] = {}
+        found: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader):
             if judged.run_id:
                 run = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
@@ -77,8 +77,9 @@ class Runs:
 
     def follow(self, run: str) -> Iterator[tuple[Run, JudgedRecord | None]]:
         """The run as each of its records arrives, from the first and for ever; None whenever nothing is new."""
-        number = home(run_id(run), self.partitions)
-        found, fold = Run(RunState(run), Timeline(run)), LogFold(lineage=True)
+        wanted = run_id(run)
+        number, fold = home(wanted, self.partitions), LogFold(lineage=True)
+        found = Run(RunState(wanted), Timeline(wanted))
         for record in self.reader.tail(RUN_LOG, number):
             judged = feed(fold, record) if record else None
             if judged is None:

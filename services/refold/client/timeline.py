@@ -24,7 +24,7 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.ids import call_id
+from refold.core.ids import RunId, call_id
 
 StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
 
@@ -96,7 +96,7 @@ class StepLine:
 class Timeline:
     """The steps of a run, fed with its accepted entries in order."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: RunId) -> None:
         self.run_id = run_id
         self.steps: list[StepLine] = []
 

@@ -17,7 +17,7 @@ from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
-from refold.core.ids import call_id, home
+from refold.core.ids import RunId, call_id, home
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.log import LogFold
@@ -78,7 +78,7 @@ _OVERDUE_MS = 15_000
 def _once(reader: LogReader, now_ms: int) -> Verified:
     fold = LogFold(lineage=True)
     found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
-    states: dict[str, RunState] = fold.states
+    states: dict[RunId, RunState] = fold.states
     tokens: list[tuple[str, str]] = []
     void: Counter[str] = Counter()
     for record in reader.scan(RUN_LOG):
@@ -93,7 +93,7 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
             found.events += len(events)
             tokens += [(judged.run_id, e.token) for e in events if isinstance(e, ApprovalDecided) and e.token]
     found.void = dict(void)
-    found.frozen = dict(fold.frozen)
+    found.frozen = {str(run): reason for run, reason in fold.frozen.items()}
     found.runs = dict(Counter(state.status for state in states.values()))
     for state in states.values():
         _note(found, state)
@@ -132,12 +132,12 @@ def _note(found: Verified, state: RunState) -> None:
         found.overdue.append(state.run_id)
 
 
-def _check_outcomes(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
+def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
     """Every run that is over has told so, once, and what it told is what the fold says."""
-    told: dict[str, RunOutcome] = {}
+    told: dict[RunId, RunOutcome] = {}
     for record in reader.scan(RUN_COMPLETED):
         if record.value is None:
-            told.pop((record.key or b"").decode(errors="replace"), None)
+            told.pop(RunId((record.key or b"").decode(errors="replace")), None)
             continue
         try:
             outcome = codec.decode(RunOutcome, record.value)
@@ -169,7 +169,7 @@ def _expected(state: RunState) -> RunOutcome | None:
     return None
 
 
-def _check_open_calls(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
+def _check_open_calls(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
     """The request topics are the table of what is open: no call more, none less."""
     expected: dict[str, int] = {}
     pools = {"default"}
@@ -205,7 +205,7 @@ def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[
     return asked
 
 
-def _check_approvals(found: Verified, reader: LogReader, states: dict[str, RunState]) -> None:
+def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
     """`approval-requested` is the table of what people are asked: no question more, none less."""
     live = [state for state in states.values() if not state.over]
     expected = {call_id(s.run_id, o.question.seq): s.run_id for s in live for o in s.open.values() if o.question}

@@ -9,6 +9,8 @@ a new one has a default. `step` numbers what an agent asks of its context: 1, 2,
 
 from dataclasses import dataclass, field
 
+from refold.core.ids import RunId
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -312,7 +314,7 @@ class Entry:
     empty for the first; `nonce` is fresh for every send, so equal bytes never go out twice.
     """
 
-    run_id: str
+    run_id: RunId
     seq: int
     prev: bytes
     at_ms: int

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from binascii import unhexlify
 from hashlib import blake2b
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from refold.core.errors import MalformedError
 
-RunId = NewType("RunId", str)
-CallId = NewType("CallId", str)
-EntryId = NewType("EntryId", bytes)
+if TYPE_CHECKING:
+    RunId = NewType("RunId", str)
+    CallId = NewType("CallId", str)
+    EntryId = NewType("EntryId", bytes)
+else:  # the schema export and the reading of JSON look at the types of fields: to them an id is what it is made of
+    RunId, CallId, EntryId = str, str, bytes
 
 NO_ENTRY = EntryId(b"")
 """The `prev` of a run's first entry."""
@@ -68,7 +71,7 @@ def entry_id(body: bytes) -> EntryId:
     return EntryId(blake2b(body, digest_size=16).digest())
 
 
-def log_key(run: str, seq: int, entry: bytes) -> bytes:
+def log_key(run: RunId, seq: int, entry: EntryId) -> bytes:
     """The record key of an entry. Unique, so that compaction never lets a loser replace the winner."""
     return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
 
@@ -78,14 +81,14 @@ def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
     match = _LOG_KEY.match(key or b"")
     if not match:
         return None
-    run, seq, name = match.groups()
+    run, seq, entry = match.groups()
     try:
-        return RunId(run.decode()), int(seq), EntryId(unhexlify(name))
+        return RunId(run.decode()), int(seq), EntryId(unhexlify(entry))
     except UnicodeDecodeError:
         return None
 
 
-def call_id(run: str, seq: int) -> CallId:
+def call_id(run: RunId, seq: int) -> CallId:
     """The id of the call that was proposed as event `seq` of a run."""
     return CallId(f"{run}/{seq}")
 

@@ -9,13 +9,14 @@ and `data` as JSON values instead of text.
 from dataclasses import dataclass, field
 
 from refold.core.events import Cause, Failure, Requirement
+from refold.core.ids import CallId, RunId
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """Topic `run-requested`, key run_id: please run this agent on this input."""
 
-    run_id: str
+    run_id: RunId
     agent: str
     input: str = "null"
     requester: str = ""
@@ -30,7 +31,7 @@ class RunSignal:
     `kind` is `cancel` (data: {reason}) or `resolve` (data: {step, attempt, verdict, result, comment}).
     """
 
-    run_id: str
+    run_id: RunId
     signal_id: str
     kind: str
     data: str = "null"
@@ -45,8 +46,8 @@ class ToolRequest:
     the policy that judged the call, `decision` the signed decision that allows it, where one is needed.
     """
 
-    call_id: str
-    run_id: str
+    call_id: CallId
+    run_id: RunId
     step: int
     attempt: int
     issued: int
@@ -70,7 +71,7 @@ class ToolClaim:
     does not act, it declares that the attempt's outcome is unknown.
     """
 
-    call_id: str
+    call_id: CallId
     claim_id: str
     prev: str
     attempt: int
@@ -87,8 +88,8 @@ class ToolResult:
     human) or `unauthorised` (nothing was sent, for want of a decision that holds). `late`: it came past the ledger.
     """
 
-    call_id: str
-    run_id: str
+    call_id: CallId
+    run_id: RunId
     step: int
     attempt: int
     status: str
@@ -110,8 +111,8 @@ class ApprovalRequest:
     """
 
     approval_id: str
-    run_id: str
-    call_id: str
+    run_id: RunId
+    call_id: CallId
     step: int
     attempt: int
     covers: int
@@ -143,7 +144,7 @@ class ApprovalVote:
 
     approval_id: str
     vote_id: str
-    run_id: str
+    run_id: RunId
     token: str
 
 
@@ -155,7 +156,7 @@ class ApprovalDecision:
     """
 
     approval_id: str
-    run_id: str
+    run_id: RunId
     token: str
     kind: str = "decision"
 
@@ -179,7 +180,7 @@ class CatalogEntry:
 class RunOutcome:
     """Topic `run-completed`, key run_id: a run is over. `status`: completed, failed or cancelled."""
 
-    run_id: str
+    run_id: RunId
     status: str
     agent: str
     result: str = "null"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from refold.core.events import Entry
-from refold.core.ids import EntryId
+from refold.core.ids import EntryId, RunId
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.planner.inbox import Pending
@@ -47,15 +47,15 @@ class Listener(Protocol):
         """The log will never take this entry."""
         ...
 
-    def dropped(self, run: str) -> None:
+    def dropped(self, run: RunId) -> None:
         """The speculation about a run is void."""
         ...
 
-    def foreign(self, run: str) -> None:
+    def foreign(self, run: RunId) -> None:
         """The entry that was just accepted is somebody else's."""
         ...
 
-    def frozen(self, run: str, reason: str) -> None:
+    def frozen(self, run: RunId, reason: str) -> None:
         """The log has something of this run that this version cannot read."""
         ...
 
@@ -70,7 +70,7 @@ class Acceptance:
         self.live = False
         self.flying = 0
         self.lost = False
-        self._speculated: dict[str, RunState] = {}
+        self._speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._read_back = 0
 
@@ -79,11 +79,11 @@ class Acceptance:
         """Whether the log holds something that was not read so far. Nothing is decided on a state known to be old."""
         return self.lost or bool(self._own) or self.position < self._read_back
 
-    def latest(self, run: str) -> RunState | None:
+    def latest(self, run: RunId) -> RunState | None:
         """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
         return self._speculated.get(run) or self.fold.states.get(run)
 
-    def speculates(self, run: str) -> bool:
+    def speculates(self, run: RunId) -> bool:
         """Whether entries of a run are on their way."""
         return run in self._speculated
 
@@ -135,12 +135,12 @@ class Acceptance:
             self._read_back = max(self._read_back, end)
             self.lost = False
 
-    def drop(self, run: str) -> None:
+    def drop(self, run: RunId) -> None:
         """Forgets what is speculated about a run."""
         self._speculated.pop(run, None)
         self._listener.dropped(run)
 
-    def freeze(self, run: str, reason: str) -> None:
+    def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""
         self.fold.frozen[run] = reason
         self.drop(run)

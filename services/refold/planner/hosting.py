@@ -21,6 +21,7 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
+from refold.core.ids import RunId
 from refold.core.planning import asking
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
@@ -53,7 +54,7 @@ class Agents:
         self._environment = environment
         self._live: dict[str, Execution] = {}
 
-    def forget(self, run: str) -> None:
+    def forget(self, run: RunId) -> None:
         """Drops the execution of a run, if there is one."""
         if execution := self._live.pop(run, None):
             execution.close()

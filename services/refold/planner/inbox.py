@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from refold.core.errors import MalformedError
 from refold.core.events import Cause
+from refold.core.ids import RunId
 from refold.core.planning.verdict import Input
 from refold.planner import inputs
 from refold.planner.settings import Limits
@@ -23,7 +24,7 @@ class Pending:
     parked. With a `letter` (code and reason) it is a dead one, and done when its dead letter is in the log.
     """
 
-    run_id: str
+    run_id: RunId
     input: Input | None
     record: Record | None = None
     end: int | None = None
@@ -120,13 +121,13 @@ class Inbox:
         """A record of an input topic: ready to be answered, or dead at once."""
         try:
             if inputs.passed_over(record):
-                item = Pending("", None, record, done=True)
+                item = Pending(RunId(""), None, record, done=True)
             else:
                 run, given = inputs.read(record, self._limits.payload_bytes)
                 item = Pending(run, given, record)
                 self._ready.append(item)
         except MalformedError as error:
-            item = Pending("", None, record, letter=(error.code, str(error)))
+            item = Pending(RunId(""), None, record, letter=(error.code, str(error)))
         self._outstanding[record.topic].add(record.offset, item)
         return item
 
@@ -164,7 +165,7 @@ class Inbox:
         """How long an input has been parked."""
         return now - (item.due_ms - self._limits.park_ms)
 
-    def unpark(self, run: str) -> None:
+    def unpark(self, run: RunId) -> None:
         """Something has become known of this run."""
         self.push(self._parking.take(run))
 

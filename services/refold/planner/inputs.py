@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import TypeVar
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.ids import parse_call_id, run_id
+from refold.core.ids import RunId, parse_call_id, run_id
 from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Start
 from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
@@ -25,7 +25,7 @@ def passed_over(record: Record) -> bool:
     return record.topic == APPROVAL_DECIDED and (record.key or b"").startswith(b"grant/")
 
 
-def read(record: Record, max_bytes: int) -> tuple[str, Input]:
+def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     """The run that a record is about, and the input. **Raises** MalformedError for what belongs to the dead letters."""
     value = record.value
     if value is None:

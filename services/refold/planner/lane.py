@@ -19,6 +19,7 @@ from refold.core.events import (
     RunFailed,
     RunRequested,
 )
+from refold.core.ids import RunId
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG
@@ -160,7 +161,7 @@ class Lane:
             self._tell(entry)
         self.inbox.unpark(run)
 
-    def foreign(self, run: str) -> None:
+    def foreign(self, run: RunId) -> None:
         """Somebody else's entry counts: the agent's code has to catch up with it."""
         self.inbox.push_front(Pending(run, None))
 
@@ -177,11 +178,11 @@ class Lane:
         before = self.log.fold.states.get(sent.entry.run_id)
         self._answering.send_too_large(before, sent.entry.events, sent.item, self.now)
 
-    def dropped(self, run: str) -> None:
+    def dropped(self, run: RunId) -> None:
         """The agent's code is made again from what the log says."""
         self._agents.forget(run)
 
-    def frozen(self, run: str, reason: str) -> None:
+    def frozen(self, run: RunId, reason: str) -> None:
         """The run stands still here: whoever operates this has to know."""
         self._journal.tell("run.frozen", run_id=run, reason=reason)
 

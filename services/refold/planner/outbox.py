@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from refold.core.events import Entry
-from refold.core.ids import call_id, log_key, parse_call_id
+from refold.core.ids import RunId, call_id, log_key, parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands
@@ -88,7 +88,7 @@ class Outbox:
             record = self._record(after, command, offset, entry.at_ms)
             self._publish(record, Ordered(offset, record))
 
-    def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[str, RunState]) -> None:
+    def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState]) -> None:
         """The answer for a command. None: it may be in its topic or not, so it is sent again if it still says so."""
         if offset is None and (record := self._again(ordered, states)):
             self._publish(record, Ordered(ordered.offset, record))
@@ -128,7 +128,7 @@ class Outbox:
         """The run-log offset below which every command is acknowledged; `position` is how far the log is accepted."""
         return self._emitted.low_water(position)
 
-    def _again(self, ordered: Ordered, states: Mapping[str, RunState]) -> Outgoing | None:
+    def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
         record = ordered.record
         asks = record.topic == APPROVAL_REQUESTED

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator
 
 from refold.core.events import Entry
+from refold.core.ids import RunId
 from refold.core.planning.verdict import Due
 from refold.core.run.state import RunState
 
@@ -17,7 +18,7 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, str, int]] = []
+        self._heap: list[tuple[int, RunId, int]] = []
 
     def follow(self, after: RunState, entry: Entry) -> None:
         """Sets what an accepted entry makes due, from the state after it."""
@@ -52,5 +53,5 @@ class Timers:
         if state.status == "pending" and state.request:
             self._set(state.request.not_before_ms, state.run_id, 0)
 
-    def _set(self, due_ms: int, run: str, step: int) -> None:
+    def _set(self, due_ms: int, run: RunId, step: int) -> None:
         heapq.heappush(self._heap, (due_ms, run, step))

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from refold.core.ids import CallId
+
 
 class Claim(NamedTuple):
     """May I act on this attempt? `token` is fresh per claim and reused only to resend the very same claim.
@@ -24,7 +26,7 @@ class Claim(NamedTuple):
 
     home: int
     pool: str
-    call: str
+    call: CallId
     attempt: int
     token: str
     lease_ms: int
@@ -39,7 +41,7 @@ class Renew(NamedTuple):
 
     home: int
     pool: str
-    call: str
+    call: CallId
     attempt: int
     token: str
     lease_ms: int
@@ -51,7 +53,7 @@ class Release(NamedTuple):
 
     home: int
     pool: str
-    call: str
+    call: CallId
     token: str
 
 
@@ -64,7 +66,7 @@ class Complete(NamedTuple):
 
     home: int
     pool: str
-    call: str
+    call: CallId
     attempt: int
     token: str
     success: bool
@@ -76,7 +78,7 @@ class Close(NamedTuple):
 
     home: int
     pool: str
-    call: str
+    call: CallId
 
 
 class Lapsed(NamedTuple):
@@ -151,7 +153,7 @@ Reply = (
 )
 
 
-def outbox_field(call: str, attempt: int) -> str:
+def outbox_field(call: CallId, attempt: int) -> str:
     """The name of a result in the outbox. No call id holds a `#`."""
     return f"{call}#{attempt}"
 

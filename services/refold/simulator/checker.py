@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from refold.core.events import Entry
-from refold.core.ids import EntryId
+from refold.core.ids import EntryId, RunId
 from refold.core.run.fold import fold
 from refold.core.run.log import LogFold
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SIGNALLED
@@ -248,7 +248,7 @@ def _folds(world: World) -> Iterator[str]:
 
 def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:
     """What the product makes of a partition: record by record, and of each run in one piece."""
-    log, pieces = LogFold(), dict[str, list[tuple[EntryId, Entry]]]()
+    log, pieces = LogFold(), dict[RunId, list[tuple[EntryId, Entry]]]()
     for record in records:
         judged = log.feed(record.key, record.value, shared=True)
         if judged.entry and not judged.void:

@@ -48,7 +48,7 @@ def start(
     from refold.core.messages import RunRequest
     from refold.core.wire import canonical
 
-    run = str(ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}"))
+    run = ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}")
     given = canonical.dumps(canonical.parse(source(input_)))
     request = RunRequest(run, agent, given, requester or login(), 0, _labels(label))
     platform = connect(kafka=kafka, data=data)
@@ -154,11 +154,14 @@ def cancel(
     json_: JsonOption = False,
 ) -> None:
     """Cancel a run. Best effort for a call that an executor has claimed already."""
+    from refold.core import ids
     from refold.core.messages import RunSignal
     from refold.core.wire import canonical
 
     who = actor or login()
-    signal = RunSignal(run, f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), who)
+    signal = RunSignal(
+        ids.run_id(run), f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), who
+    )
     answer = _inputs(connect(kafka=kafka, data=data)).cancel(signal, timeout)
     _tell_answer(answer, as_json=json_, text=f"run [bold]{output.escape(run)}[/]")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from refold.core.approval.authority import Authority
 from refold.core.events import Event
+from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 
 
@@ -40,7 +41,7 @@ class Start:
 class Due:
     """Time has reached the `due_ms` of an open step (step 0: of the run itself)."""
 
-    run_id: str
+    run_id: RunId
     step: int
     due_ms: int
 
@@ -49,7 +50,7 @@ class Due:
 class Decided:
     """A decision has come, as the approval service signed it. `seq` is that of the event which asked."""
 
-    run_id: str
+    run_id: RunId
     seq: int
     token: str
 

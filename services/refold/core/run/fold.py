@@ -34,30 +34,30 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.ids import EntryId
+from refold.core.ids import EntryId, RunId
 from refold.core.run.chain import Head
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Settled, Status, Step
 
 
-def evolve(state: RunState | None, entry: Entry, name: EntryId) -> RunState:
+def evolve(state: RunState | None, entry: Entry, entry_id: EntryId) -> RunState:
     """The state after an entry that extends `state`, which stays as it was."""
-    return apply(state.copy() if state else RunState(entry.run_id), entry, name)
+    return apply(state.copy() if state else RunState(entry.run_id), entry, entry_id)
 
 
-def fold(entries: Iterable[tuple[EntryId, Entry]], run_id: str) -> RunState:
+def fold(entries: Iterable[tuple[EntryId, Entry]], run_id: RunId) -> RunState:
     """The state of a whole history, given in order."""
     state = RunState(run_id)
-    for name, entry in entries:
-        apply(state, entry, name)
+    for entry_id, entry in entries:
+        apply(state, entry, entry_id)
     return state
 
 
-def apply(state: RunState, entry: Entry, name: EntryId) -> RunState:
+def apply(state: RunState, entry: Entry, entry_id: EntryId) -> RunState:
     """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
     if entry.seq == 1:
         state.position = entry.cause
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
-    state.head = Head(name, entry.last_seq)
+    state.head = Head(entry_id, entry.last_seq)
     return state
 
 

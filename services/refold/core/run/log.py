@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from refold.core.errors import FoldError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, parse_log_key
+from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.fold import apply, evolve
@@ -25,7 +25,7 @@ class Judged:
     `unreadable` (of a newer version, or after such a one), or what `chain.read` says of bytes that are no entry at all.
     """
 
-    run_id: str
+    run_id: RunId
     id: EntryId
     entry: Entry | None
     void: str
@@ -40,9 +40,9 @@ class LogFold:
     """
 
     def __init__(self, *, lineage: bool = False) -> None:
-        self.states: dict[str, RunState] = {}
-        self.frozen: dict[str, str] = {}
-        self._lineage: dict[str, set[bytes]] | None = {} if lineage else None
+        self.states: dict[RunId, RunState] = {}
+        self.frozen: dict[RunId, str] = {}
+        self._lineage: dict[RunId, set[EntryId]] | None = {} if lineage else None
 
     def feed(self, key: bytes | None, value: bytes | None, *, shared: bool = False) -> Judged:
         """Judges one record and, if it counts, applies it. `shared`: somebody else may hold the state before it."""
@@ -53,7 +53,7 @@ class LogFold:
         if isinstance(read, Unreadable):
             self.frozen.setdefault(read.run, read.reason)
         parts = parse_log_key(key)
-        return Judged(parts[0] if parts else "", parts[2] if parts else EntryId(b""), None, void)
+        return Judged(parts[0] if parts else RunId(""), parts[2] if parts else EntryId(b""), None, void)
 
     def extends(self, entry: Entry) -> bool:
         """Whether an entry counts for its run as folded so far."""

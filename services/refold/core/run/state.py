@@ -27,6 +27,7 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
+from refold.core.ids import RunId
 from refold.core.run.chain import Head
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
@@ -97,7 +98,7 @@ class RunState:
     a call, `uses` which use of which grant was for which step. `pools` is of a slim state alone: where its calls went.
     """
 
-    run_id: str
+    run_id: RunId
     head: Head = field(default_factory=Head)
     status: Status = "pending"
     request: RunRequested | None = None

@@ -16,6 +16,7 @@ import orjson
 import rfc8785
 
 from refold.core.errors import MalformedError
+from refold.core.ids import RunId
 
 MAX_DEPTH = 64
 """Levels of nesting. More than any real argument has, and far below the stack of any parser."""
@@ -121,7 +122,7 @@ def _refuse_surrogates(source: str, value: Any) -> None:
             raise MalformedError("the JSON text holds a lone surrogate", hint="send valid Unicode") from None
 
 
-def idempotency_key(*, environment: str, run: str, step: int, tool: str, args: str) -> str:
+def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args: str) -> str:
     """The key of a call, the same for all its attempts: SHA-256 in hex over RFC 8785 JSON of what makes it itself.
 
     `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical

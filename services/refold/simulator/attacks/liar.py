@@ -31,7 +31,7 @@ from refold.core.events import (
     RunStarted,
     SleepEnded,
 )
-from refold.core.ids import home, log_key
+from refold.core.ids import RunId, call_id, home, log_key
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.run.chain import Head
 from refold.core.topics import APPROVAL_REQUESTED, RUN_LOG
@@ -104,7 +104,7 @@ class Liar:
         """A question about a call that might be: its policy does ask for what it says."""
         rng, law = self._rng, self._world.witness.approvals.laws.all(0)[-1]
         tool: ToolFacts = facts()[rng.choice(DANGEROUS)]
-        run, step, args = f"z-{rng.randrange(4)}", rng.choice((1, 1, 2)), f'{{"n":{rng.choice((1, 1, 2))}}}'
+        run, step, args = RunId(f"z-{rng.randrange(4)}"), rng.choice((1, 1, 2)), f'{{"n":{rng.choice((1, 1, 2))}}}'
         attempt = rng.choice((1, 1, 1, 2))
         rule = _policies()[law.current].rules[0]
         assert rule.requirement is not None, "the first rule of these policies asks"
@@ -113,7 +113,7 @@ class Liar:
         return ApprovalRequest(
             approval_id=f"{run}/{self._numbers}",
             run_id=run,
-            call_id=f"{run}/{step * 2}",
+            call_id=call_id(run, step * 2),
             step=step,
             attempt=attempt,
             covers=attempt if tool.effect == "once" else attempt + 2,
@@ -250,7 +250,7 @@ class Liar:
         rng = self._rng
         if not self._heads:
             return
-        run = rng.choice(list(self._heads))
+        run = RunId(rng.choice(list(self._heads)))
         head, now, token = self._heads[run], self._world.now_ms, rng.choice([*self._decisions(), "true"])
         step, attempt, seq = rng.choice((1, 2, 3)), rng.choice((1, 2, 9)), rng.randrange(1, 12)
         sent = CallDispatched(step, attempt, now + 800)
