@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -227,3 +228,21 @@ def test_a_late_result_is_remembered_by_its_step() -> None:
     log.append([late])
 
     assert log.live.late == {1: late}
+
+
+def test_a_copy_has_every_field_and_shares_nothing_that_changes() -> None:
+    log = calling()
+    state, opened = log.live, log.live.open[1]
+    for owner in (state, opened):
+        for spec in dataclasses.fields(owner):
+            if not getattr(owner, spec.name):
+                kept: dict[str, object] = {"list": [1], "dict": {1: 1}}
+                setattr(owner, spec.name, kept.get(str(spec.type).partition("[")[0], "kept"))
+
+    other = state.copy()
+
+    assert other == state
+    shared = [spec.name for spec in dataclasses.fields(state) if isinstance(getattr(state, spec.name), list | dict)]
+    assert len(shared) == 8
+    assert [name for name in shared if getattr(other, name) is getattr(state, name)] == []
+    assert other.open[1] is not opened

@@ -154,7 +154,7 @@ class ApprovalEscalated:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecided:
-    """A decision was accepted: `approve`, `edit` (new `args` and `key`), `reject`, `answer`; or it came to `expire`.
+    """A decision was accepted: `approve`, `edit` (new `args` and `key`), `reject`, `answer`; or `expire`: none came.
 
     `token` is the signed decision, good for attempts up to `covers` until `expires_ms`. `grant` is the standing grant
     that it gives (`use` 0) or that it is the `use`th use of. What follows of a decision stands in the same entry.

@@ -85,7 +85,7 @@ class ToolResult:
 
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
     no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a
-    human) or `unauthorised` (nothing was sent, for want of a decision that holds). `late`: it came past the ledger.
+    human) or `unauthorised` (nothing was sent, because no decision allows it). `late`: it came past the ledger.
     """
 
     call_id: CallId
@@ -140,7 +140,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVote:
-    """Topic `approval-voted`, key approval_id/vote_id: what somebody said, signed by who received it (a JWS)."""
+    """Topic `approval-voted`, key approval_id/vote_id: what somebody said, signed where it was taken in (a JWS)."""
 
     approval_id: str
     vote_id: str

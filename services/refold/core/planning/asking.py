@@ -63,13 +63,14 @@ def propose(
 def permitted(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:
     """Whether an attempt of a call that was judged before may go out without being judged again."""
     opened = state.open[step]
+    # A run keeps the policy that it began with, unless one in force by now says `recheck`.
     if authority.changed(opened.policy):
         return False
-    permit = opened.decision
-    if permit is None:
+    last = opened.decision
+    if last is None:
         return True
     # A call in doubt may go on after people have said no, or nothing in time: then they are asked again.
-    return permit.verdict in ("approve", "edit") and attempt <= permit.covers and now < permit.expires_ms
+    return last.verdict in ("approve", "edit") and attempt <= last.covers and now < last.expires_ms
 
 
 def judge_again(
@@ -177,6 +178,7 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
     It can not when it has expired, when its people are not entitled any more, when the use of the grant that it rests
     on is known already, and when another policy is in force that wants to see every call.
     """
+    # A no lets nothing out, so it holds at any time and from whoever was entitled when they said it.
     if found.verdict == "reject":
         return True
     if now >= found.expires or authority.changed(asked.event.policy):
@@ -193,6 +195,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
     assert asked is not None, "only an open approval is decided"
     if found.approval != call_id(state.run_id, asked.seq) or found.question != asked.event.question:
         return "the decision answers another question"
+    # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that.
     if found.verdict in ("edit", "answer") and opened.attempt:
         return "a call that was sent once cannot be changed any more"
     try:
@@ -268,6 +271,7 @@ def due(state: RunState, step: int, now: int) -> list[Event]:
         return [ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
     ended = ApprovalDecided(step, asked.seq, "expire")
     failure = Failure("approval_expired", "nobody decided in time")
+    # A run does not end over an effect that may have happened: the call falls into doubt, and somebody looks.
     if needed.on_expiry == "fail" and not opened.may_have_happened:
         return [ended, RunFailed(failure)]
     return [ended, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
@@ -297,6 +301,7 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
         return Refuse("unauthorised", reason)
     asked = state.open[step].question
     assert asked is not None, "it was found by what it waits for"
+    # Its timer ends it. Let in now, a decision would hold or not by which of the two is read first.
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")
     if not holds(state, asked, decision, rules.authority, now=now):

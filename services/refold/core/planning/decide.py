@@ -53,6 +53,7 @@ def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Rulin
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
     if state is not None:
+        # A client that got no answer sends its request again: equal content makes that harmless.
         if state.request and state.request.request_digest == what.digest:
             return Ignore("the run was started before")
         return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
@@ -87,6 +88,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
             return [RunStarted(rules.version)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
+    # A timer may have been set for a deadline that was moved since: only the one in the log counts.
     if opened is None or opened.phase in _UNTIMED or opened.due_ms != what.due_ms or opened.due_ms > now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
@@ -94,6 +96,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
     if opened.phase == "approval":
         return asking.due(state, what.step, now)
     call = state.call(what.step)
+    # Past the window the receiver takes the same key for a new call: to repeat it now could double the effect.
     if call.effect == "keyed" and call.key_window_ms and now > opened.first_sent_ms + call.key_window_ms:
         failure = Failure("key_window", "the receiver has forgotten the idempotency key by now")
         return [CallDoubted(what.step, opened.attempt, failure)]
@@ -148,6 +151,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     opened = state.open.get(step)
     if opened is None:
         return _after_the_end(state, step, result)
+    # A result counts from any attempt and however late: the effect has happened, and another try could double it.
     if result.status == "completed":
         events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
         if _overruled(state, step, result):
@@ -156,6 +160,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
             message = "an earlier attempt had its result"
             events.insert(0, ApprovalDecided(step, opened.question.seq, "expire", message=message))
         return events
+    # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
     # Who claimed a call that is in doubt by now may still say what nobody else can: that it did not happen, or how.

@@ -49,11 +49,13 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
     if value is None:
         return "tombstone"
     run, seq, name = parts
+    # The key holds the hash of the body: a body that was changed, or lies under the key of another, is none of ours.
     if len(value) < codec.FRAME_BYTES or value[0] != 0 or entry_id(value[codec.FRAME_BYTES :]) != name:
         return "hash"
     try:
         entry = codec.decode(Entry, value)
     except FoldError as error:
+        # To a newer reader it may count. Passed over here, it would split the history in two.
         return Unreadable(run, error.message)
     except MalformedError:
         return "body"
@@ -64,4 +66,6 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
 
 def extends(head: Head, entry: Entry) -> bool:
     """Whether an entry counts for a run with this head."""
+    # `prev` is the compare-and-set: whoever lost the race names a head that is no head any more. `seq` keeps the
+    # numbering dense, so that the ids of calls and approvals, which are made of it, are never given twice.
     return entry.prev == head.id and entry.seq == head.seq + 1

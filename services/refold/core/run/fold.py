@@ -139,6 +139,7 @@ def _escalated(state: RunState, event: ApprovalEscalated, seq: int, at_ms: int) 
 
 def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
+    # Whatever was decided, nobody is asked any more; what follows of it stands in the same entry.
     opened.question, opened.phase, opened.due_ms = None, "proposed", 0
     opened.decision = event
     if event.verdict == "edit":
@@ -153,6 +154,7 @@ def _slept(state: RunState, event: SleepStarted, seq: int, at_ms: int) -> None:
 
 def _dispatched(state: RunState, event: CallDispatched, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
+    # Sent twice under one number, two executors may act: how a failure is judged depends on it (`planning.matrix`).
     opened.dispatches = opened.dispatches + 1 if opened.attempt == event.attempt else 1
     opened.phase, opened.attempt, opened.due_ms = "dispatched", event.attempt, event.deadline_ms
     opened.first_sent_ms = opened.first_sent_ms or at_ms
@@ -161,6 +163,7 @@ def _dispatched(state: RunState, event: CallDispatched, seq: int, at_ms: int) ->
 def _attempt_failed(state: RunState, event: AttemptFailed, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.phase, opened.due_ms, opened.failure = "backoff", event.retry_ms, event.failure
+    # That an effect may have happened no later failure takes back, only a human (`_resolved`).
     opened.may_have_happened = opened.may_have_happened or event.unknown
     opened.sent_back += event.failure.code in SENT_BACK
 
