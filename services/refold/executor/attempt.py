@@ -16,6 +16,7 @@ from typing import Literal
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
+from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.executor.claim_chain import Claims
@@ -93,7 +94,7 @@ class Attempt:
         return self.outbox.settings.times.lease(self.request)
 
     @property
-    def _place(self) -> tuple[int, str, str]:
+    def _place(self) -> tuple[int, str, CallId]:
         """Where the ledger has the call."""
         return self.home, self.outbox.settings.pool, self.request.call_id
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
@@ -104,7 +105,7 @@ class Executor:
         elif call in self._outbox.settled:
             del self._outbox.settled[call]
             return  # the ledger has its success, which nothing can follow
-        self._outbox.ledger.ask(Close(lane.partition, self._settings.pool, call))
+        self._outbox.ledger.ask(Close(lane.partition, self._settings.pool, CallId(call)))
 
     def _answered(self, answers: Answers) -> None:
         for attempt, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):

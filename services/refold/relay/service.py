@@ -11,7 +11,7 @@ from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Unsent, Sent
+from refold.ports.ledger import Sent, Unsent
 from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
