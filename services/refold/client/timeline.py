@@ -30,7 +30,7 @@ StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sle
 
 
 @dataclass(slots=True)
-class Attempt:
+class AttemptLine:
     """One try of a call. `dispatches` counts how often it was handed to the executors; more than once is a takeover.
 
     **Units**: milliseconds since 1970; 0 stands for not (yet). `status`: running, completed, failed, unknown or doubt.
@@ -86,7 +86,7 @@ class StepLine:
     until_ms: int = 0
     rule: str = ""
     approvals: list[Ask] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[AttemptLine] = field(default_factory=list)
     result: str = ""
     failure: Failure | None = None
     resolved: DoubtResolved | None = None
@@ -173,7 +173,7 @@ def _dispatched(timeline: Timeline, event: CallDispatched, seq: int, at_ms: int)
     if line.attempts and line.attempts[-1].number == event.attempt:
         line.attempts[-1].dispatches += 1
     else:
-        line.attempts.append(Attempt(event.attempt, at_ms))
+        line.attempts.append(AttemptLine(event.attempt, at_ms))
 
 
 def _failed_attempt(timeline: Timeline, event: AttemptFailed, seq: int, at_ms: int) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from refold.client.runs import JudgedRecord, Run
-    from refold.client.timeline import Ask, Attempt, StepLine
+    from refold.client.timeline import Ask, AttemptLine, StepLine
 
 Data = dict[str, Any]
 
@@ -235,11 +235,11 @@ _VERDICTS = {
 }
 
 
-def _remarkable(attempt: Attempt) -> bool:
+def _remarkable(attempt: AttemptLine) -> bool:
     return attempt.dispatches > 1 or attempt.status not in ("running", "completed")
 
 
-def _attempt_line(attempt: Attempt) -> str:
+def _attempt_line(attempt: AttemptLine) -> str:
     text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
