@@ -24,7 +24,7 @@ from refold.ports.log import Headers, Outgoing
 from refold.runtime.settings import KafkaSettings
 from refold.simulator.case import Case
 from refold.simulator.workload.scenarios import SCENARIOS
-from refold.simulator.world.broker import TOPICS
+from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.crew import Kit
 from refold.simulator.world.world import Chance
 from tests.core.histories import NOW, examples
@@ -127,7 +127,7 @@ def test_every_topic_is_read_by_the_cloudevents_sdk() -> None:
         records = [record for record in written_by_services(name) if record.topic not in BY_CLIENTS]
         seen |= checked(records)
 
-    assert seen == set(TOPICS)
+    assert seen == set(SIM_TOPICS)
 
 
 @pytest.mark.parametrize(
