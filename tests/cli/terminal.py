@@ -51,6 +51,10 @@ class Dev:
         assert result.exit_code == code, result.output
         return result
 
+    def lines(self, *words: str) -> list[Any]:
+        """What a command says with --json that prints a value a line."""
+        return [json.loads(line) for line in self.refold(*words, "--json").stdout.splitlines()]
+
     def read(self, *words: str, code: int = 0) -> Any:
         """What a command says with --json."""
         return json.loads(self.refold(*words, "--json", code=code).stdout)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from refold.cli import output
-from refold.cli.commands.approval import Filter, changes
+from refold.cli.commands.approval import Filter, approval_changes
 from refold.cli.views import approvals
 from refold.client.runs import Run
 from refold.client.timeline import Ask, StepLine, Timeline
@@ -88,7 +88,7 @@ class TestListing:
 
         (found,) = desk.approvals.read().all()
         row = approvals.row(found)
-        approvals.print_list([row])
+        approvals.print_approvals([row])
 
         assert (row["state"], "is not in the catalog" in row["held"]) == ("open", True)
         assert "held" in printed()
@@ -106,7 +106,7 @@ class TestListing:
 
         (standing,) = desk.approvals.read().grants()
         approvals.print_approval(desk.approvals.get("run-1/5"), grant=standing)
-        approvals.print_list([approvals.row(desk.approvals.get("run-1/9"))])
+        approvals.print_approvals([approvals.row(desk.approvals.get("run-1/9"))])
         text = printed()
         desk.vote(asked, "bob", "revoke-grant")
         (ended,) = desk.approvals.read().grants()
@@ -135,7 +135,7 @@ class TestListing:
     def test_watching_tells_every_change_once(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)
-        rows = changes(desk.approvals, replace(ANY, state="open"))
+        rows = approval_changes(desk.approvals, replace(ANY, state="open"))
 
         first = next(rows)
         desk.vote(asked, "ada", "approve")
@@ -254,7 +254,7 @@ class TestShowing:
         assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
         for found in desk.approvals.read().all():
             approvals.print_approval(found)
-            approvals.print_list([approvals.row(found)])
+            approvals.print_approvals([approvals.row(found)])
         assert not {"\u202e", "\u200b", "\x1b[31m", "\r"} & set(printed())
 
     def test_a_text_of_many_lines_is_read_line_by_line_and_compared_so(self) -> None:

@@ -128,7 +128,7 @@ class TestVoting:
 
         assert moved.what == "recorded"
         assert moved.decision is not None
-        assert "which is decided: approve by zoe" in approval._told(moved, "reassign")
+        assert "which is decided: approve by zoe" in approval.answer_text(moved, "reassign")
 
     def test_a_vote_by_somebody_revoked_says_so(self, world: World, desk: Desk) -> None:
         world.publish("roles", "roles", {"roles": {"lead": ["ada"]}, "revoked": ["ada"]})
@@ -253,7 +253,7 @@ class TestWords:
         keys.save(made, tmp_path / "keys" / "vote.json")
         keys.save(keys.new("decision", "svc"), tmp_path / "keys" / "decision.json")
 
-        assert approval._vote_key("", str(tmp_path)).kid == made.kid
+        assert approval.vote_key("", str(tmp_path)).kid == made.kid
 
     @pytest.mark.parametrize("count", [0, 2])
     def test_without_one_key_there_is_no_vote(self, count: int, tmp_path: Path) -> None:

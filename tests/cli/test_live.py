@@ -36,7 +36,7 @@ def test_a_run_survives_the_kill_of_both_services(dev: Dev) -> None:
     assert [line.split()[1] for line in dev.effects("m-1")] == [str(n) for n in range(150)]
     shown = dev.read("run", "show", "m-1")
     assert (shown["labels"], len(shown["timeline"])) == ({"team": "a"}, 150)
-    assert shown["head"]["seq"] == dev.read("run", "events", "m-1")[-1]["seq"]
+    assert shown["head"]["seq"] == dev.lines("run", "events", "m-1")[-1]["seq"]
 
 
 def test_a_call_in_doubt_is_listed_and_resolved(dev: Dev) -> None:
@@ -126,12 +126,12 @@ def test_a_client_without_refold_starts_awaits_and_folds(dev: Dev) -> None:
 
 def test_raw_records_show_what_does_not_count(dev: Dev) -> None:
     dev.read("run", "start", "marks", "--id", "v-1", "--input", '{"count": 1}', "--wait")
-    (first, *_) = dev.read("run", "events", "v-1", "--raw")
+    (first, *_) = dev.lines("run", "events", "v-1", "--raw")
     producer = Producer({"bootstrap.servers": dev.state["kafka"]})
     producer.produce("refold.run-log", b"not an entry", first["key"].encode(), first["partition"])
     assert producer.flush(10) == 0
 
-    rows = dev.read("run", "events", "v-1", "--raw")
+    rows = dev.lines("run", "events", "v-1", "--raw")
 
     assert [row["void"] for row in rows].count("hash") == 1
     assert rows[-1]["void"] == "hash"

@@ -72,7 +72,7 @@ def test_no_word_becomes_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_table_in_a_pipe_has_a_line_for_each_row_with_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     row = ("call-1/3", "x" * 300, "y " * 300)
 
-    output.table(("call", "when", "then"), [row])
+    output.print_table(("call", "when", "then"), [row])
 
     lines = [line for line in capsys.readouterr().out.splitlines() if "call-1/3" in line]
     assert [" ".join(line.split()) for line in lines] == [" ".join(" ".join(row).split())]
@@ -82,7 +82,7 @@ def test_a_question_says_whom_it_waits_for_until_which_day_and_how_to_learn_why(
     said = seen(asked(quorum=2))
 
     assert "waits for 2 of ada, bob until 2023-11-16T22:13:20.000Z" in said
-    assert "refold approval show r/4" in said
+    assert "refold approval show r/3" in said
     assert "refold policy explain r/3" in said
 
 

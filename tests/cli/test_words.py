@@ -29,7 +29,7 @@ def test_help_loads_nothing_that_is_slow() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("dev",), ("demo",), ("doctor",), ("serve",), ("version",),
+        ("dev",), ("dev", "status"), ("dev", "kill"), ("doctor",), ("serve",), ("version",),
         ("run", "start"), ("run", "show"), ("run", "list"), ("run", "events"), ("run", "watch"), ("run", "cancel"),
         ("run", "resolve"), ("run", "verify"), ("topics", "apply"), ("topics", "diff"), ("topics", "list"),
         ("schemas", "export"), ("schemas", "check"), ("deadletter", "list"), ("deadletter", "show"),

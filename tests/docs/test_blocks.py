@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from refold.cli.commands.serve import serve
+from refold.cli.lazy import Later
 from refold.cli.main import app
 from refold.client import policies
 from refold.core.approval.catalog import Roles
@@ -100,11 +100,9 @@ def groups() -> set[str]:
 def commands() -> set[str]:
     """Every command with and without subcommand, as the parser knows them."""
     found: set[str] = set()
-    for group, prefix in ((typer.main.get_command(app), ""), (typer.main.get_command(serve), "serve ")):
-        assert isinstance(group, TyperGroup)
-        for name, command in group.commands.items():
-            if isinstance(command, TyperGroup):
-                found |= {f"{prefix}{name} {inner}" for inner in command.commands}
-            elif name != "serve":
-                found.add(prefix + name)
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, there in group.commands.items():
+        command = there.load() if isinstance(there, Later) else there
+        found |= {f"{name} {inner}" for inner in command.commands} if isinstance(command, TyperGroup) else {name}
     return found

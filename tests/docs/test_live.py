@@ -155,7 +155,7 @@ def test_the_code_for_outsiders_starts_awaits_and_folds_a_run(
     entries = list(functions["accepted"](raw_log(stack.kafka), functions["decode"]))
 
     events = [event for entry in entries if entry["run_id"] == "r-9" for event in entry["events"]]
-    told = json.loads(stack.type("refold run events r-9 --json"))
+    told = [json.loads(line) for line in stack.type("refold run events r-9 --json").splitlines()]
     assert outcome["status"] == "completed"
     assert [name for name, _ in events] == [f"refold.{row['type']}" for row in told]
     assert outcome["seq"] == len(events)

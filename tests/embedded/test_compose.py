@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from refold.cli.commands import dev
+from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.core.wire.resources import resource
 from refold.embedded.properties import server_properties
@@ -63,7 +63,7 @@ def test_valkey_is_as_durable_as_the_embedded_one(services: dict[str, Any], tmp_
 
 def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[str, Any]) -> None:
     needs = Provision(("default",), Path("/app/.refold/keys"))
-    stack = dev.services("${APP:-examples/deploy.py}", needs)
+    stack = dev_services("${APP:-examples/deploy.py}", needs)
 
     assert [service.name for service in stack] == ["planner", "approval", "executor"]
     for service in stack:

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.cli.commands import dev
+from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
+from refold.cli.commands.topics import app_pools
 from refold.client.approvals import Answer, Approvals
 from refold.client.runs import Run, Runs
 from refold.embedded.stack import DevStack, Service
@@ -43,9 +44,9 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.shop = folder, folder / "shop"
-        needs = Provision(dev.pools_of(APP), folder / "keys", EXAMPLE / "policies")
+        needs = Provision(app_pools(APP), folder / "keys", EXAMPLE / "policies")
         env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS)}
-        services = [Service(service.name, service.argv, env) for service in dev.services(APP, needs)]
+        services = [Service(service.name, service.argv, env) for service in dev_services(APP, needs)]
         self.stack = DevStack(folder, services=services, prepare=needs.prepare())
         self._vote_key = needs.vote_key
 

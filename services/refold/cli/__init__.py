@@ -1,5 +1,6 @@
-"""The command line: `main` puts it together, one module per group of commands.
+"""The command line: `main` lists all commands, `commands` has a module for each group, `views` what they print.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out; `errors` has the table. Every
-read takes `--json`. Commands import what they need when they run, so that `refold --help` is quick.
+read takes `--json`. A module of `commands` is loaded when one of its commands is called, so that `refold --help` is
+quick and a service loads no other one.
 """

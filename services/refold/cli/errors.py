@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from typing import NoReturn
 
-from refold.cli.output import visible
+import typer
+
+from refold.cli.text import visible
 from refold.core import errors
 from refold.core.errors import RefoldError
 
-OK, FAILED, USAGE, NOT_FOUND, CONFLICT, UNREACHABLE, TIMED_OUT = range(7)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT = range(7)
 
 _CODES: dict[type[RefoldError], int] = {
-    errors.UsageError: USAGE,
-    errors.MalformedError: USAGE,
-    errors.NotFoundError: NOT_FOUND,
-    errors.ConflictError: CONFLICT,
-    errors.UnreachableError: UNREACHABLE,
-    errors.TimedOutError: TIMED_OUT,
+    errors.UsageError: _USAGE,
+    errors.MalformedError: _USAGE,
+    errors.NotFoundError: _NOT_FOUND,
+    errors.ConflictError: _CONFLICT,
+    errors.UnreachableError: _UNREACHABLE,
+    errors.TimedOutError: _TIMED_OUT,
 }
 
 
@@ -31,11 +35,15 @@ def exit_code(error: RefoldError) -> int:
 def expected() -> tuple[type[Exception], ...]:
     """What a command may raise. Kafka's own error counts only where a command has loaded Kafka's client."""
     client = sys.modules.get("confluent_kafka")
-    return (RefoldError, client.KafkaException) if client else (RefoldError,)
+    return (RefoldError, OSError, client.KafkaException) if client else (RefoldError, OSError)
 
 
-def tell(error: Exception) -> int:
-    """Prints an expected error to stderr; returns the exit code."""
+def tell(error: Exception) -> int | None:
+    """Prints an expected error to stderr; returns the exit code, or None for a fault of ours that is to be seen."""
+    if isinstance(error, OSError):
+        if error.errno not in _FULL:
+            return None
+        error = RefoldError(f"no space left on {error.filename or 'the disk'}", hint="make room, then do it again")
     if not isinstance(error, RefoldError):
         fault = error.args[0] if error.args else error
         error = errors.UnreachableError(f"Kafka does not answer ({fault.str() if hasattr(fault, 'str') else fault})")
@@ -50,13 +58,11 @@ def tell(error: Exception) -> int:
 
 def fail(code: int = FAILED) -> NoReturn:
     """Ends a command that has said already what is wrong."""
-    import typer
-
     raise typer.Exit(code)
 
 
 _NEXT = {
-    UNREACHABLE: "`refold dev` starts a broker and Redis here; --kafka names another; `refold doctor` looks at both",
-    TIMED_OUT: "ask again with a longer --timeout; nothing is lost meanwhile",
-    USAGE: "`refold --help`",
+    _UNREACHABLE: "`refold dev` starts a broker and Redis here; --kafka names another; `refold doctor` looks at both",
+    _TIMED_OUT: "ask again with a longer --timeout; nothing is lost meanwhile",
+    _USAGE: "`refold --help`",
 }

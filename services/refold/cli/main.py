@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib.metadata import version as installed
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
-from refold.cli.commands import (
-    approval,
-    bench,
-    deadletter,
-    demo,
-    dev,
-    doctor,
-    keys,
-    policy,
-    provision,
-    run,
-    schemas,
-    sim,
-    topics,
-)
 from refold.cli.errors import expected, tell
+from refold.cli.lazy import Lazy
 
-SERVE = "serve"
 
+class Root(Lazy):
+    """The group of all commands."""
 
-class Root(TyperGroup):
-    """The group of all commands. `serve` loads every adapter and service, so it is looked up only when it is used."""
+    later: ClassVar = {
+        "dev": ("dev:dev_group", "Run a broker, Valkey and every service here, each restarted when it dies."),
+        "dev status": ("processes:status_group", "Show what a running `refold dev` consists of."),
+        "dev kill": ("processes:kill_group", "Kill processes of a running `refold dev`, as `kill -9` does."),
+        "setup": ("provision:setup_group", "Do for a platform elsewhere what `refold dev` does for its own."),
+        "doctor": ("doctor:doctor_group", "Look at everything that Refold needs, and say what is wrong."),
+        "serve": ("serve:serve_group", "Run one service in this process: planner, executor or approval."),
+        "run": ("run:run_group", "Start runs, look at them, settle what is in doubt."),
+        "approval": ("approval:approval_group", "Decide on calls that wait for people."),
+        "topics": ("topics:topics_group", "Create the topics, say who may use them, and compare both."),
+        "schemas": ("schemas:schemas_group", "Export the Avro schemas, and check that they fit."),
+        "keys": ("keys:keys_group", "Make, publish, retire and revoke the keys that sign."),
+        "policy": ("policy:policy_group", "Write, try and publish the rules that judge every call."),
+        "deadletter": ("deadletter:letter_group", "Look at inputs that nobody could use, and send them again."),
+        "demo": ("checkout:demo_group", "Deploy in five steps while processes are killed; in a checkout."),
+        "bench": ("checkout:bench_group", "Measure the figures on this machine; in a checkout."),
+        "sim": ("checkout:sim_group", "Simulate the platform with faults, from one seed."),
+    }
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; an expected error becomes words and an exit code."""
         try:
             return super().invoke(ctx)
         except expected() as error:
-            raise typer.Exit(tell(error)) from None
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name."""
-        if args[:1] == [SERVE]:
-            from refold.cli.commands.serve import serve
-
-            return SERVE, typer.main.get_command(serve), args[1:]
-        return super().resolve_command(ctx, args)
+            if (code := tell(error)) is None:
+                raise
+            raise typer.Exit(code) from None
 
 
 app = typer.Typer(
@@ -56,29 +53,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-app.add_typer(run.app, name="run")
-app.add_typer(approval.app, name="approval")
-app.command(name="dev")(dev.dev)
-app.command(name="setup")(provision.setup)
-app.command(name="demo")(demo.demo)
-app.add_typer(topics.app, name="topics")
-app.add_typer(schemas.app, name="schemas")
-app.add_typer(keys.app, name="keys")
-app.add_typer(policy.app, name="policy")
-app.add_typer(deadletter.app, name="deadletter")
-app.command(name="doctor")(doctor.doctor)
-app.command(name="bench", context_settings=bench.PASS_ON)(bench.bench)
-app.command(name="sim", context_settings=sim.PASS_ON)(sim.sim)
-
-
-@app.command(name=SERVE, add_help_option=False)
-def _serve() -> None:
-    """Run one service in this process: planner, executor or approval."""
-
 
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as installed
-
     typer.echo(installed("refold"))
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _refold(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The options of `refold` itself."""

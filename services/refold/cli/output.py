@@ -9,13 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import unicodedata
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape as markup
+from rich.table import Table
+
+from refold.cli.text import visible
+
+Data = dict[str, Any]
+"""What --json prints, and what lines for people are made of."""
 
 STYLES = {
     "completed": "green",
@@ -40,8 +47,6 @@ PIPED = 100_000
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
     """A console on the stream as it is now. Nothing is broken, coloured or turned into pictures by guesswork."""
-    from rich.console import Console
-
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, width=width)
 
 
@@ -50,17 +55,24 @@ def say(text: str = "") -> None:
     console().print(text)
 
 
+def note(text: str) -> None:
+    """A line of plain text on stderr, beside what was asked for."""
+    console(stderr=True).print(f"[dim]{escape(text)}[/]")
+
+
+def warn(text: str) -> None:
+    """A warning in plain text on stderr."""
+    console(stderr=True).print(f"[yellow]warning: {escape(text)}[/]")
+
+
 def emit(value: Any) -> None:
     """One JSON value on a line of stdout."""
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
     """A table; every cell may hold rich markup. Nothing is cut: what does not fit a terminal is folded."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     out = console(width=None if sys.stdout.isatty() else PIPED)
     cells = list(rows)
     named = max((len(row[0]) for row in cells), default=0)  # others fold first, unless there is no room for them
@@ -70,6 +82,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str |
     for row in cells:
         drawn.add_row(*row)
     out.print(drawn)
+
+
+def print_rows(rows: Sequence[Data], columns: Sequence[str], nothing: str) -> None:
+    """Rows of plain values as a table, or the words for none."""
+    if rows:
+        print_table(columns, [[escape(_cell(row[name])) for name in columns] for row in rows])
+    else:
+        say(nothing)
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def plain(value: Any) -> Any:
@@ -98,19 +122,8 @@ def moment(at_ms: int) -> str:
         return f"{at_ms} ms"
 
 
-def visible(text: str) -> str:
-    """The text with everything spelt out that is not to be seen, or that makes the rest look otherwise."""
-    return "".join(char if _plain(char) else f"<U+{ord(char):04X}>" for char in text)
-
-
-def _plain(char: str) -> bool:
-    return char == " " or (char.isascii() and char.isprintable()) or unicodedata.category(char)[0] in "LNPSM"
-
-
 def escape(text: str, limit: int = 0) -> str:
     """Text from outside, visible and safe in markup and, with a limit, shortened."""
-    from rich.markup import escape as markup
-
     return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))
 
 
@@ -128,13 +141,15 @@ def json_text(text: str) -> Any:
 
 
 def progress() -> Callable[[str, int, int], None]:
-    """Shows the steps of something slow on stderr, a line for each tenth."""
+    """Shows the steps of something slow on stderr, a line for each tenth, with the seconds since its first."""
     told: dict[str, int] = {}
+    begun: dict[str, float] = {}
 
     def show(what: str, done: int, total: int) -> None:
         tenth = done * 10 // max(1, total)
         if told.get(what) != tenth:
             told[what] = tenth
-            console(stderr=True).print(f"[dim]{escape(what)}: {done}/{total}[/]")
+            seconds = time.monotonic() - begun.setdefault(what, time.monotonic())
+            note(f"{what}: {done}/{total}" + (f" after {seconds:.0f} s" if done else ""))
 
     return show

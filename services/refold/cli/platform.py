@@ -1,29 +1,34 @@
-"""Where Kafka and Redis are for a command: an option, the environment, a running `refold dev`, or the default."""
+"""What a command talks to, and what many commands take alike: where the platform is, and how to tell what was found."""
 
 from __future__ import annotations
 
 import getpass
-import json
-import os
+import logging
 import socket
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import structlog
 import typer
+from confluent_kafka import KafkaException
 
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.cli import output
+from refold.cli.addresses import Addresses, addresses
+from refold.client.runs import Runs
 from refold.core.errors import UnreachableError, UsageError
+from refold.runtime.settings import Settings
 
-if TYPE_CHECKING:
-    from refold.adapters.kafka.publisher import KafkaPublisher
-    from refold.client.runs import Runs
-    from refold.runtime.settings import Settings
-
-DATA = Path(".refold")
 KNOCK_S = 3.0
 """How long a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
+KNOCK_AGAIN_S = 0.3
 
 KafkaOption = Annotated[
     str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT", show_default=False)
@@ -34,7 +39,7 @@ RedisOption = Annotated[
 DataOption = Annotated[
     str,
     typer.Option(
-        "--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  [default: .refold]", show_default=False
+        "--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]", show_default=False
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
@@ -44,26 +49,27 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON v
 class Platform:
     """What a command talks to. Nothing is opened before it is used."""
 
-    settings: Settings
+    where: Addresses
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the command."""
+        return self.where.settings
 
     @cached_property
     def runs(self) -> Runs:
         """The runs in the log. **Raises** UnreachableError at once when nobody listens."""
-        from refold.adapters.kafka.reader import KafkaLogReader
-        from refold.client.runs import Runs
-
         self.knock()
         return Runs(KafkaLogReader(self.settings.kafka))
 
     @cached_property
     def publisher(self) -> KafkaPublisher:
         """Sends inputs and dead letters."""
-        from refold.adapters.kafka.publisher import KafkaPublisher
-
         return KafkaPublisher(self.settings.kafka, partitions=self.runs.partitions, source="refold-cli")
 
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker of the list accepts a connection."""
+        self.where.check()
         servers = self.settings.kafka.bootstrap.split(",")
         if not any(listens(server) for server in servers):
             raise UnreachableError(
@@ -71,36 +77,66 @@ class Platform:
                 hint="`refold dev` starts one here; --kafka or REFOLD_KAFKA__BOOTSTRAP names another",
             )
 
+    def wait(self, timeout_s: float) -> None:
+        """Waits for a Kafka that is being started again. **Raises** as `knock` when it does not come back in time."""
+        self.where.check()
+        deadline, told = time.monotonic() + timeout_s, False
+        while not self._answers(again=told):
+            if time.monotonic() + KNOCK_AGAIN_S > deadline:
+                return self.knock()
+            if not told:
+                output.warn(f"waiting for Kafka at {self.settings.kafka.bootstrap}")
+            told = True
+            time.sleep(KNOCK_AGAIN_S)
+        return None
+
+    def _answers(self, *, again: bool) -> bool:
+        if not any(listens(server) for server in self.settings.kafka.bootstrap.split(",")):
+            return False
+        try:  # a broker that has just been started listens before it can be used
+            return not again or bool(clients.admin(self.settings.kafka).list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            return False
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The options of most commands: where the platform is, and how to tell what was found."""
+
+    kafka: KafkaOption = ""
+    data: DataOption = ""
+    json_: JsonOption = False
+
+    @cached_property
+    def platform(self) -> Platform:
+        """The platform that the command is about."""
+        return connect(kafka=self.kafka, data=self.data)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs in its log."""
+        return self.platform.runs
+
+    def tell(self, value: Any, in_words: Callable[[], object]) -> None:
+        """Tells what was found, as JSON or in words."""
+        if self.json_:
+            output.emit(value)
+        else:
+            in_words()
+
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "", **overrides: Any) -> Platform:
     """The platform that a command is about."""
-    from refold.runtime.settings import load
-
     quiet()
-    running = running_dev(data)
-    parts: dict[str, dict[str, str]] = {}
-    if address := kafka or os.environ.get("REFOLD_KAFKA__BOOTSTRAP") or running.get("kafka"):
-        parts["kafka"] = {"bootstrap": address}
-    if address := redis or os.environ.get("REFOLD_REDIS__URL") or running.get("redis"):
-        parts["redis"] = {"url": address}
-    return Platform(load(**parts, **overrides))
+    return Platform(addresses(kafka=kafka, redis=redis, data=data, **overrides))
 
 
 def quiet() -> None:
     """Keeps what clients log off stdout, where the command's own words go; the command tells its errors itself."""
-    import logging
-
-    import structlog
-
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-
-
-def data_dir(data: str = "") -> Path:
-    """The data folder of `refold dev`."""
-    return Path(data or os.environ.get("REFOLD_DATA") or DATA)
 
 
 def login() -> str:
@@ -109,15 +145,6 @@ def login() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "cli"
-
-
-def running_dev(data: str = "") -> dict[str, Any]:
-    """What dev.json says, or nothing when no `refold dev` runs on the folder."""
-    try:
-        found = json.loads((data_dir(data) / "dev.json").read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def listens(server: str) -> bool:

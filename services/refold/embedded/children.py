@@ -60,7 +60,13 @@ class Slot:
     def start(self, report_end: Callable[[Slot], None]) -> None:
         """Start the process; `report_end` is called from another thread when it is over."""
         self.due = None
-        self.process = running = process.spawn(self.child.argv, log=self.child.log, env=self.child.env)
+        try:
+            running = process.spawn(self.child.argv, log=self.child.log, env=self.child.env)
+        except OSError:  # no room for a log, no memory for a process: that may pass
+            self._short_lives += 1
+            self.due = time.monotonic() + _LONGEST_PAUSE_S
+            return
+        self.process = running
         self.starts += 1
         self.started.set()
         self._born = time.monotonic()

@@ -37,9 +37,13 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
     `mode` is what a new file may at most be, less the umask: 0o600 for what holds a secret.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.touch(mode)
-    draft.write_text(text)
-    draft.replace(path)
+    try:
+        draft.touch(mode)
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failed write does not say where
+        raise
 
 
 class FolderLock:
@@ -72,6 +76,17 @@ class FolderLock:
         handle.write(f"{os.getpid()}\n")
         handle.flush()
         self._handle = handle
+
+    def held(self) -> bool:
+        """Whether some process has the lock now."""
+        try:
+            with self._path.open() as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""

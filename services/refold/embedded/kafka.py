@@ -26,6 +26,7 @@ from refold.embedded.server import EmbeddedServer
 
 _CONNECT_TIMEOUT_S = 0.2
 _METADATA_TIMEOUT_S = 1.0
+_WARMING_UP = "warming up Kafka (once for each Java: 20 to 80 s now, 3 s less at each later start)"
 _REHEARSAL_GRACE = timedelta(seconds=120)
 
 
@@ -141,14 +142,14 @@ class EmbeddedKafka(EmbeddedServer):
     def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
         """Run a broker on a folder of its own, so that the JVM can record what a start loads."""
         if self._progress:
-            self._progress("warming up Kafka (once)", 0, 1)
+            self._progress(_WARMING_UP, 0, 1)
         broker = EmbeddedKafka(folder, cache=self._cache)
         broker._flags = format_flags, broker_flags
         # The JVM writes the cache at its end, which takes 5 s on two idle cores and far longer on busy ones.
         broker.grace = _REHEARSAL_GRACE
         broker.start().stop()
         if self._progress:
-            self._progress("warming up Kafka (once)", 1, 1)
+            self._progress(_WARMING_UP, 1, 1)
 
     def _format(self, java: Java) -> None:
         """Write the metadata that a new folder needs, over what an interrupted format left."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 import socket
+import time
 from pathlib import Path
 
-from refold.core.errors import RefoldError
+from refold.core.errors import ConflictError, RefoldError
 from refold.embedded.files import write_atomic
 
 HOST = "127.0.0.1"
@@ -16,6 +17,8 @@ HOST = "127.0.0.1"
 # the restart a client could be given the server's own port, which would then never come back.
 _FIRST, _LAST = 17_000, 31_999
 _TRIES = 200
+# The servers of a `refold dev` that was killed end a moment later than it does.
+_RELEASE_S = 3.0
 
 
 def remembered_ports(path: Path, **wanted: int | None) -> dict[str, int]:
@@ -30,6 +33,20 @@ def remembered_ports(path: Path, **wanted: int | None) -> dict[str, int]:
     return ports
 
 
+def check_free(path: Path) -> None:
+    """Make sure that nobody listens where the server of this folder is going to.
+
+    **Raises**: ConflictError with the port. It is not replaced by another: other processes may know it.
+    """
+    for name, port in (json.loads(path.read_text()) if path.exists() else {}).items():
+        deadline = time.monotonic() + _RELEASE_S
+        while not _is_free(port):
+            if time.monotonic() > deadline:
+                hint = f"stop what listens there, or delete {path}: then another one is chosen"
+                raise ConflictError(f"port {port} of {HOST}, the {name} of {path.parent}, is taken", hint=hint)
+            time.sleep(0.05)
+
+
 def free_port() -> int:
     """Return a loopback port that nobody listens on now.
 
@@ -38,11 +55,16 @@ def free_port() -> int:
     choose = random.SystemRandom()
     for _ in range(_TRIES):
         port = choose.randint(_FIRST, _LAST)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
+        if _is_free(port):
             return port
     raise RefoldError(f"no free port between {_FIRST} and {_LAST} on {HOST}", hint="stop what listens there")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

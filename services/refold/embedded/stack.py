@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from refold.core.errors import UsageError
+from refold.core.errors import RefoldError, UsageError
 from refold.embedded.children import Child, Exit
 from refold.embedded.files import FolderLock, write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka
+from refold.embedded.ports import check_free
 from refold.embedded.server import EmbeddedServer
 from refold.embedded.signals import stop_signals
 from refold.embedded.supervisor import Pids, Supervisor
@@ -46,7 +47,7 @@ class DevStack:
 
     An address given as `kafka` or `redis` replaces the embedded server. `prepare` gets the bootstrap address
     when the broker is ready and before the first service starts: create topics there. `fresh` forgets all
-    earlier data.
+    earlier data. `on_trouble` gets in words what is wrong and stops nothing.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class DevStack:
         prepare: Callable[[str], None] | None = None,
         progress: Progress | None = None,
         on_exit: Callable[[Exit], None] | None = None,
+        on_trouble: Callable[[str], None] | None = None,
         kafka_properties: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
@@ -70,6 +72,7 @@ class DevStack:
         self._prepare = prepare
         self._progress = progress
         self._on_exit = on_exit
+        self._on_trouble = on_trouble
         self._kafka_properties = kafka_properties
         self._lock = FolderLock(self.data_dir / "lock")
         self._writing = threading.Lock()
@@ -77,6 +80,8 @@ class DevStack:
         self._supervisor: Supervisor | None = None
         self._valkey: EmbeddedValkey | None = None
         self.kafka, self.redis = kafka or "", redis or ""
+        self.trouble = ""
+        """Why dev.json is not true at the moment, empty while it is."""
 
     def start(self) -> Self:
         """Start all and return when the servers answer and the services are started.
@@ -95,6 +100,8 @@ class DevStack:
             self._start_services(self._supervisor)
             self._ready = True
             self._note(self._supervisor.pids())
+            if self.trouble:
+                raise RefoldError(f"cannot write dev.json: {self.trouble}", hint="make room, or choose another folder")
         except BaseException:
             self.stop()
             raise
@@ -174,6 +181,7 @@ class DevStack:
                 server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
+        check_free(server.data_dir / "ports.json")
         server.prepare()
         supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
 
@@ -192,8 +200,20 @@ class DevStack:
         with self._writing:
             if self._ready:
                 processes = {"broker": [], "valkey": [], **pids}
-                content = {"kafka": self.kafka, "redis": self.redis, "processes": processes}
-                write_atomic(self.dev_json, json.dumps(content, indent=2) + "\n")
+                restarts = {name: self.supervisor.restarts(name) for name in pids}
+                content = {"kafka": self.kafka, "redis": self.redis, "processes": processes, "restarts": restarts}
+                self._write(json.dumps(content, indent=2) + "\n")
+
+    def _write(self, text: str) -> None:
+        """A dev.json that is old, for want of space, say, is better than processes that end."""
+        before = self.trouble
+        try:
+            write_atomic(self.dev_json, text)
+            self.trouble = ""
+        except OSError as error:
+            self.trouble = f"{error.strerror}: {error.filename}"
+        if self.trouble not in ("", before) and self._on_trouble is not None:
+            self._on_trouble(f"dev.json is not up to date: {self.trouble}")
 
     def _forget(self) -> None:
         """Delete what earlier stacks left, by name: the folder may hold files of the user's."""

@@ -54,9 +54,12 @@ class Supervisor:
     def add(self, child: Child) -> None:
         """Start a child, and keep it alive from now on; its pid is known on return.
 
-        **Raises**: UsageError when its command does not exist; RefoldError when supervision is over.
+        **Raises**: UsageError when its command does not exist; OSError when its log cannot be written; RefoldError when
+        supervision is over.
         """
         process.check_command(child.argv)
+        child.log.parent.mkdir(parents=True, exist_ok=True)
+        child.log.touch()
         slot = Slot(child)
         self._slots.append(slot)
         self._inbox.put(slot)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from refold.adapters.kafka.acls import Acl, AclRule, Acls, principals, wanted_acls
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import DataOption, JsonOption, KafkaOption, connect
+from refold.cli.platform import Shell
 from refold.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from refold.adapters.kafka.acls import Acl, AclRule
 
 PrincipalOption = Annotated[
     list[str] | None,
@@ -27,16 +25,16 @@ PrincipalOption = Annotated[
         show_default=False,
     ),
 ]
-STATES = {
+_STATES = {
     "there": "[green]there[/]",
     "missing": "[red]missing[/]",
     "surplus": "[red]surplus[/]",
     "wider": "[yellow]surplus, and about more than ours[/]",
 }
-CHANGED = {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"}
+_CHANGED = {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"}
 
 
-def acls(
+def compare_acls(
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Create what is missing.")] = False,
     prune: Annotated[
@@ -46,9 +44,7 @@ def acls(
         bool, typer.Option("--commands", help="Print command lines of kafka-acls.sh, and ask no broker.")
     ] = False,
     principal: PrincipalOption = None,
-    kafka: KafkaOption = "",
-    data: DataOption = "",
-    json_: JsonOption = False,
+    shell: Shell,
 ) -> None:
     """Show who may do what, and whether the broker has it so; exit code 1 if not.
 
@@ -58,23 +54,21 @@ def acls(
         raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")
     if commands and apply:
         raise UsageError("--commands applies nothing", hint="leave out --apply, or --commands")
-    from refold.adapters.kafka.acls import Acls, principals, wanted_acls
-
     who = principals(principal or ())
-    platform = connect(kafka=kafka, data=data)
+    platform = shell.platform
     if commands:
         lines = list(command_lines(wanted_acls(platform.settings.kafka.prefix, who), platform.settings.kafka.bootstrap))
-        output.emit(lines) if json_ else typer.echo("\n".join(lines))
+        shell.tell(lines, lambda: typer.echo("\n".join(lines)))
         return
     platform.knock()
     rules = Acls(platform.settings.kafka, who)
     if apply:
         changes = rules.apply(prune=prune)
-        output.emit(changes) if json_ else _tell_changes(changes)
+        shell.tell(changes, lambda: _tell_changes(changes))
     else:
-        found = rules.rules()
-        output.emit(found) if json_ else _tell(found)
-        if any(rule.state in ("missing", "surplus") for rule in found):
+        compared = rules.rules()
+        shell.tell(compared, lambda: _tell(compared))
+        if any(rule.state in ("missing", "surplus") for rule in compared):
             fail(FAILED)
 
 
@@ -96,8 +90,8 @@ def _camel(operation: str) -> str:
 
 
 def _tell(rules: list[AclRule]) -> None:
-    _lines(rules, STATES)
-    count = {state: sum(rule.state == state for rule in rules) for state in STATES}
+    _lines(rules, _STATES)
+    count = {state: sum(rule.state == state for rule in rules) for state in _STATES}
     if count["missing"]:
         output.say(f"{count['missing']} rules are missing; `refold topics acls --apply` creates them")
     if count["surplus"]:
@@ -110,7 +104,7 @@ def _tell(rules: list[AclRule]) -> None:
 
 def _tell_changes(changes: list[AclRule]) -> None:
     if changes:
-        _lines(changes, CHANGED)
+        _lines(changes, _CHANGED)
     else:
         output.say("[green]all rules are as they should be[/]")
 

@@ -1,4 +1,4 @@
-"""Finds what is in a checkout and not in an installed package: examples and benchmarks."""
+"""What is in a checkout and not in an installed package: the demo and the figures; and the simulator beside them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,50 @@ import subprocess
 import sys
 from pathlib import Path
 
+import typer
+
+from refold.cli.errors import fail
+from refold.cli.lazy import Commands
 from refold.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[4]
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+demo_group, bench_group, sim_group = Commands(), Commands(), Commands()
+
+
+@demo_group.command(context_settings=PASS_ON)
+def demo(ctx: typer.Context) -> None:
+    """Deploy in five steps while processes are killed; in a checkout."""
+    need("examples/demo/__main__.py")
+    run_module("examples.demo", ctx.args)
+
+
+@bench_group.command(context_settings=PASS_ON)
+def bench(ctx: typer.Context) -> None:
+    """Measure the figures on this machine; in a checkout."""
+    need("benchmarks/__main__.py")
+    run_module("benchmarks", ctx.args)
+
+
+@sim_group.command(context_settings=PASS_ON)
+def sim(ctx: typer.Context) -> None:
+    """Simulate the platform with faults, from one seed."""
+    run_module("refold.simulator", ctx.args)
 
 
 def need(path: str) -> Path:
     """A file or folder of the checkout. **Raises** UsageError in an installed package."""
-    found = ROOT / path
-    if not found.exists():
-        raise UsageError(f"{path} is not part of an installed package", hint="run this in a checkout of the repository")
-    return found
+    place = ROOT / path
+    if not place.exists():
+        hint = "clone the repository and run `make demo` there; with the package alone, `refold dev` runs a hello app"
+        raise UsageError(f"{path} is not part of an installed package", hint=hint)
+    return place
 
 
-def run_module(module: str, args: list[str]) -> int:
-    """Runs a module of the checkout in a process of its own; returns its exit code."""
+def run_module(module: str, args: list[str]) -> None:
+    """Runs a module of the checkout in a process of its own, and ends as it did."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", module, *args]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode
+    if code := subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode:
+        fail(code)

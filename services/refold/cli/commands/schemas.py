@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
+from refold.cli.lazy import Commands
 from refold.cli.platform import JsonOption
+from refold.schemas import export
 
-app = typer.Typer(help="Export the Avro schemas, and check that they fit.", no_args_is_help=True)
+schemas_group = Commands("Export the Avro schemas, and check that they fit.")
 
 
-@app.command()
-def export(json_: JsonOption = False) -> None:
+@schemas_group.command("export")
+def append_changes(json_: JsonOption = False) -> None:
     """Append what changed in Python as new versions; what was exported never changes."""
-    from refold.schemas.export import export_schemas as run
-
-    added = run()
+    added = export.export_schemas()
     if json_:
         output.emit(added)
     elif not added:
@@ -26,12 +24,10 @@ def export(json_: JsonOption = False) -> None:
             output.say(f"exported {line.subject} version {line.version} under id {line.id}")
 
 
-@app.command()
-def check(json_: JsonOption = False) -> None:
+@schemas_group.command("check")
+def compare_schemas(json_: JsonOption = False) -> None:
     """Fail when Python and the exported schemas differ, or a change would make old records unreadable."""
-    from refold.schemas.export import check_schemas as run
-
-    problems = run()
+    problems = export.check_schemas()
     if json_:
         output.emit({"ok": not problems, "problems": problems})
     elif not problems:

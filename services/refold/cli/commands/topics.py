@@ -2,73 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
+from refold.cli.apps import load_app
 from refold.cli.commands import acls
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import DataOption, JsonOption, KafkaOption, Platform, connect
+from refold.cli.lazy import Commands
+from refold.cli.platform import Platform, Shell
 
-if TYPE_CHECKING:
-    from refold.adapters.kafka.topics import TopicDifference, Topics
+topics_group = Commands("Create the topics, say who may use them, and compare both.")
+topics_group.command("acls")(acls.compare_acls)
 
-app = typer.Typer(help="Create the topics, say who may use them, and compare both.", no_args_is_help=True)
-app.command()(acls.acls)
-
-AppOption = Annotated[
+PoolsOption = Annotated[
     str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")
 ]
 
 
-@app.command()
-def apply(app_: AppOption = "", *, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+@topics_group.command("apply")
+def apply_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
     """Create what is missing and correct what differs. Never changes a partition count."""
-    _print(_topics(connect(kafka=kafka, data=data), app_).apply(), as_json=json_, done=True)
+    changes = _topics(shell.platform, app_).apply()
+    shell.tell(changes, lambda: _print(changes, "is now"))
 
 
-@app.command()
-def diff(app_: AppOption = "", *, kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+@topics_group.command("diff")
+def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
     """Show what `apply` would do; exit code 1 if there is anything."""
-    found = _topics(connect(kafka=kafka, data=data), app_).diff()
-    _print(found, as_json=json_, done=False)
-    if found:
+    differences = _topics(shell.platform, app_).diff()
+    shell.tell(differences, lambda: _print(differences, "should be"))
+    if differences:
         fail(FAILED)
 
 
-@app.command("list")
-def list_(kafka: KafkaOption = "", data: DataOption = "", json_: JsonOption = False) -> None:
+@topics_group.command("list")
+def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
-    rows = _topics(connect(kafka=kafka, data=data), "").present()
-    if json_:
-        output.emit(rows)
-    else:
-        cells = [(output.escape(row.topic), str(row.partitions), str(row.replication)) for row in rows]
-        output.table(("topic", "partitions", "replication"), cells)
+    rows = [output.plain(row) for row in _topics(shell.platform, "").present()]
+    shell.tell(rows, lambda: output.print_rows(rows, ("topic", "partitions", "replication"), "no topics"))
 
 
 def _topics(platform: Platform, app: str) -> Topics:
-    from refold.adapters.kafka.topics import Topics
-
     platform.knock()
     settings = platform.settings
-    return Topics(settings.kafka, pools(app), payload_bytes=settings.max_payload_bytes)
+    return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
 
 
-def pools(app: str) -> tuple[str, ...]:
-    """The pools of an app; without one, `default`."""
-    from refold.sdk.app import App
-
-    return App.load(app).pools if app else ("default",)
+def app_pools(app: str) -> tuple[str, ...]:
+    """The pools of an app: each is served by an executor of its own. Without an app there is `default`."""
+    return load_app(app).pools if app else ("default",)
 
 
-def _print(differences: list[TopicDifference], *, as_json: bool, done: bool) -> None:
-    if as_json:
-        output.emit(differences)
-    elif not differences:
+def _print(differences: list[TopicDifference], word: str) -> None:
+    if not differences:
         output.say("[green]all topics are as they should be[/]")
-    else:
-        word = "is now" if done else "should be"
-        for found in differences:
-            output.say(f"{found.topic}: {found.setting} was {found.found or 'unset'}, {word} {found.expected}")
+    for each in differences:
+        output.say(f"{each.topic}: {each.setting} was {each.found or 'unset'}, {word} {each.expected}")

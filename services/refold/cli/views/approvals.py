@@ -9,25 +9,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
 
-from refold.cli.output import escape, json_text, plain, say, table
-from refold.client.approvals import said
+from refold.cli.clock import clock_ms
+from refold.cli.output import Data, escape, json_text, plain, print_table, say
+from refold.client.approvals import Approval, Granted, said
+from refold.client.runs import Run
+from refold.core.approval.ballot import Vote
+from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 
-if TYPE_CHECKING:
-    from refold.client.approvals import Approval, Granted
-    from refold.client.runs import Run
-    from refold.core.approval.ballot import Vote
-    from refold.core.messages import ApprovalRequest
-
-Data = dict[str, Any]
-EDIT = ("before", "after")
-WHOLE = 200
+_EDIT = ("before", "after")
+_WHOLE = 200
 """Lines of a text that are shown with all that stays: what is not shown could be anything."""
 
-COLUMNS = ("approval", "state", "tool", "votes", "who decides", "until")
-GRANT_COLUMNS = ("grant", "state", "tool", "scope", "given by", "until", "used")
+_COLUMNS = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
+_ARGUMENTS = 80
+"""Characters of the arguments that a list shows."""
+
+_GRANT_COLUMNS = ("grant", "state", "tool", "scope", "given by", "until", "used")
 
 
 def row(found: Approval) -> Data:
@@ -67,18 +66,20 @@ def data(found: Approval) -> Data:
     }
 
 
-def print_list(rows: Sequence[Data], *, others: int = 0) -> None:
+def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
     """Approvals as a table; `others` are those that were not asked for."""
     if not rows:
         text = f"nothing here; `refold approval list --state all` has {others}"
         say(text if others else "[green]nothing waits for people[/]")
         return
-    table(COLUMNS, [[_cell(name, each) for name in COLUMNS] for each in rows])
+    print_table(_COLUMNS, [[_cell(name, each) for name in _COLUMNS] for each in rows])
+    if any(len(canonical.dumps(each["args"])) > _ARGUMENTS for each in rows):
+        say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
 def print_change(each: Data) -> None:
     """An approval in a line, for a list that goes on."""
-    say("  ".join(_cell(name, each) for name in COLUMNS))
+    say("  ".join(_cell(name, each) for name in _COLUMNS))
 
 
 def grant_row(found: Granted) -> Data:
@@ -103,7 +104,7 @@ def print_grants(rows: Sequence[Data]) -> None:
     if not rows:
         say("[green]no call passes without asking because people said so[/]")
         return
-    table(GRANT_COLUMNS, [_grant_cells(each) for each in rows])
+    print_table(_GRANT_COLUMNS, [_grant_cells(each) for each in rows])
 
 
 def _grant_cells(each: Data) -> list[str]:
@@ -118,12 +119,12 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     request = found.request
     state = "held" if found.held else found.state
     by = f" ({escape(said(found.decision))})" if found.decision else ""
-    say(f"[bold]{escape(request.approval_id)}[/] is {state}{by}")
+    say(f"[bold]{escape(request.call_id)}[/] is {state}{by}")
     facts = {
         "held": found.held,
         "in the run": ended,
         "run": request.run_id,
-        "call": f"{request.call_id}, `refold policy explain` tells why it is asked",
+        "approval": f"{request.approval_id}, `refold policy explain {request.call_id}` tells why it is asked",
         "agent": request.agent,
         "asked for by": request.requester or "-",
         "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
@@ -149,7 +150,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         print_diff(request.proposed_args, request.args)
     _print_said(found)
     if found.state == "open":
-        name = escape(request.approval_id)
+        name = escape(request.call_id)
         say(f"\nrefold approval approve {name}\nrefold approval reject {name} --message '...'")
 
 
@@ -195,12 +196,12 @@ def _print_change(line: str) -> None:
 def _print_args(args: str) -> None:
     """The arguments; texts named `before` and `after` as what differs between them."""
     value = json_text(args)
-    if not (isinstance(value, dict) and all(isinstance(value.get(name), str) for name in EDIT)):
+    if not (isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)):
         _print_lines(readable(args))
         return
-    _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in EDIT})))
-    before, after = (value[name].split("\n") for name in EDIT)
-    found = list(difflib.unified_diff(before, after, *EDIT, lineterm="", n=WHOLE if len(before) <= WHOLE else 3))
+    _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in _EDIT})))
+    before, after = (value[name].split("\n") for name in _EDIT)
+    found = list(difflib.unified_diff(before, after, *_EDIT, lineterm="", n=_WHOLE if len(before) <= _WHOLE else 3))
     for line in found:
         _print_change(line)
     hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in found)
@@ -268,6 +269,14 @@ def _cell(name: str, each: Data) -> str:
         return f"{each['leading']} of {each['quorum']}"
     if name == "until":
         return _until(each["expires_ms"])
+    if name == "call":
+        return escape(each["call_id"])
+    if name == "arguments":
+        return escape(canonical.dumps(each["args"]), _ARGUMENTS)
+    if name == "asked for by":
+        return escape(each["requester"] or "-")
+    if name == "age":
+        return _age(clock_ms() - each["asked_ms"])
     if name == "who decides":
         return escape(", ".join(each["approvers"]))
     if name == "state" and each["held"]:
@@ -275,6 +284,13 @@ def _cell(name: str, each: Data) -> str:
     if name == "state" and each["verdict"]:
         return escape(f"{each['state']}: {each['verdict']}")
     return escape(str(each[name]))
+
+
+def _age(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
+        if ms >= 2 * size:
+            return f"{ms // size} {unit}"
+    return f"{max(0, ms) // 1000} s"
 
 
 def _until(at_ms: int) -> str:

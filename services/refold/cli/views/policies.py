@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Sequence
 
-from refold.cli.output import escape, json_text, plain, say, table
+from refold.cli.output import Data, escape, json_text, plain, print_table, say
+from refold.client.hindsight import Difference, Recorded
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy import Explanation, Judgement, Policy, Rule
 
-if TYPE_CHECKING:
-    from refold.client.hindsight import Difference, Recorded
-    from refold.core.approval.catalog import Catalog
-    from refold.core.approval.policy import Explanation, Judgement, Rule
-
-Data = dict[str, Any]
 _COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
+ARGS_SHOWN = 60
+"""Characters of a call's arguments in a table: a model may have written whole files into them."""
 USUAL_MS = 3_600_000
 """How long a decision is valid where a policy does not say."""
 
@@ -47,8 +46,6 @@ def difference_row(found: Difference) -> Data:
 
 def print_in_force(found: Data) -> None:
     """What `refold policy show` says."""
-    from refold.core.approval.policy import Policy
-
     if not found["current"]:
         say("no policy is in force: calls are allowed; `refold policy publish FILES`")
     elif found["policy"] is None:
@@ -59,7 +56,7 @@ def print_in_force(found: Data) -> None:
         policy = Policy.parse(found["policy"])
         rows = [_rule_row(rule) for rule in policy.rules]
         rows.append(("[dim]no rule holds, or one fails[/]", "", _outcome("require", plain(policy.fallback))))
-        table(("rule", "when", "then"), rows)
+        print_table(("rule", "when", "then"), rows)
     for old in found["policies"]:
         if old != found["current"]:
             say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy drop[/]")
@@ -71,8 +68,8 @@ def print_in_force(found: Data) -> None:
         say(f"key {escape(key['kid'])} ({escape(key['use'])}){' [red]revoked[/]' if key.get('revoked') else ''}")
 
 
-def print_differences(rows: Sequence[Data], counts: Mapping[str, int]) -> None:
-    """What `refold policy test` found."""
+def print_differences(rows: Sequence[Data]) -> None:
+    """What `refold policy test` found: the calls, then how many of them differ in what."""
     if not rows:
         return
     columns = ("call", "tool", "args", "was", "would be")
@@ -80,15 +77,39 @@ def print_differences(rows: Sequence[Data], counts: Mapping[str, int]) -> None:
         (
             escape(row["call_id"]),
             escape(row["tool"]),
-            escape(json.dumps(row["args"], ensure_ascii=False)),
+            escape(json.dumps(row["args"], ensure_ascii=False), ARGS_SHOWN),
             _said(row["recorded"]),
             _said(row["now"]),
         )
         for row in rows
     ]
-    table(columns, cells)
-    for kind, count in counts.items():
-        say(f"{count:>6}  {kind}")
+    print_table(columns, cells)
+    if any(len(json.dumps(row["args"], ensure_ascii=False)) > ARGS_SHOWN for row in rows):
+        say("[dim]args that end in … are cut: --json has all of them[/]")
+    for (kind, changes), count in Counter((row["kind"], what_changes(row)) for row in rows).most_common():
+        say(f"{count:>6}  {kind}{f': {escape(changes)}' if changes else ''}")
+
+
+def what_changes(row: Data) -> str:
+    """What differs where the outcome is the same: `quorum 1 -> 2`."""
+    before, after = row["recorded"], row["now"]
+    if before["outcome"] != after["outcome"]:
+        return ""
+    pairs = [(name, before[name], after[name]) for name in ("rule", "message")]
+    old, new = before["requirement"] or {}, after["requirement"] or {}
+    pairs += [(name.removesuffix("_ms"), value, new.get(name)) for name, value in old.items()]
+    return ", ".join(
+        f"{name} {_value_text(name, old, was)} -> {_value_text(name, old, now)}"
+        for name, was, now in pairs
+        if was != now
+    )
+
+
+def _value_text(name: str, requirement: Data, value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "nobody"
+    timed = f"{name}_ms" in requirement and isinstance(value, int)
+    return (_long(value) if value else "never") if timed and isinstance(value, int) else str(value) or "none"
 
 
 def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import Any
 
-from refold.cli.output import escape, json_text, moment, plain, say, styled, table
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from refold.cli.output import Data, escape, json_text, moment, plain, print_table, say, styled
+from refold.client.runs import JudgedRecord, Run
+from refold.client.timeline import Ask, AttemptLine, StepLine
 from refold.core.ids import log_key
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from refold.client.runs import JudgedRecord, Run
-    from refold.client.timeline import Ask, AttemptLine, StepLine
-
-Data = dict[str, Any]
+CUT = 70
+"""Characters of a value that lines of events show, unless all of it is asked for."""
 
 
 def summary(run: Run) -> Data:
@@ -105,6 +106,7 @@ def raw_records(run: Run) -> list[Data]:
                 "id": judged.id.hex(),
                 "prev": entry.prev.hex() if entry else "",
                 "seq": entry.seq if entry else 0,
+                "at_ms": entry.at_ms if entry else 0,
                 "events": [type(event).__name__ for event in entry.events] if entry else [],
                 "cause": plain(entry.cause) if entry else None,
                 "actor": entry.actor if entry else "",
@@ -115,11 +117,28 @@ def raw_records(run: Run) -> list[Data]:
     return rows
 
 
-def event_line(row: Data) -> str:
-    """An event in a line of markup."""
-    fields = " ".join(f"[dim]{name}=[/]{escape(_short(value), 70)}" for name, value in row["event"].items() if value)
+def event_line(row: Data, *, limit: int = CUT) -> str:
+    """An event in a line of markup, with values of so many characters; 0 for all of them."""
+    values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
     place = f"{row['partition']}/{row['offset']}"
-    return f"[dim]{row['seq']:>4} {moment(row['at_ms'])} {place:>8}[/]  [bold]{row['type']:<18}[/] {fields}"
+    return f"[dim]{row['seq']:>4} {moment(row['at_ms'])} {place:>8}[/]  [bold]{row['type']:<18}[/] {values}"
+
+
+def is_cut(row: Data) -> bool:
+    """Whether a line of this event does not show all of it."""
+    return any(len(text) > CUT for text in _texts(row).values())
+
+
+def _texts(row: Data) -> dict[str, str]:
+    """The values of an event as text, and which input caused it."""
+    cause = row["cause"]
+    caused = {"cause": f"{cause['topic']}/{cause['partition']}/{cause['offset']}"} if cause else {}
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in row["event"].items()
+        if value
+    }
+    return texts | caused
 
 
 def raw_line(row: Data) -> str:
@@ -129,7 +148,7 @@ def raw_line(row: Data) -> str:
     return f"[dim]{row['partition']}/{row['offset']}[/] {escape(row['key'])} {worth} {row['bytes']} bytes  {names}"
 
 
-def print_list(rows: list[Data], *, hidden: int) -> None:
+def print_runs(rows: list[Data], *, hidden: int) -> None:
     """Runs as a table."""
     if not rows:
         say("no runs; start one: refold run start AGENT --input '{...}'")
@@ -140,16 +159,13 @@ def print_list(rows: list[Data], *, hidden: int) -> None:
         when = moment(row["requested_ms"])
         steps = f"{row['steps'] - row['open']}/{row['steps']}"
         lines.append((escape(row["run_id"]), escape(row["agent"]), styled(row["status"]), steps, when, doubt))
-    table(("run", "agent", "status", "steps", "requested (UTC)", "in doubt"), lines)
+    print_table(("run", "agent", "status", "steps", "requested (UTC)", "in doubt"), lines)
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
 
 def run_view(run: Run) -> RenderableType:
     """A run as `refold run show` and `refold run watch` draw it."""
-    from rich.console import Group
-    from rich.text import Text
-
     state = run.state
     agent = state.request.agent if state.request else "?"
     last = run.records[-1].record if run.records else None
@@ -210,7 +226,7 @@ def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
     if not ask.verdict:
         many = f"{ask.quorum} of " if ask.quorum > 1 else ""
         until = f" until {moment(ask.expires_ms)}" if ask.expires_ms else ""
-        lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(ask.approval_id)}"]
+        lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
         why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
         return [*lines, why] if ask.rule else lines
     if ask.verdict == "expire" and ask.said:
@@ -272,9 +288,3 @@ def _place(judged: JudgedRecord) -> Data:
 
 def _value(name: str, value: Any) -> Any:
     return json_text(value) if name in ("args", "result", "input", "data") and isinstance(value, str) else value
-
-
-def _short(value: Any) -> str:
-    import json
-
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

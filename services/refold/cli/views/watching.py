@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from rich.live import Live
+
 from refold.cli import output
 from refold.cli.views import runs as run_views
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.errors import TimedOutError
 
 
-def live(runs: Runs, run: str, timeout_s: float | None) -> Run:
+def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
     """Draws the timeline over and over until the run is over."""
-    from rich.live import Live
-
     with Live(console=output.console(), refresh_per_second=10, transient=False) as screen:
         for found, judged in _until_over(runs, run, timeout_s):
             if judged is not None:
@@ -22,7 +22,7 @@ def live(runs: Runs, run: str, timeout_s: float | None) -> Run:
     return found
 
 
-def lines(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> Run:
+def watch_lines(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> Run:
     """Prints every event once."""
     told = 0
     for found, judged in _until_over(runs, run, timeout_s):

@@ -1,7 +1,8 @@
-"""`refold demo`: a deployment in five steps, with processes killed on the way. Nothing in it is acted.
+"""`python -m examples.demo`, or `refold demo`: a deployment in five steps, with processes killed on the way.
 
-The executor is killed in step 3, after the cloud has done what it was told and before anybody could write that down;
-the planner is killed in step 4. With `--once`, the executor is killed in a tool that cannot be repeated or asked.
+Nothing in it is acted. The executor is killed in step 3, after the cloud has done what it was told and before anybody
+could write that down; the planner is killed in step 4. With `--once`, the executor is killed in a tool that cannot be
+repeated or asked.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import tempfile
 import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from examples.demo.stage import Accident, Stage
+from examples.demo.verdict import judge
+from rich.live import Live
 
 from refold.cli import output
 from refold.cli.commands import checkout
-from refold.cli.errors import FAILED, fail
-from refold.core.errors import RefoldError
-
-if TYPE_CHECKING:
-    from refold.cli.commands.demo_stage import Stage
-    from refold.client.runs import Run
+from refold.cli.errors import FAILED, expected, fail, tell
+from refold.cli.platform import connect, quiet
+from refold.cli.views import runs as run_views
+from refold.client.runs import Run
+from refold.core.errors import RefoldError, TimedOutError
 
 INPUT = {"service": "shop", "version": "1.2.3"}
 LIMIT_S = 60.0
@@ -46,7 +49,7 @@ def demo(
     checkout.need("examples/outside/start_run.py")
     folder = Path(tempfile.mkdtemp(prefix="refold-demo-"))
     try:
-        found = _perform(folder, target, once=once, quiet=json_)
+        found = _perform(folder, target, once=once, silent=json_)
     except RefoldError:
         output.console(stderr=True).print(f"[dim]data and logs of the demo that failed: {folder}[/]")
         raise
@@ -63,12 +66,9 @@ def demo(
         fail(FAILED)
 
 
-def _perform(folder: Path, app: str, *, once: bool, quiet: bool) -> dict[str, Any]:
-    from refold.cli.commands.demo_stage import Stage
-    from refold.cli.platform import quiet as quiet_logs
-
-    quiet_logs()
-    screen = Screen(quiet=quiet)
+def _perform(folder: Path, app: str, *, once: bool, silent: bool) -> dict[str, Any]:
+    quiet()
+    screen = Screen(silent=silent)
     with ExitStack() as stack:
         screen.tell("starting a broker, Valkey, a planner, an executor and a fake cloud")
         stage = stack.enter_context(Stage(folder, app, screen.tell, output.progress()))
@@ -80,8 +80,6 @@ def _perform(folder: Path, app: str, *, once: bool, quiet: bool) -> dict[str, An
 
 def _twice_killed(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
     """The executor dies in step 3 and the planner in step 4."""
-    from refold.cli.commands import demo_verdict
-    from refold.cli.commands.demo_stage import Accident
 
     def accident() -> None:
         stage.cloud.wait_held("update_load_balancer")
@@ -99,14 +97,11 @@ def _twice_killed(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
     live = _follow(stage, run, screen, killer)
     killer.join(LIMIT_S)
     killer.check()
-    return demo_verdict.judge(stage, live)
+    return judge(stage, live)
 
 
 def _once(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
     """The executor dies in a `once` tool; a human finds out what happened and says so."""
-    from refold.cli.commands import demo_verdict
-    from refold.cli.commands.demo_stage import Accident
-
     said: dict[str, Any] = {}
 
     def accident() -> None:
@@ -132,7 +127,7 @@ def _once(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
     human.join(LIMIT_S)
     killer.check()
     human.check()
-    return demo_verdict.judge(stage, live, said)
+    return judge(stage, live, said)
 
 
 def _request(stage: Stage, run: str, agent: str, screen: Screen) -> None:
@@ -143,9 +138,6 @@ def _request(stage: Stage, run: str, agent: str, screen: Screen) -> None:
 
 def _follow(stage: Stage, run: str, screen: Screen, killer: Any, human: Any = None) -> Run:
     """Folds the log record by record, as it grows, until the run is over; `human` is called when a call is in doubt."""
-    from refold.cli.platform import connect
-    from refold.core.errors import TimedOutError
-
     deadline = time.monotonic() + LIMIT_S
     for found, judged in connect(kafka=stage.stack.kafka).runs.follow(run):
         killer.check()
@@ -163,14 +155,12 @@ def _follow(stage: Stage, run: str, screen: Screen, killer: Any, human: Any = No
 
 
 class Screen:
-    """What the audience sees: a live picture on a terminal, lines elsewhere, nothing with `quiet`."""
+    """What the audience sees: a live picture on a terminal, lines elsewhere, nothing with `silent`."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        from rich.live import Live
-
-        self._quiet, self._began, self._told = quiet, time.monotonic(), 0
+    def __init__(self, *, silent: bool) -> None:
+        self._silent, self._began, self._told = silent, time.monotonic(), 0
         self._console = output.console()
-        self._live = Live(console=self._console, refresh_per_second=10) if sys.stdout.isatty() and not quiet else None
+        self._live = Live(console=self._console, refresh_per_second=10) if sys.stdout.isatty() and not silent else None
 
     def __enter__(self) -> Screen:
         (self._live or nullcontext()).__enter__()
@@ -182,13 +172,11 @@ class Screen:
 
     def tell(self, text: str) -> None:
         """One line about what happens outside the run. May be called by any thread."""
-        if not self._quiet:
+        if not self._silent:
             self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/]  {text}")
 
     def show(self, run: Run) -> None:
         """The run as it is now."""
-        from refold.cli.views import runs as run_views
-
         if self._live is not None:
             self._live.update(run_views.run_view(run))
             return
@@ -211,7 +199,7 @@ def _print(found: dict[str, Any]) -> None:
     for step in found["steps"]:
         made = str(step["effects"]) if step["tool_effect"] != "pure" else "- (reads)"
         rows.append((str(step["step"]), step["tool"], step["tool_effect"], made, str(step["avoided"]), step["how"]))
-    output.table(("step", "tool", "class", "effects made", "effects avoided", "how"), rows)
+    output.print_table(("step", "tool", "class", "effects made", "effects avoided", "how"), rows)
     output.say("run-completed, as an outside client consumed it:")
     output.say(f"  {output.escape(json.dumps(found['run_completed']))}\n")
     for name, held in found["checks"].items():
@@ -224,3 +212,17 @@ def _print(found: dict[str, Any]) -> None:
         "[bold green]nothing happened twice, nothing was lost[/]" if found["ok"] else "[bold red]it did not hold[/]"
     )
     output.say(f"\n{verdict} ({found['seconds']} s)" + (f"; data in {found['folder']}" if "folder" in found else ""))
+
+
+def main() -> None:
+    """Runs the demo; an expected error becomes words and an exit code, as it does in `refold`."""
+    try:
+        typer.run(demo)
+    except expected() as error:
+        if (code := tell(error)) is None:
+            raise
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,15 @@
-"""What `refold demo` proves: every check is a comparison of things that were found out independently."""
+"""What `the demo` proves: every check is a comparison of things that were found out independently."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from examples.demo.stage import Stage
 
 from refold.cli import output
-from refold.cli.commands.demo_stage import Stage
-
-if TYPE_CHECKING:
-    from refold.client.runs import Run
-    from refold.client.timeline import StepLine
+from refold.client.runs import Run
+from refold.client.timeline import StepLine
 
 ACTIONS = {"switch_mesh_once": "switch_mesh"}
 """Tools whose effect has another name in the cloud."""

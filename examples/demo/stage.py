@@ -1,4 +1,4 @@
-"""The stage of `refold demo`: a fake cloud, a whole platform on a temporary folder, and what kills its processes."""
+"""The stage of the demo: a fake cloud, a whole platform on a temporary folder, and what kills its processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from refold.cli.commands import checkout, dev
+from refold.cli.commands import checkout
+from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
+from refold.cli.commands.topics import app_pools
 from refold.core.errors import RefoldError, TimedOutError
 from refold.embedded import process
 from refold.embedded.stack import DevStack, Service
@@ -86,12 +88,12 @@ class Stage:
     def __init__(self, folder: Path, app: str, tell: Tell, progress: Callable[[str, int, int], None]) -> None:
         self.folder, self._tell = folder, tell
         self.kills: list[Kill] = []
-        needs = Provision(dev.pools_of(app), folder / "keys")
+        needs = Provision(app_pools(app), folder / "keys")
         self.cloud = Cloud(folder)
         # The lease of a `once` call is 10 s: so long would everybody wait for a doubt. Half of it is still far above
         # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
         env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "5000"}
-        services = [Service(service.name, service.argv, env) for service in dev.services(app, needs)]
+        services = [Service(service.name, service.argv, env) for service in dev_services(app, needs)]
         self.stack = DevStack(folder, services, prepare=needs.prepare(), progress=progress)
 
     def __enter__(self) -> Stage:

@@ -1,0 +1,1 @@
+"""A deployment in five steps on a real Kafka, with processes killed on the way: `make demo`."""

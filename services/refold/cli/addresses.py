@@ -1,0 +1,59 @@
+"""Where Kafka and Redis are: an option, the environment, a running `refold dev`, or the default, in this order."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refold.core.errors import UnreachableError
+from refold.runtime.settings import KafkaSettings, Settings, load
+
+DATA = Path(".refold")
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The settings of a command. `dev`: they are those of a running `refold dev`. `lost` is the folder of one that
+    was meant and does not run, so that nobody is asked who merely listens at the default address."""
+
+    settings: Settings
+    dev: bool
+    lost: Path | None
+
+    def check(self) -> None:
+        """**Raises** UnreachableError when a `refold dev` is meant that does not run."""
+        if self.lost is not None:
+            hint = "start one, or wait until it is ready; --kafka or REFOLD_KAFKA__BOOTSTRAP names another Kafka"
+            raise UnreachableError(f"no `refold dev` runs on {self.lost}", hint=hint)
+
+
+def addresses(*, kafka: str = "", redis: str = "", data: str = "", **overrides: Any) -> Addresses:
+    """The settings by what was said on the command line and by what is known here."""
+    running = running_dev(data)
+    named = kafka or os.environ.get("REFOLD_KAFKA__BOOTSTRAP")
+    parts: dict[str, dict[str, str]] = {}
+    if address := named or running.get("kafka"):
+        parts["kafka"] = {"bootstrap": address}
+    if address := redis or os.environ.get("REFOLD_REDIS__URL") or running.get("redis"):
+        parts["redis"] = {"url": address}
+    settings = load(**parts, **overrides)
+    default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
+    meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
+    return Addresses(settings, bool(running) and not named, data_dir(data) if default and meant else None)
+
+
+def data_dir(data: str = "") -> Path:
+    """The data folder of `refold dev`."""
+    return Path(data or os.environ.get("REFOLD_DATA") or DATA)
+
+
+def running_dev(data: str = "") -> dict[str, Any]:
+    """What dev.json says, or nothing when no `refold dev` runs on the folder."""
+    try:
+        content = json.loads((data_dir(data) / "dev.json").read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,29 @@
+"""An app of the user's, loaded by name: when it cannot be, the cause comes first."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import refold
+from refold.core.errors import RefoldError, UsageError
+from refold.sdk.app import App
+
+OURS = (str(Path(refold.__file__).parent), "<frozen importlib")
+
+
+def load_app(target: str) -> App:
+    """The app at `MODULE:APP` or `path/file.py[:APP]`.
+
+    **Raises** UsageError, with the line of the app that raised when it cannot be imported.
+    """
+    try:
+        return App.load(target)
+    except RefoldError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(OURS)]
+        place = f"{own[-1].filename}, line {own[-1].lineno}: {own[-1].line}; " if own else ""
+        message = f"{target} cannot be loaded: {type(error).__name__}: {error}"
+        raise UsageError(message, hint=f"{place}REFOLD_DEBUG=1 shows the whole traceback") from error

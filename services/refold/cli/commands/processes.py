@@ -1,0 +1,109 @@
+"""`refold dev status` and `refold dev kill`: the processes of a running `refold dev`, and their sudden death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from refold.cli import output
+from refold.cli.addresses import data_dir, running_dev
+from refold.cli.lazy import Commands
+from refold.cli.platform import DataOption, JsonOption, listens
+from refold.core.errors import NotFoundError, UsageError
+from refold.embedded.files import FolderLock
+
+status_group, kill_group = Commands(), Commands()
+
+ROLES_KILLED = ("planner", "executor", "approval", "broker", "valkey")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The options of what looks at a running `refold dev`."""
+
+    data: DataOption = ""
+    json_: JsonOption = False
+
+    def running(self) -> dict[str, Any]:
+        """What its dev.json says. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""
+        content = running_dev(self.data)
+        if not content or not FolderLock(data_dir(self.data) / "lock").held():
+            raise NotFoundError(f"no `refold dev` runs on {data_dir(self.data)}", hint="`refold dev`, or --data FOLDER")
+        return content
+
+
+@status_group.command()
+def status(*, beside: Beside) -> None:
+    """Show what a running `refold dev` consists of."""
+    content = beside.running()
+    addresses = [
+        {
+            "name": name,
+            "address": content[name],
+            "answers": listens(content[name].rpartition("//")[2].partition("/")[0]),
+        }
+        for name in ("kafka", "redis")
+    ]
+    restarts = content.get("restarts", {})
+    processes = [
+        {"role": role, "number": number, "pid": pid, "state": state_of(pid), "restarts": restarts.get(role, 0)}
+        for role, pids in content["processes"].items()
+        for number, pid in enumerate(pids or [0], start=1)
+    ]
+    if beside.json_:
+        return output.emit({"addresses": addresses, "processes": processes})
+    for each in addresses:
+        answers = "[green]listens[/]" if each["answers"] else "[red]nobody listens[/]"
+        output.say(f"{each['name']:<9} {output.escape(each['address'])}  {answers}")
+    return output.print_rows(processes, ("role", "number", "pid", "state", "restarts"), "no processes")
+
+
+@kill_group.command()
+def kill_processes(
+    role: Annotated[
+        str, typer.Argument(metavar="[ROLE]", help=f"One of {', '.join(ROLES_KILLED)}.", show_default=False)
+    ] = "",
+    number: Annotated[int, typer.Argument(metavar="[N]", help="Which of several, as `refold dev status` counts.")] = 1,
+    *,
+    all_: Annotated[bool, typer.Option("--all", help="All of the role; without a role, all there are.")] = False,
+    beside: Beside,
+) -> None:
+    """Kill processes of a running `refold dev`, as `kill -9` does."""
+    if role not in (*ROLES_KILLED, "") or not (role or all_):
+        raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
+    there: dict[str, list[int]] = beside.running()["processes"]
+    chosen = {name: there.get(name, []) for name in ([role] if role else ROLES_KILLED)}
+    if not all_:
+        chosen = {role: chosen[role][number - 1 : number] if number > 0 else []}
+    victims = [(name, pid) for name, pids in chosen.items() for pid in pids]
+    if not victims:
+        hint = "`refold dev status` shows them; one that has just died has no process for a moment"
+        raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
+    for _, pid in victims:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if beside.json_:
+        return output.emit([{"role": name, "pid": pid} for name, pid in victims])
+    for name, pid in victims:
+        output.say(f"killed [bold]{name} {pid}[/] (SIGKILL); `refold dev status` shows its successor")
+    return None
+
+
+def state_of(pid: int) -> str:
+    """Whether a process runs, is stopped (SIGSTOP), has just ended, or is being started again."""
+    if not pid:
+        return "being started again"
+    if sys.platform != "linux":
+        return "running"
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+    return {"T": "stopped", "t": "stopped", "Z": "gone"}.get(letter, "running")

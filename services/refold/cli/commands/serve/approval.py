@@ -1,0 +1,57 @@
+"""`refold serve approval`."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.approval import service as approving
+from refold.approval.process import Limits
+from refold.approval.service import ApprovalService, ApprovalSettings
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.lazy import Commands
+from refold.core.approval.signature import SigningKey
+from refold.core.errors import UsageError
+from refold.runtime import keys
+from refold.runtime.host import Host
+
+judge_group = Commands()
+
+
+@judge_group.command()
+def approval(
+    app: ServedApp,
+    member: Member = "",
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="FILE", help="The key that signs decisions; without it, REFOLD_APPROVAL__KEY"),
+    ] = "",
+    data: DevOption = "",
+) -> None:
+    """Judge: count votes on calls that wait for people, and sign."""
+    process = served("approval", member, data)
+    options = process.where.settings
+    own = ApprovalSettings(
+        partitions=options.kafka.partitions,
+        member=process.member,
+        environment=options.environment,
+        limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.approval.park_ms),
+    )
+    event_log = KafkaEventLog(options.kafka, approving.membership(own))
+    signing = _decision_key(key or options.approval.key)
+    service = ApprovalService(process.load(app), own, key=signing, nonce=lambda: secrets.token_hex(16))
+    process.run(Host([service], event_log))
+
+
+def _decision_key(path: str) -> SigningKey:
+    if not path:
+        hint = "`refold keys new NAME --use decision` makes one; give its file as --key or REFOLD_APPROVAL__KEY"
+        raise UsageError("the approval service has no key to sign decisions with", hint=hint)
+    key = keys.load(Path(path))
+    if key.use != "decision":
+        raise UsageError(f"the key {key.kid} signs {key.use}s", hint="`refold keys new NAME --use decision`")
+    return key

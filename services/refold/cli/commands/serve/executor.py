@@ -1,0 +1,71 @@
+"""`refold serve executor`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+from typing import Annotated
+
+import structlog
+import typer
+
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.redis.ledger import RedisLedger
+from refold.adapters.tools.toolbox import Toolbox
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.lazy import Commands
+from refold.executor.gate import Gate
+from refold.executor.service import Executor
+from refold.executor.settings import ExecutorSettings, Times
+from refold.ports.effects import ToolEnded
+from refold.relay.service import Relay
+from refold.relay.settings import RelaySettings
+from refold.runtime.host import Host
+
+executor_group = Commands()
+_log = structlog.get_logger()
+
+
+@executor_group.command()
+def executor(
+    app: ServedApp,
+    member: Member = "",
+    pool: Annotated[str, typer.Option(help="The pool whose calls this process takes")] = "default",
+    data: DevOption = "",
+) -> None:
+    """Act: claim calls, run tools, record results. The relay runs in here too."""
+    process = served("executor", member, data, role=f"executor-{pool}")
+    options, name = process.where.settings, process.member
+    event_log = KafkaEventLog(options.kafka, ExecutorSettings(pool=pool, member=name).membership)
+    loaded = process.load(app)
+    retention = timedelta(milliseconds=options.redis.retention_ms)
+    ledger = RedisLedger(options.redis.url, prefix=options.redis.prefix, retention=retention)
+    for problem in ledger.problems():
+        _log.warning("redis.unsafe", problem=problem)
+    numbers = count(1)
+    relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}"), token=lambda: next(numbers))
+    times = Times(
+        lease_ms=options.executor.lease_ms,
+        chained_lease_ms=options.executor.chained_lease_ms,
+        by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
+    )
+    gate = Gate(
+        tools={tool.name: tool.facts for tool in loaded.tools.values()},
+        environment=options.environment,
+        partitions=options.kafka.partitions,
+        required=options.executor.approval,
+    )
+    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times, gate=gate)
+    service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
+
+    def tools(done: Callable[[ToolEnded], None]) -> Toolbox:
+        return Toolbox(loaded, done, threads=own.slots, max_result=options.max_payload_bytes)
+
+    def drain() -> bool:
+        service.drain()
+        return not service.attempts and relay.idle
+
+    host = Host([service, relay], event_log, ledger=ledger, tools=tools)
+    process.run(host, drain=drain, grace_s=options.executor.grace_ms / 1000)

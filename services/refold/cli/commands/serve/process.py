@@ -1,0 +1,81 @@
+"""What every service process is started with: its settings, its name, its app, and a host that runs it to the end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import structlog
+import typer
+
+from refold.adapters.kafka.topics import Topics
+from refold.cli.addresses import Addresses, addresses
+from refold.cli.apps import load_app
+from refold.runtime import logging
+from refold.runtime.host import Host
+from refold.sdk.app import App
+
+COLLECT_AFTER = 50_000
+"""New objects per pass of the garbage collector. A service makes thousands a turn and no cycles to speak of; Python's
+default of 700 spends a sixth of a fold on looking for them."""
+
+ServedApp = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP]")]
+Member = Annotated[
+    str,
+    typer.Option(
+        "--member",
+        help="Name of this process in its group; two processes never share one.  \\[default: service and host]",
+        show_default=False,
+    ),
+]
+DevOption = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        envvar="REFOLD_DATA",
+        help="Folder of a `refold dev` to serve beside, where no address is set  \\[default: .refold]",
+        show_default=False,
+    ),
+]
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The process of one service: how it is set, and its name in its group."""
+
+    service: str
+    member: str
+    where: Addresses
+
+    def load(self, app: str) -> App:
+        """The app, after a look whether Kafka has its topics."""
+        loaded = load_app(app)
+        Topics(self.where.settings.kafka, loaded.pools).check()
+        return loaded
+
+    def run(self, host: Host, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 0.0) -> None:
+        """Runs until SIGTERM or SIGINT, then drains."""
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        _log.info("service.started", service=self.service, pid=os.getpid())
+        host.run(stop, drain=drain, grace_s=grace_s)
+        _log.info("service.stopped", service=self.service, pid=os.getpid())
+
+
+def served(service: str, member: str, data: str, *, role: str = "") -> Served:
+    """This process as a service. Beside a `refold dev`, whose services have the names of this host, it gets another."""
+    where = addresses(data=data)
+    where.check()
+    usual = f"{role or service}-{socket.gethostname()}{f'-{os.getpid()}' if where.dev else ''}"
+    logging.configure(service)
+    return Served(service, member or where.settings.member or usual, where)

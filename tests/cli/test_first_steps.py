@@ -1,0 +1,270 @@
+"""What somebody new tries first, and the answers that help them on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+import typer
+from typer.core import TyperGroup
+
+from refold.cli import output
+from refold.cli.addresses import addresses
+from refold.cli.commands import checkout
+from refold.cli.commands.approval import approval_of
+from refold.cli.commands.run import call_of
+from refold.cli.commands.serve.process import served
+from refold.cli.errors import tell
+from refold.cli.lazy import Later
+from refold.cli.main import app
+from refold.cli.platform import listens
+from refold.cli.views import approvals, policies, runs
+from refold.client.runs import Runs
+from refold.core.errors import ConflictError, UnreachableError, UsageError
+from refold.core.events import ApprovalRequested, Requirement
+from refold.embedded.files import write_atomic
+from refold.embedded.stack import DevStack, Service
+from tests.approval.driving import PARTITIONS, World, request
+from tests.cli.chronicle import Chronicle, proposed, requested
+from tests.cli.desk import Desk
+from tests.cli.terminal import Dev, refold
+from tests.waiting import eventually
+
+SLEEPING = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+def commands() -> list[Later]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    return [command for command in group.commands.values() if isinstance(command, Later)]
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
+def test_the_list_of_commands_says_of_each_what_it_says_itself(command: Later) -> None:
+    assert command.load().help.startswith(command.help)
+
+
+def test_the_version_is_an_option_and_a_command() -> None:
+    assert refold("--version").stdout == refold("version").stdout
+
+
+def test_where_no_dev_runs_nobody_is_asked_who_merely_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = refold("run", "list", "--data", str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".refold").mkdir()
+    stopped = refold("run", "list")
+
+    assert (wrong.exit_code, stopped.exit_code) == (5, 5)
+    assert f"no `refold dev` runs on {tmp_path / 'nowhere'}" in wrong.stderr
+    assert "no `refold dev` runs on .refold" in stopped.stderr
+    assert refold("dev", "status").exit_code == refold("dev", "kill", "planner").exit_code == 3
+
+
+def test_the_pids_of_a_dev_that_has_died_are_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "dev.json").write_text(json.dumps({"kafka": "", "redis": "", "processes": {"planner": [os.getpid()]}}))
+
+    assert refold("dev", "kill", "planner", "--data", str(tmp_path)).exit_code == 3
+
+
+def test_a_service_is_served_beside_a_dev_under_a_name_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="no `refold dev` runs on"):
+        served("planner", "", str(tmp_path))
+    (tmp_path / "dev.json").write_text('{"kafka": "127.0.0.1:3", "redis": "redis://127.0.0.1:4"}')
+
+    found = served("executor", "", str(tmp_path), role="executor-default")
+    structlog.reset_defaults()
+
+    assert found.where.settings.kafka.bootstrap == "127.0.0.1:3"
+    assert found.where.settings.redis.url == "redis://127.0.0.1:4"
+    assert found.member.endswith(f"-{os.getpid()}")
+    assert not addresses(kafka="127.0.0.1:5", data=str(tmp_path)).dev
+
+
+def test_an_app_that_cannot_be_imported_is_told_by_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import os\nimport no_such_module\n")
+
+    result = refold("dev", str(tmp_path / "broken.py"), "--data", str(tmp_path / "data"))
+
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert first.endswith("broken.py cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'")
+    assert "broken.py, line 2: import no_such_module" in second
+
+
+def test_outside_a_checkout_it_is_said_where_the_demo_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "ROOT", checkout.ROOT / "nowhere")
+
+    for command in ("demo", "bench"):
+        result = refold(command)
+
+        assert result.exit_code == 2
+        assert "clone the repository and run `make demo` there" in result.stderr
+
+
+def test_what_takes_long_is_told_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    show = output.progress()
+
+    show("warming up", 0, 1)
+    show("warming up", 1, 1)
+
+    assert capsys.readouterr().err.splitlines() == ["warming up: 0/1", "warming up: 1/1 after 0 s"]
+
+
+def test_a_port_that_somebody_has_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "valkey").mkdir()
+        (tmp_path / "valkey" / "ports.json").write_text(json.dumps({"port": port}))
+
+        with pytest.raises(ConflictError, match=f"port {port} of 127.0.0.1") as refused:
+            DevStack(tmp_path, [], kafka="127.0.0.1:9").start()
+
+    assert "ports.json" in str(refused.value.hint)
+
+
+def test_a_full_disk_is_said_with_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f".x.json.{os.getpid()}").symlink_to("/dev/full")
+
+    with pytest.raises(OSError, match="No space left") as full:
+        write_atomic(tmp_path / "x.json", "{}")
+
+    assert tell(full.value) == 1
+    assert f"error: no space left on {tmp_path / 'x.json'}" in capsys.readouterr().err
+    assert tell(OSError(errno.EACCES, "denied")) is None
+
+
+def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
+    services = [Service("planner", SLEEPING)]
+    told: list[str] = []
+    addresses = {"kafka": "127.0.0.1:9", "redis": "redis://127.0.0.1:9"}
+    with DevStack(tmp_path, services, **addresses, on_trouble=told.append) as stack:
+        (tmp_path / f".dev.json.{os.getpid()}").symlink_to("/dev/full")
+        before = stack.supervisor.pids()["planner"][0]
+
+        os.kill(before, 9)
+        eventually(lambda: stack.supervisor.pids()["planner"] not in ([], [before]))
+
+        assert stack.supervisor.active
+        assert "dev.json is not up to date: No space left on device" in eventually(lambda: told)[0]
+
+
+def test_a_list_of_approvals_tells_the_open_ones_apart(
+    world: World, desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run, table in (("run-1", "users"), ("run-2", "x" * 100)):
+        world.ask(request(f"{run}/5", args=json.dumps({"table": table})))
+
+    approvals.print_approvals([approvals.row(approval) for approval in desk.approvals.read().all()])
+
+    told = capsys.readouterr().out
+    head, *rows = [line.split() for line in told.splitlines() if line.strip() and "─" not in line]
+    assert {"call", "arguments", "age"} <= set(head)
+    assert '{"table":"users"}' in rows[0]
+    assert "are cut: `refold approval show CALL`" in told
+
+
+def test_a_call_stands_for_its_approval_and_an_approval_for_its_call(
+    world: World, desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = request()
+    world.ask(asked)
+    chronicle = Chronicle()
+    needed = Requirement(["ada"], 1)
+    question = ApprovalRequested(1, 1, 1, "digest", "rule", needed, "dev", "", "", "question")
+    chronicle.add("r", requested(), [proposed(1)[0], question], emit=False)
+
+    assert approval_of(desk.approvals, asked.call_id, PARTITIONS) == asked.approval_id
+    assert approval_of(desk.approvals, asked.approval_id, PARTITIONS) == asked.approval_id
+    assert call_of(Runs(chronicle.reader), "r/4") == "r/3"
+    assert call_of(Runs(chronicle.reader), "r/3") == "r/3"
+    told = capsys.readouterr().err.splitlines()
+    world.ask(replace(request("run-1/9"), call_id=asked.call_id))
+    assert approval_of(desk.approvals, asked.call_id, PARTITIONS) == "run-1/9"
+    with pytest.raises(UsageError, match="asked 2 times about the call"):
+        approval_of(desk.approvals, asked.call_id, PARTITIONS, only=True)
+    assert told == [f"call {asked.call_id}: approval {asked.approval_id}", "approval r/4: call r/3"]
+
+
+def test_a_cut_value_is_told_and_there_is_a_way_to_see_all_of_it() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(given=json.dumps("x" * 200)), [], emit=False)
+
+    row, *_ = runs.event_rows(Runs(chronicle.reader).get("r"))
+
+    assert runs.is_cut(row)
+    assert "…" in runs.event_line(row)
+    assert "x" * 200 in runs.event_line(row, limit=0)
+    assert "cause=" in runs.event_line(row).replace("[/]", "")
+
+
+def test_a_draft_that_asks_otherwise_says_in_what(capsys: pytest.CaptureFixture[str]) -> None:
+    needed = {"approvers": ["role:ops"], "quorum": 1, "expires_ms": 0, "not_requester": True, "on_expiry": "reject"}
+    needed |= {"escalate_ms": 0, "escalate_to": [], "valid_ms": 3_600_000, "message": ""}
+    before = {"outcome": "require", "rule": "r", "message": "", "requirement": needed}
+    after = {**before, "requirement": {**needed, "quorum": 2, "expires_ms": 3_600_000}}
+    row = {"call_id": "r/3", "tool": "write", "args": {"text": "x" * 2_000}, "kind": "require -> require"}
+
+    policies.print_differences([{**row, "recorded": before, "now": after}] * 2)
+
+    told = capsys.readouterr().out
+    assert "2  require -> require: quorum 1 -> 2, expires never -> 1h" in told
+    assert max(map(len, told.splitlines())) < 200
+    assert "--json has all of them" in told
+
+
+def test_another_start_of_a_run_is_refused_without_waiting(dev: Dev) -> None:
+    dev.read("run", "start", "marks", "--id", "fs-1", "--input", '{"count": 1}', "--wait")
+
+    again = dev.refold("run", "start", "marks", "--id", "fs-1", "--input", '{"count": 1}')
+    other = dev.refold("run", "start", "marks", "--id", "fs-1", "--input", '{"count": 2}', code=4)
+
+    assert "is known already" in again.stdout
+    assert "run fs-1 exists with other input" in other.stderr
+
+
+def test_events_are_lines_the_last_ones_alone_or_those_since(dev: Dev) -> None:
+    dev.read("run", "start", "marks", "--id", "fs-2", "--input", '{"count": 1}', "--wait")
+
+    every = dev.lines("run", "events", "fs-2")
+
+    assert dev.lines("run", "events", "fs-2", "--tail", "2") == every[-2:]
+    assert dev.lines("run", "events", "fs-2", "--since", "1h") == every
+    assert dev.lines("run", "events", "fs-2", "--since", "2100-01-01T00:00Z") == []
+    text = dev.refold("run", "events", "fs-2", "--full").stdout
+    assert all(str(row["event"].get("key", "")) in text for row in every)
+    assert f"cause={every[0]['cause']['topic']}/" in text
+
+
+def test_status_and_kill_know_the_processes_of_a_dev(dev: Dev) -> None:
+    before = dev.read("dev", "status")
+    (killed,) = dev.read("dev", "kill", "executor")
+    eventually(lambda: dev.state["processes"]["executor"] not in ([], [killed["pid"]]))
+    after = dev.read("dev", "status")
+
+    assert {row["role"] for row in before["processes"]} == {"broker", "valkey", "planner", "approval", "executor"}
+    assert all(row["state"] == "running" and row["pid"] for row in before["processes"])
+    assert all(address["answers"] for address in before["addresses"])
+    was, now = ({row["role"]: row for row in status["processes"]}["executor"] for status in (before, after))
+    assert killed["pid"] == was["pid"] != now["pid"]
+    assert now["restarts"] == was["restarts"] + 1
+    assert dev.refold("dev", "kill", "executor", "7", code=3)
+    assert dev.refold("dev", "kill", "cook", code=2)
+
+
+def test_a_vote_waits_for_kafka_to_come_back(dev: Dev) -> None:
+    (killed,) = dev.read("dev", "kill", "broker")
+    eventually(lambda: not listens(dev.state["kafka"]))
+
+    result = dev.refold("approval", "approve", "fs-1/3", code=3)
+
+    assert killed["role"] == "broker"
+    assert "waiting for Kafka" in result.stderr
+    assert "there is no approval fs-1/3" in result.stderr
