@@ -15,8 +15,8 @@ from refold.cli.lazy import Later
 from refold.cli.main import app
 from refold.client import policies
 from refold.core.approval.catalog import Roles
+from refold.testing import run
 from tests.docs.blocks import ROOT, Block, blocks, everywhere
-from tests.sdk.driving import run
 
 RUN_HERE = {"python", "yaml"}
 RUN_LIVE = {"bash"}

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from refold import App, Context, UsageError
 from refold.core.run.replay import Moment
-from tests.sdk.driving import run
+from refold.testing import run
 
 
 class Order(BaseModel):
@@ -18,7 +18,7 @@ class Order(BaseModel):
 
 
 def a_context(app: App) -> Context:
-    return Context("r-1", seed="seed", moment=Moment(), app=app)
+    return Context("r-1", seed="seed", moment=Moment(), find=app.find)
 
 
 def test_tools_and_agents_are_found_by_name_and_every_app_has_a_plan() -> None:

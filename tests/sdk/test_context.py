@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from refold import App, CallFailed, Context, NonDeterminismError, Retry, TerminalError, UsageError
-from refold.core.events import CallProposed, NoteRecorded, RetryPolicy
-from refold.core.run.replay import Call, Moment, Returned
-from tests.sdk.driving import START_MS, Driven, run, start
+from refold.core.events import CallProposed, RetryPolicy
+from refold.core.run.replay import Call, Moment
+from refold.testing import AgentRun, run, start
+from refold.testing.agents import START_MS
 
 app = App("tests")
 caught: list[CallFailed] = []
@@ -49,15 +50,12 @@ async def branches(ctx: Context, width: int, depth: int) -> list[Any]:
 def test_wherever_it_crashes_a_run_stands_where_it_stood(data: st.DataObject, width: int, depth: int) -> None:
     driven = start(app, "branches", width=width, depth=depth)
 
-    while driven.execution.end is None:
-        again, beyond = driven.replay()
-        assert beyond == []
-        assert again.end is None
+    while driven.open:
+        driven.take_over()
         driven.settle(data.draw(st.sampled_from(driven.open)))
 
-    again, beyond = driven.replay()
-    assert beyond == []
-    assert again.end == driven.execution.end == Returned(driven.value)
+    assert driven.status == "completed"
+    assert len(driven.value) == width
 
 
 @app.agent
@@ -93,7 +91,7 @@ def test_an_agent_may_catch_a_failed_call_and_an_uncaught_one_ends_it() -> None:
 
 
 def test_a_call_carries_what_the_tool_declares_unless_the_call_says_otherwise() -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), app=app)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
 
     plain = cast(Call, ctx.call(double, 3))
     special = cast(Call, ctx.call("double", n=3, retry=Retry(attempts=7), timeout=timedelta(minutes=2)))
@@ -104,7 +102,7 @@ def test_a_call_carries_what_the_tool_declares_unless_the_call_says_otherwise() 
 
 
 def test_a_call_that_cannot_work_raises_before_anything_is_asked_for() -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), app=app)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
 
     with pytest.raises(UsageError, match="app tests has no tool undo"):
         ctx.call("undo")
@@ -120,27 +118,28 @@ def test_a_call_that_cannot_work_raises_before_anything_is_asked_for() -> None:
 
 def test_time_stands_still_between_waits_and_moves_with_history() -> None:
     local = App("clock")
-    seen: list[datetime] = []
+    local.tool(effect="pure")(double)
 
     @local.agent
-    async def watch(ctx: Context) -> None:
-        seen.extend((ctx.now(), ctx.now()))
+    async def watch(ctx: Context) -> list[datetime]:
+        seen = [ctx.now(), ctx.now()]
         await ctx.sleep(timedelta(minutes=5))
         seen.append(ctx.now())
         await ctx.sleep(timedelta(seconds=-5))
         seen.append(ctx.now())
+        await ctx.call(double, 1)
+        return [*seen, ctx.now()]
 
-    run(local, "watch")
+    seen = run(local, "watch").value
 
     began = datetime.fromtimestamp(START_MS / 1000, UTC)
-    assert seen[0] == seen[1] == began
-    assert seen[2] - began == timedelta(minutes=5)
-    assert seen[3] - seen[2] == timedelta(seconds=1)
+    after = [(time - began).total_seconds() for time in seen]
+    assert after == [0, 0, 300, 300, 301]
 
 
 def test_random_numbers_and_ids_come_from_the_seed_alone() -> None:
     def draws(seed: str) -> list[Any]:
-        ctx = Context("r-1", seed=seed, moment=Moment(), app=app)
+        ctx = Context("r-1", seed=seed, moment=Moment(), find=app.find)
         return [ctx.random.random(), ctx.uuid(), ctx.uuid(), ctx.random.random()]
 
     first = draws("a")
@@ -162,15 +161,15 @@ def test_a_note_is_recorded_as_canonical_json_and_never_waits() -> None:
 
     driven = start(local, "think")
 
-    notes = [step for step in driven.state.steps if isinstance(step, NoteRecorded)]
+    (first, second) = driven.notes
     assert driven.value == "done"
-    assert notes[0].data.startswith('{"a":["PT1S","')
-    assert notes[1].data == "null"
+    assert (first[0], first[1]["a"][0], first[1]["b"]) == ("plan", "PT1S", 1)
+    assert second == ("thought", None)
 
 
 @pytest.mark.parametrize("data", [{"a", "b"}, {"x": [frozenset("ab")]}, object(), float("nan"), {"n": 2**70}])
 def test_a_note_that_no_replay_could_repeat_is_refused(data: Any) -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), app=app)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
 
     with pytest.raises(UsageError, match="data of note 'plan' is not JSON"):
         ctx.note("plan", data)
@@ -228,17 +227,17 @@ def test_log_lines_are_written_once_although_the_code_runs_again() -> None:
     with capture_logs() as lines:
         driven = start(local, "talks")
         driven.settle(1)
-        driven.replay()
-        driven.execution, _ = driven.replay()
+        driven.check()
+        driven.take_over()
         driven.settle(2)
 
     assert [line["event"] for line in lines] == ["started", "almost", "ended"]
     assert lines[1] == {"event": "almost", "log_level": "warning", "part": "end", "run_id": "r-1"}
 
 
-def changed(history: Driven, name: str) -> str:
+def changed(history: AgentRun, name: str) -> str:
     with pytest.raises(NonDeterminismError) as error:
-        history.replay(history.app.agents[name])
+        history.check(name)
     return str(error.value)
 
 

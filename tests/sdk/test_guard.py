@@ -29,7 +29,7 @@ import pytest
 
 from refold import App, Context, UsageError
 from refold.sdk.determinism import watch
-from tests.sdk.driving import run, start
+from refold.testing import run, start
 
 app = App("guarded")
 
@@ -256,7 +256,7 @@ def test_what_is_defined_after_an_agent_is_looked_at_before_it_runs(tmp_path: Pa
     late = App.load(str(file))
 
     with pytest.raises(UsageError, match=r"agent early uses time.time \(late, line 11\)"):
-        start(late, "early")
+        _ = start(late, "early").value
 
 
 FROM_3_13 = pytest.mark.skipif(sys.version_info < (3, 13), reason="Python reports time.sleep from 3.13 on")
@@ -266,7 +266,10 @@ def elsewhere(action: Callable[[], Any]) -> App:
     """An app whose agent does something in a way that its code does not show."""
     local = App("elsewhere")
     hidden = [action]
-    local.tool(effect="pure", name="double")(lambda n: 2 * n)
+
+    @local.tool(effect="pure")
+    def double(n: int) -> int:
+        return 2 * n
 
     @local.agent
     async def act(ctx: Context) -> int:

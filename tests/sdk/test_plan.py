@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from refold import App, CallFailed, TerminalError, UsageError
-from refold.core.events import CallProposed, NoteRecorded
-from refold.core.run.replay import Returned
-from refold.core.wire.canonical import parse
-from tests.sdk.driving import Driven, run, start
+from refold.core.wire.canonical import dumps, parse
+from refold.testing import AgentRun, run, start
 
 app = App("plans")
 
@@ -40,8 +38,8 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def calls(driven: Driven) -> list[str]:
-    return [step.tool + step.args for step in driven.state.steps if isinstance(step, CallProposed)]
+def calls(driven: AgentRun) -> list[str]:
+    return [call.tool + dumps(call.args) for call in driven.calls]
 
 
 def test_a_plan_runs_in_order_and_feeds_results_into_later_steps() -> None:
@@ -61,9 +59,7 @@ def test_a_plan_runs_in_order_and_feeds_results_into_later_steps() -> None:
     result = app.agents["plan"].result_json(driven.value)
     assert parse(result) == {"results": {"build": built, "push": "pushed shop:1", "sum": 8}}
     assert calls(driven)[1] == ('push{"image":"shop:1","labels":{"all":{"image":"shop:1","layers":[{"size":7}]}}}')
-    note = driven.state.steps[0]
-    assert isinstance(note, NoteRecorded)
-    assert (note.kind, parse(note.data)) == ("plan", {"steps": steps})
+    assert driven.notes == [("plan", {"steps": steps})]
 
 
 def test_a_failed_step_fails_the_run_and_is_named() -> None:
@@ -144,11 +140,9 @@ def test_a_plan_does_what_the_same_calls_in_python_do_and_skips_what_is_done(pai
         expected[f"s{index}"] = a + (expected[earlier] if earlier else b)
 
     driven = start(app, "plan", steps=steps)
-    while driven.execution.end is None:
-        driven.execution, beyond = driven.replay()
-        assert beyond == []
+    while driven.open:
+        driven.take_over()
         driven.settle(driven.open[0])
 
     assert driven.value.results == expected
     assert len(calls(driven)) == len(pairs)
-    assert driven.replay()[0].end == Returned(driven.value)

@@ -21,7 +21,7 @@ from refold.core.events import CallCompleted, Failure, RetryPolicy, SleepEnded
 from refold.core.events import CallFailed as CallFailedEvent
 from refold.core.wire import canonical
 from refold.sdk.tool import ToolDef
-from tests.sdk.driving import run_probe, run_tool
+from tests.sdk.attempts import run_probe, run_tool
 
 
 class Colour(Enum):
@@ -145,6 +145,14 @@ def test_what_an_agent_hands_over_reaches_the_tool_unchanged_and_comes_back_unch
     assert IDENTITY.read(CallCompleted(1, 1, result)) == [data, more]
 
 
+def test_what_the_executor_hands_to_a_tool_needs_no_type() -> None:
+    @tool(effect="keyed")
+    def asks(*, idempotency_key, heartbeat) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return str(idempotency_key)
+
+    assert run_tool(asks, "{}", key="abc") == '"abc"'
+
+
 def test_a_tool_gets_the_key_and_the_heartbeat_only_if_it_asks() -> None:
     beat = Heartbeat()
 
@@ -217,8 +225,7 @@ def test_a_result_is_validated_against_the_annotation_in_both_directions() -> No
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, object()}, b"\xff", lambda: 0, 2**53])
 def test_a_result_that_is_not_json_is_refused(value: Any) -> None:
     @tool()
-    def anything():  # type: ignore[no-untyped-def]  # noqa: ANN202
-        pass
+    def anything() -> Any: ...
 
     with pytest.raises(UsageError, match="result of tool anything: not JSON"):
         anything.result_json(value)
@@ -320,6 +327,13 @@ def _result_set() -> list[frozenset[int]]:
 def _no_json(call: Callable[[], None]) -> None: ...
 
 
+def _untyped(name, n: int = 1, *, idempotency_key) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+
+
+def _no_result(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    ...
+
+
 def _unknown(what: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -335,6 +349,8 @@ def _unknown(what: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: 
         (_result_set, "a set has no order"),
         (_no_json, "no JSON form"),
         (_unknown, "'Nowhere' is not defined"),
+        (_untyped, "tool _untyped: parameter name has no type: write `name: str`, or `name: Any`"),
+        (_no_result, "tool _no_result: its result has no type: write `-> str`, or `-> None`"),
         (print, "is not a function"),
     ],
 )

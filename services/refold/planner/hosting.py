@@ -108,7 +108,7 @@ class Agents:
     def _open(self, agent: AgentDef, state: RunState) -> Execution:
         request, moment = state.request, Moment()
         assert request is not None, "a run that runs was requested"
-        context = Context(state.run_id, seed=request.seed, moment=moment, app=self._app)
+        context = Context(state.run_id, seed=request.seed, moment=moment, find=self._app.find)
         return Execution(agent.open(request.input, context), moment)
 
     def _propose(self, state: RunState, intent: Intent, place: _Place, now: int) -> list[Event]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -18,9 +18,7 @@ from refold.core.run.replay import Call, Gather, Intent, Moment, Note, Sleep, de
 from refold.core.wire import canonical
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
-
-if TYPE_CHECKING:
-    from refold.sdk.app import App
+from refold.sdk.tool import ToolDef
 
 R = TypeVar("R")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,10 +27,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Context:
     """What an agent gets as its first argument. Everything that it gives to `await` becomes a step of the run."""
 
-    def __init__(self, run_id: str, *, seed: str, moment: Moment, app: App) -> None:
+    def __init__(
+        self, run_id: str, *, seed: str, moment: Moment, find: Callable[[Callable[..., Any] | str], ToolDef]
+    ) -> None:
         self.run_id = run_id
         self.log = AgentLog(moment, {"run_id": run_id})
-        self.app = app
+        self.find = find
         self._seed = seed
         self._moment = moment
         self._made: dict[int, Intent] = {}
@@ -76,16 +76,16 @@ class Context:
         **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
         after the last attempt.
         """
-        found = self.app.find(tool)
+        declared = self.find(tool)
         return _Call(
-            tool=found.name,
-            args=found.canonical_args(*args, **kwargs),
-            pool=found.pool,
-            effect=found.effect,
-            timeout_ms=found.timeout_ms if timeout is None else milliseconds(timeout, "timeout"),
-            retry=found.policy if retry is None else retry.policy,
-            key_window_ms=found.key_window_ms,
-            read=found.read_plain if isinstance(tool, str) else found.read,
+            tool=declared.name,
+            args=declared.canonical_args(*args, **kwargs),
+            pool=declared.pool,
+            effect=declared.effect,
+            timeout_ms=declared.timeout_ms if timeout is None else milliseconds(timeout, "timeout"),
+            retry=declared.policy if retry is None else retry.policy,
+            key_window_ms=declared.key_window_ms,
+            read=declared.read_plain if isinstance(tool, str) else declared.read,
             made=self._made,
         )
 

@@ -59,7 +59,7 @@ def _validate(ctx: Context, steps: list[PlanStep]) -> None:
         if step.name in known:
             raise UsageError(f"{where} is there twice", hint="give every step a name of its own", step=step.name)
         try:
-            tool = ctx.app.find(step.tool)
+            tool = ctx.find(step.tool)
             references = _references(step.args)
             if not references:
                 tool.canonical_args(**step.args)

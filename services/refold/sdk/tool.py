@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Collection, Coroutine
@@ -96,9 +97,10 @@ class ToolDef:
         self.description = inspect.getdoc(self.function) or ""
         what = f"tool {self.name}"
         self._check_options(what)
+        _refuse_untyped(self.function, what)
         self.arguments = Arguments(self.function, what, leave=HANDED)
         _refuse_words(self.function, self.arguments.names, what)
-        self.result = Shape(hints(self.function, what).get("return", Any), f"the result of {what}")
+        self.result = Shape(hints(self.function, what)["return"], f"the result of {what}")
         self._body = _Function(self.function, self.arguments.names, what)
         self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
         self.timeout_ms = milliseconds(self.timeout, f"{what}: timeout")
@@ -164,6 +166,12 @@ class ToolDef:
         if self._probe is None:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
         return self._probe.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
+
+    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
+        """The same tool with another body, for tests: it takes any of the arguments, and no others."""
+        double = copy.copy(self)
+        double._body = _Function(function, self.arguments.names, f"the script of tool {self.name}")
+        return double
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments, as one object by parameter name."""
@@ -232,6 +240,16 @@ def completed(tool: str, outcome: Settled) -> str:
         error.fields.update(message=failure.message, detail=failure.detail)
         raise error
     raise UsageError(f"{type(outcome).__name__} is not the outcome of a call", hint="`refold run verify` the run")
+
+
+def _refuse_untyped(function: FunctionType, what: str) -> None:
+    """The types are what arguments and results are checked against, so leaving one out has to be said: `Any`."""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.annotation is parameter.empty and parameter.name not in HANDED:
+            hint = f"write `{parameter.name}: str`, or `{parameter.name}: Any` to take whatever is JSON"
+            raise UsageError(f"{what}: parameter {parameter.name} has no type", hint=hint)
+    if "return" not in function.__annotations__:
+        raise UsageError(f"{what}: its result has no type", hint="write `-> str`, or `-> None` if there is none")
 
 
 def _refuse_words(function: FunctionType, names: Collection[str], what: str) -> None:

@@ -1,1 +1,28 @@
-"""Tools for proving that the product's promises hold; nothing here runs in production."""
+"""Tests of agents, in three lines: no Kafka, no Redis, and a clock that does not wait.
+
+**Example**
+
+>>> from refold import App, Context
+>>> from refold.testing import run
+>>> app = App("words")
+>>> @app.tool(effect="pure")
+... def count(path: str) -> int:
+...     raise NotImplementedError
+>>> @app.agent
+... async def report(ctx: Context, paths: list[str]) -> int:
+...     return sum(await ctx.gather(*(ctx.call(count, path) for path in paths)))
+
+>>> result = run(app, "report", tools={count: 7}, paths=["a.txt", "b.txt"])
+>>> result.value, [(call.tool, call.args) for call in result.calls]
+(14, [('count', {'path': 'a.txt'}), ('count', {'path': 'b.txt'})])
+
+`run` takes an agent to its end, `start` to its first waits. After every event fresh code runs along the history, as
+after a crash: an agent that would do something else then ends the test with NonDeterminismError, which names the step.
+"""
+
+from __future__ import annotations
+
+from refold.testing.agents import AgentRun, CallMade, run, start
+from refold.testing.scripts import attempts
+
+__all__ = ["AgentRun", "CallMade", "attempts", "run", "start"]

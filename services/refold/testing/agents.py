@@ -1,0 +1,354 @@
+"""A run of an agent without Kafka and Redis, decided by what decides in a planner: `decide`, the fold, the replay.
+
+Tools run in threads as in an executor, one attempt at a time. The clock is virtual: an attempt takes a second of it,
+a sleep, a wait between attempts or a decision that nobody makes as long as it says, and none of that takes time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, NoReturn
+
+from pydantic_core import to_jsonable_python
+
+from refold.adapters.tools.toolbox import Toolbox
+from refold.core import errors
+from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.events import (
+    CallDispatched,
+    CallProposed,
+    Entry,
+    Event,
+    Failure,
+    NoteRecorded,
+    RunCompleted,
+    RunFailed,
+    Terminal,
+)
+from refold.core.ids import log_key, run_id
+from refold.core.messages import ApprovalRequest, RunRequest, ToolRequest, ToolResult
+from refold.core.planning.commands import commands
+from refold.core.planning.decide import decide
+from refold.core.planning.verdict import Due, Input, Rules, Start
+from refold.core.run import chain
+from refold.core.run.fold import advance, evolve
+from refold.core.run.replay import Execution, Intent, Moment, Raised, Returned, describe, replay
+from refold.core.run.state import RunState, Status
+from refold.core.wire import canonical, codec
+from refold.planner.hosting import Agents, failure_of
+from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.sdk.app import App
+from refold.sdk.context import Context
+from refold.sdk.determinism import watch
+from refold.testing.people import ENVIRONMENT, Verdict, authority, decided
+from refold.testing.scripts import scripted
+
+START_MS = 1_700_000_000_000
+"""When a run begins on its clock: 2023-11-14, 22:13:20 UTC."""
+
+ATTEMPT_MS = 1_000
+MOST_STEPS = 1_000
+"""An agent that polls for ever is told so. Every step is replayed after every other one, which takes seconds here."""
+
+SEED = "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """A call of a run: what was asked, how often it was tried, and its result (as plain JSON) or failure, if any."""
+
+    step: int
+    tool: str
+    args: dict[str, Any]
+    key: str
+    attempts: int
+    result: Any = None
+    failure: Failure | None = None
+
+
+class AgentRun:
+    """A run: its history so far, and how it goes on.
+
+    `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
+    `decisions` say what people decide on calls of a tool that need a decision; on all others they `approve`. `policy`
+    is the content of a policy file. **Raises** UsageError when the agent takes no such input.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        agent: str,
+        inputs: Mapping[str, Any],
+        *,
+        tools: Mapping[Callable[..., Any] | str, Any] | None = None,
+        decisions: Mapping[str, Verdict] | None = None,
+        policy: Mapping[str, Any] | None = None,
+    ) -> None:
+        if agent not in app.agents:
+            raise UsageError(f"app {app.name} has no agent {agent}", hint=f"there is {', '.join(sorted(app.agents))}")
+        text = canonical.dumps(to_jsonable_python(dict(inputs), by_alias=True))
+        app.agents[agent].validate_input(text)
+        self.app, self.agent = app, agent
+        self.state, self.now_ms = RunState(run_id("r-1")), START_MS
+        self.events: list[Event] = []
+        self._rules = Rules(authority=authority(app, policy))
+        self._agents = Agents(app, self._rules, ENVIRONMENT)
+        self._decisions = dict(decisions or {})
+        self._orders: dict[int, ToolRequest | ApprovalRequest] = {}
+        self._end: Returned | Raised | None = None
+        self._numbers = count(1)
+        self._ended: SimpleQueue[ToolEnded] = SimpleQueue()
+        self._tools = Toolbox(scripted(app, tools or {}), self._ended.put, threads=8, max_result=1 << 20)
+        self._close = weakref.finalize(self, self._tools.close)
+        request = RunRequest(self.state.run_id, agent, text)
+        self._take(Start(request, digest="", seed=SEED))
+
+    @property
+    def value(self) -> Any:
+        """What the agent returned; raises what it raised. **Raises** UsageError when it still waits."""
+        if isinstance(self._end, Raised):
+            raise self._end.error
+        if self.failure:
+            raise errors.RunFailed(self.failure.message, code=self.failure.code)
+        if isinstance(self._end, Returned):
+            return self._end.value
+        waits = "; ".join(
+            f"step {n} ({self.state.open[n].phase}): {describe(self.state.steps[n - 1])}" for n in self.open
+        )
+        raise UsageError(f"the agent waits for {waits}", hint="settle the steps; a human resolves one in doubt")
+
+    @property
+    def status(self) -> Status:
+        """`running` and `suspended` wait; `completed`, `failed` and `cancelled` are over."""
+        return self.state.status
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the run failed, as clients see it."""
+        return getattr(self.state.end, "failure", None)
+
+    @property
+    def calls(self) -> list[CallMade]:
+        """The calls in the order in which the agent asked for them."""
+        return [self._call(step) for step in self.state.steps if isinstance(step, CallProposed)]
+
+    @property
+    def notes(self) -> list[tuple[str, Any]]:
+        """Kind and data of what the agent has noted."""
+        steps = self.state.steps
+        return [(step.kind, canonical.parse(step.data)) for step in steps if isinstance(step, NoteRecorded)]
+
+    @property
+    def open(self) -> list[int]:
+        """The numbers of the steps that wait."""
+        return list(self.state.open)
+
+    def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
+        """Goes on to the end, or until nothing can go on but by a human: what is due first ends first.
+
+        `pick` chooses another order: it gets the open steps.
+        """
+        while able := [step for step in self.open if self.state.open[step].phase != "doubt"]:
+            if len(self.state.steps) > MOST_STEPS:
+                hint = "take it a part of its way: start(...), then settle(step)"
+                raise UsageError(f"the agent has asked for {len(self.state.steps):,} steps and goes on", hint=hint)
+            if pick:
+                self.settle(pick(able))
+            else:
+                self._go_on(min(able, key=lambda step: (self._due_ms(step), step)))
+        return self
+
+    def settle(self, step: int) -> None:
+        """Lets an open step end, with all the attempts that it takes; or comes to be in doubt."""
+        if step not in self.state.open:
+            raise UsageError(f"step {step} is not open", hint=f"open are {self.open}")
+        while step in self.state.open and self.state.open[step].phase != "doubt":
+            self._go_on(step)
+
+    def take_over(self) -> None:
+        """Forgets the running code, as a crash does: the next event finds fresh code, which history brings here."""
+        self._agents.forget(self.state.run_id)
+
+    def check(self, agent: str = "") -> None:
+        """Runs fresh code along the history; with a name that of another agent, say, of the next version of this one.
+
+        **Raises** NonDeterminismError, which names the step and what the code does there instead.
+        """
+        if agent in ("", self.agent):
+            self._repeated()
+        else:
+            self._replayed(agent)
+
+    def _take(self, given: Input) -> None:
+        """An input as a planner takes it: what follows of it is one entry of the history."""
+        before, now = self.state, self.now_ms
+        verdict = decide(None if isinstance(given, Start) else before, given, now, self._rules)
+        assert isinstance(verdict, list), f"only what is due is given: {verdict.reason}"
+        after, seq = before.copy(), before.head.seq + 1
+        advance(after, verdict, seq=seq, at_ms=now)
+        events = verdict + self._agents.react(after, verdict, now)
+        nonce = len(self.events).to_bytes(16, "big")
+        entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events)
+        name, value = codec.encode_entry(entry)
+        record = chain.read(log_key(entry.run_id, seq, name), value)
+        assert isinstance(record, chain.LogRecord), "what is written can be read"
+        self.state = evolve(before, record.entry, record.id)
+        self.events += record.entry.events
+        for command in commands(self.state, record.entry, 0):
+            if isinstance(command.message, ToolRequest | ApprovalRequest):
+                self._orders[command.message.step] = command.message
+        self._end = self._repeated()
+        if self.state.over:
+            self._close()
+
+    def _due_ms(self, step: int) -> int:
+        opened, order = self.state.open[step], self._orders.get(step)
+        if opened.phase == "dispatched":
+            assert isinstance(order, ToolRequest), "what is dispatched was ordered"
+            return order.at_ms + ATTEMPT_MS
+        if opened.phase == "approval":
+            assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
+            return opened.due_ms if self._decisions.get(order.tool) == "expire" else order.asked_ms
+        return opened.due_ms
+
+    def _go_on(self, step: int) -> None:
+        """What is next for an open step: an attempt, a decision, or the time that it waits for."""
+        opened, order = self.state.open[step], self._orders.get(step)
+        self.now_ms = max(self.now_ms, self._due_ms(step))
+        if opened.phase == "dispatched":
+            assert isinstance(order, ToolRequest), "what is dispatched was ordered"
+            self._take(self._attempt(order))
+            return
+        if opened.phase == "approval":
+            assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
+            verdict = self._decisions.get(order.tool, "approve")
+            if verdict != "expire":
+                self._take(decided(order, verdict, self.now_ms))
+                return
+            if not opened.due_ms:
+                raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")
+        self._take(Due(self.state.run_id, step, opened.due_ms))
+
+    def _attempt(self, request: ToolRequest) -> ToolResult:
+        """One attempt as an executor makes it: a `probed` call that was tried before is asked about first."""
+        ended = self._carry_out(request, probe=request.effect == "probed" and request.attempt > 1)
+        if ended.status == "did_not_happen":
+            ended = self._carry_out(request, probe=False)
+        return ToolResult(
+            call_id=request.call_id,
+            run_id=request.run_id,
+            step=request.step,
+            attempt=request.attempt,
+            status="completed" if ended.status == "happened" else ended.status,
+            result=ended.result,
+            failure=Failure(ended.code, ended.message) if ended.code else None,
+            retryable=ended.retryable,
+            retry_after_ms=ended.retry_after_ms,
+        )
+
+    def _carry_out(self, request: ToolRequest, *, probe: bool) -> ToolEnded:
+        number = next(self._numbers)
+        self._tools.start([StartTool(number, request, probe)])
+        try:
+            while (ended := self._ended.get(timeout=request.timeout_ms / 1000))[0] != number:
+                continue  # of an attempt that took too long
+            return ended
+        except Empty:
+            self._tools.stop(StopTool(number, "timeout"))
+            return ToolEnded(number, "unknown", code="timeout", message=f"no answer within {request.timeout_ms} ms")
+
+    def _replayed(self, agent: str) -> tuple[Returned | Raised | None, list[tuple[int, Intent]]]:
+        """How fresh code stands at the end of the history, and what it asks for beyond it."""
+        moment, request = _Past(), self.state.request
+        assert request is not None, "a run begins with a request"
+        context = Context(self.state.run_id, seed=SEED, moment=moment, find=self.app.find)
+        with watch.watching():
+            try:
+                execution = Execution(self.app.agents[agent].open(request.input, context), moment)
+            except UsageError as error:
+                return Raised(error), []
+            beyond = replay(execution, self.state)
+            execution.close()
+        return execution.end, beyond
+
+    def _repeated(self) -> Returned | Raised | None:
+        """How the agent ended, if it did. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
+        end, beyond = self._replayed(self.agent)
+        if beyond:
+            step, intent = beyond[0]
+            _differs(step, "nothing", describe(intent))
+        before, again = _words(self.state.end), _words(self._event_of(end))
+        # What ended it may also be a policy or the end of an approval, and then the code is not over.
+        if again != before and not (end is None and self.failure):
+            _differs(len(self.state.steps) + 1, before, again)
+        return end
+
+    def _event_of(self, end: Returned | Raised | None) -> Terminal | None:
+        if isinstance(end, Returned):
+            try:
+                return RunCompleted(self.app.agents[self.agent].result_json(end.value))
+            except UsageError as error:
+                return RunFailed(failure_of(error))
+        return RunFailed(failure_of(end.error)) if end else None
+
+    def _call(self, call: CallProposed) -> CallMade:
+        outcome = self.state.outcomes.get(call.step, (0, None))[1]
+        sent = {event.attempt for event in self.events if isinstance(event, CallDispatched) and event.step == call.step}
+        result = getattr(outcome, "result", None)
+        return CallMade(
+            call.step,
+            call.tool,
+            canonical.parse(self.state.call(call.step).args),
+            call.key,
+            len(sent),
+            None if result is None else canonical.parse(result),
+            getattr(outcome, "failure", None),
+        )
+
+
+class _Past(Moment):
+    """The moment of code that nobody goes on with: its lines were logged when it ran the first time."""
+
+    @property
+    def replaying(self) -> bool:
+        return True
+
+    @replaying.setter
+    def replaying(self, value: bool) -> None:
+        pass
+
+
+def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
+    """Runs an agent to its end, on the inputs that are given by name: `run(app, "report", paths=["a.txt"]).value`.
+
+    `tools=`, `decisions=` and `policy=` are for `AgentRun`. An agent that has an input of such a name is run by
+    `AgentRun(app, agent, {...}).finish()`.
+    """
+    return start(app, agent, **inputs).finish()
+
+
+def start(app: App, agent: str, /, **inputs: Any) -> AgentRun:
+    """Runs an agent to its first waits; `AgentRun.settle` says what ends next. Takes what `run` takes."""
+    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy") if name in inputs}
+    return AgentRun(app, agent, inputs, **options)
+
+
+def _words(end: Terminal | None) -> str:
+    """How a run ended; the text of an error may hold addresses of objects, which are others each time."""
+    if isinstance(end, RunCompleted):
+        return f"the end with {end.result}"
+    return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
+
+
+def _differs(step: int, before: str, again: str) -> NoReturn:
+    raise NonDeterminismError(
+        f"step {step} is {before} in history and {again} when the code runs again",
+        step=step,
+        expected=before,
+        found=again,
+        hint="let it depend on its input, its context and what its calls gave",
+    )

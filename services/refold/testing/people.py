@@ -1,0 +1,39 @@
+"""The people of a test: what they are asked is what a policy asks, and what they say is signed as in production."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from refold.core.approval import decision, signature
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Cast
+from refold.core.approval.policy import Policy
+from refold.core.approval.signature import SigningKey
+from refold.core.ids import parse_call_id
+from refold.core.messages import ApprovalRequest
+from refold.core.planning.verdict import Decided
+from refold.sdk.app import App
+
+ENVIRONMENT = "test"
+Verdict = Literal["approve", "reject", "expire"]
+_KEY = SigningKey("testing", "decision", bytes(range(32)))
+
+
+def authority(app: App, content: Mapping[str, Any] | None) -> Authority:
+    """What a planner knows of tools, policies and keys: an approval service signs with the one key."""
+    catalog = Catalog()
+    catalog.keys[_KEY.kid] = _KEY.public()
+    if content is not None:
+        policy = Policy.parse(dict(content))
+        catalog.policies[policy.digest], catalog.current = policy, policy.digest
+    return Authority({tool.name: tool.facts for tool in app.tools.values()}, ENVIRONMENT, catalog)
+
+
+def decided(request: ApprovalRequest, verdict: Literal["approve", "reject"], now_ms: int) -> Decided:
+    """A decision as the approval service signs it."""
+    vote = Cast("tester", "*", "key", "vote-1", now_ms)
+    signed = decision.build(request, verdict, votes=(vote,), issued_ms=now_ms, nonce=request.approval_id)
+    _, seq = parse_call_id(request.approval_id)
+    return Decided(request.run_id, seq, signature.sign(signed.payload(), _KEY))

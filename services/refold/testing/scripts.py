@@ -1,0 +1,60 @@
+"""Tools that follow a script: what a test says they do, in place of what they would do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from refold.core.errors import UsageError
+from refold.sdk.app import App
+from refold.sdk.tool import ToolDef
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What a tool does each time that it is called."""
+
+    answers: tuple[Any, ...]
+
+
+def attempts(*answers: Any) -> Attempts:
+    """A script for several calls: `attempts(NotDone("busy"), "done")` fails once, and then gives a result.
+
+    **Shape**: one for every attempt, in the order in which they are made; one more attempt is an error of the test.
+    """
+    return Attempts(answers)
+
+
+def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
+    """The tools of an app, those with a script in place of the real ones. Results are checked against their types.
+
+    A script is a result, an exception to raise, `attempts(...)`, or a function that takes any of the tool's arguments.
+    **Raises** UsageError when the app has no such tool.
+    """
+    stage = App(app.name)
+    stage.tools = dict(app.tools)
+    for named, script in scripts.items():
+        tool = app.find(named)
+        stage.tools[tool.name] = tool.acted_by(_body(tool, script))
+    return stage
+
+
+def _body(tool: ToolDef, script: Any) -> Callable[..., Any]:
+    if isinstance(script, FunctionType):
+        return script
+    answers = deque(script.answers) if isinstance(script, Attempts) else None
+
+    def act() -> Any:
+        if answers is not None and not answers:
+            raise UsageError(
+                f"tool {tool.name} is called more often than its script says", hint="give it an answer more"
+            )
+        answer = script if answers is None else answers.popleft()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    return act
