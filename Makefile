@@ -1,27 +1,28 @@
-# Every target works from a fresh clone: it makes .venv first, from requirements.lock, hashes checked.
+# Every target works from a fresh clone: it makes .venv (or VENV=...) first, from requirements.lock, hashes checked.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-BIN := .venv/bin
-STAMP := .venv/.installed
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
 # The first interpreter on the PATH that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Two workers fill the smallest machine we support; a file stays on one worker, so its servers start once.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --hypothesis-profile=whole
 
-.PHONY: help setup test demo sim chaos soak bench lint lock clean
+.PHONY: help setup test test-all tidy demo sim chaos soak bench lint lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(STAMP) ## Make .venv from the lock file (a second run does nothing)
 
 $(STAMP): requirements.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "setup: no Python 3.11 or newer on the PATH: install one, or run 'make setup PYTHON=/path/to/python3'" >&2; exit 2; }
 	@echo "setup 1/3: virtual environment and installer ($$($(PYTHON) --version))"
-	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/installer.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/installer.txt
+	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/installer.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/installer.txt
 	@echo "setup 2/3: packages from requirements.lock, hashes checked"
 	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
 	@echo "setup 3/3: refold itself, editable"
@@ -31,6 +32,20 @@ $(STAMP): requirements.lock pyproject.toml
 
 test: setup ## Run the test suite
 	$(BIN)/pytest $(PYTEST_FLAGS)
+
+# `python3.12` may be a shim that runs nothing, so each one is asked what it is; those of pyenv and uv need no PATH.
+test-all: setup ## Run it on every Python from 3.11 to 3.13 that is here, each in .venvs/VERSION
+	@for version in 3.11 3.12 3.13; do found=; \
+		for python in python$$version ~/.pyenv/versions/$$version.*/bin/python ~/.local/share/uv/python/cpython-$$version.*/bin/python; do \
+			"$$python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" 2>/dev/null && { found="$$python"; break; }; \
+		done; \
+		if [ -z "$$found" ]; then echo "test-all: no Python $$version here"; continue; fi; \
+		echo "test-all: Python $$version, $$found"; \
+		$(MAKE) --no-print-directory $(or $(TARGET),test) VENV=.venvs/$$version PYTHON="$$found" || exit 1; \
+	done
+
+tidy: setup ## Show what must hold of the code, and fail where it does not
+	@$(BIN)/python -m tests.tidy.house
 
 demo: setup ## Deploy in five steps, with processes killed on the way
 	$(BIN)/refold demo
@@ -55,9 +70,9 @@ lint: setup ## Style, types and the direction of imports
 	$(BIN)/lint-imports
 
 lock: setup ## Resolve pyproject.toml into requirements.lock (LOCK_FLAGS=--upgrade moves all)
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group contributing --universal --python-version 3.11 --generate-hashes \
 		--custom-compile-command "make lock" --output-file requirements.lock --quiet $(LOCK_FLAGS)
 
 clean: ## Remove .venv and what tools left behind
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .refold
+	rm -rf .venv .venvs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .refold
 	find services tests -name __pycache__ -type d -prune -exec rm -rf {} +

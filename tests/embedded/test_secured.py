@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.core.errors import UsageError
-from refold.embedded.secured import ADMIN, SecuredKafka
+from tests.embedded.secured import ADMIN, SecuredKafka
 from tests.waiting import eventually
 
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acls
 from refold.adapters.kafka.topics import Topics
-from refold.embedded.secured import ADMIN, SecuredKafka
 from refold.runtime.settings import KafkaSettings
+from tests.embedded.secured import ADMIN, SecuredKafka
 from tests.waiting import eventually
 
 OUTSIDER = "outsider"

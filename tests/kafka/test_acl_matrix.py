@@ -24,12 +24,12 @@ from refold.approval import service as approving
 from refold.approval.service import ApprovalSettings
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
-from refold.embedded.secured import ADMIN
 from refold.executor.settings import ExecutorSettings
 from refold.planner.settings import PlannerSettings
 from refold.ports.log import Assigned, Membership, Outgoing, Record
 from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
+from tests.embedded.secured import ADMIN
 from tests.kafka.probing import ALLOWED, DENIED, GROUP_OPERATIONS, TOPIC_OPERATIONS, Probe
 from tests.kafka.secured import OUTSIDER, PARTITIONS, POOLS, SecuredCluster
 from tests.waiting import eventually

@@ -37,6 +37,26 @@ def test_the_environment_sets_rooms_by_two_underscores(monkeypatch: pytest.Monke
     assert settings.redis.retention_ms == 60_000
 
 
+def test_options_of_librdkafka_may_be_written_as_the_numbers_and_truth_values_that_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "REFOLD_KAFKA__OPTIONS", '{"max.poll.interval.ms": 10000, "enable.ssl": true, "a": 0.5, "b": "c"}'
+    )
+
+    options = load().kafka.options
+
+    assert options == {"max.poll.interval.ms": "10000", "enable.ssl": "true", "a": "0.5", "b": "c"}
+
+
+@pytest.mark.parametrize("value", ["null", "[1]", "{}"])
+def test_an_option_that_is_no_single_value_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("REFOLD_KAFKA__OPTIONS", f'{{"client.id": {value}}}')
+
+    with pytest.raises(UsageError, match="REFOLD_KAFKA__OPTIONS"):
+        load()
+
+
 def test_the_command_line_wins_and_leaves_the_rest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_KAFKA__BOOTSTRAP", "broker:9093")
     monkeypatch.setenv("REFOLD_KAFKA__PARTITIONS", "12")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES
-from refold.embedded.secured import SecuredKafka
+from tests.embedded.secured import SecuredKafka
 from tests.kafka.secured import SecuredCluster
 from tests.security import controls, grants, mistaken, outdated, replays, softened, unsigned
 from tests.security.hijack import Hijack, Outcome

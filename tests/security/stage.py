@@ -30,11 +30,11 @@ from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, De
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import canonical, codec
 from refold.embedded.children import Child, Exit
-from refold.embedded.secured import ADMIN
 from refold.embedded.supervisor import Supervisor
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
+from tests.embedded.secured import ADMIN
 from tests.kafka.secured import PARTITIONS, POOLS, SecuredCluster
 
 PREFIX = "hijacked."

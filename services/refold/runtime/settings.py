@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from refold.core.errors import UsageError
@@ -17,6 +17,13 @@ NOT_SETTINGS = ("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", 
 
 class _Room(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _as_librdkafka_writes(value: Any) -> Any:
+    """A number or a truth value of JSON as librdkafka takes it: it knows nothing but text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
 
 class KafkaSettings(_Room):
@@ -40,7 +47,7 @@ class KafkaSettings(_Room):
     """How long a write waits for company. Turns flush what they write, so waiting only adds latency."""
     sync: bool = False
     """Topics are made with `flush.messages=1`: every write is on disk before it is acknowledged."""
-    options: dict[str, str] = {}
+    options: dict[str, Annotated[str, BeforeValidator(_as_librdkafka_writes)]] = {}
 
 
 class RedisSettings(_Room):

