@@ -224,19 +224,21 @@ def defaults(code: Code) -> Found:
 
 
 def numbers(source: str) -> Iterator[tuple[str, int]]:
-    """The numbers that stand as defaults of annotated fields and of parameters."""
+    """The numbers that stand as constants, as defaults of annotated fields, and as those of parameters."""
     for node in ast.walk(tree(source)):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            default = node.value
-            if isinstance(default, ast.Call) and default.args and ast.unparse(default.func) == "Field":
-                default = default.args[0]
-            if isinstance(number := evaluated(default), int):
-                yield node.target.id, number
+        pairs: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, ast.Assign):
+            pairs = [(name.id, node.value) for name in node.targets if isinstance(name, ast.Name) and name.id.isupper()]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            field = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Field" and node.value.args
+            pairs = [(node.target.id, field[0] if field else node.value)]
         elif isinstance(node, ast.arguments):
-            pairs = [*zip(reversed([*node.posonlyargs, *node.args]), reversed(node.defaults), strict=False)]
-            for argument, given in [*pairs, *zip(node.kwonlyargs, node.kw_defaults, strict=True)]:
-                if given is not None and isinstance(number := evaluated(given), int):
-                    yield argument.arg, number
+            last = reversed([*node.posonlyargs, *node.args])
+            pairs = [(argument.arg, value) for argument, value in zip(last, reversed(node.defaults), strict=False)]
+            pairs += [(a.arg, value) for a, value in zip(node.kwonlyargs, node.kw_defaults, strict=True)]
+        for name, value in pairs:
+            if value is not None and isinstance(number := evaluated(value), int):
+                yield name, number
 
 
 def evaluated(node: ast.expr) -> object:

@@ -69,6 +69,7 @@ NESTED = "class A:\n    def f(self):\n        if x:\n            import os\n    
             {"a.py": BYTES, "b.py": "def f(*, payload_bytes=1_048_576): ...\n"},
             {"payload_bytes = 1,048,576 (a.py, b.py)": 1},
         ),
+        (house.defaults, {"a.py": "PARK_MS = 60_000\n", "b.py": PARK}, {"park_ms = 60,000 (a.py, b.py)": 1}),
         (house.late, {"a.py": NESTED}, {"a.py": 2}),
         (house.silent, dict.fromkeys(house.SUBTLE, "x = 1\n" * 100 + "# why\n"), dict.fromkeys(house.SUBTLE, 2)),
     ],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from refold.core.planning.verdict import Rules
 from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
 from refold.ports.log import Membership
+from refold.runtime import defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +18,10 @@ class Limits:
     is parked because its request may be under way in another topic; a minute is ages for that.
     """
 
-    payload_bytes: int = 1_048_576
+    payload_bytes: int = defaults.PAYLOAD_BYTES
     turn_entries: int = 500
     parked: int = 10_000
-    park_ms: int = 60_000
+    park_ms: int = defaults.PARK_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class PlannerSettings:
     partitions: int
     member: str = "planner-1"
     environment: str = "dev"
-    commit_ms: int = 500
+    commit_ms: int = defaults.COMMIT_MS
     backlog: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)

@@ -9,6 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from refold.core.errors import UsageError
+from refold.core.run.retry import REDISPATCH_MS
+from refold.runtime import defaults
 
 PREFIX = "REFOLD_"
 NOT_SETTINGS = ("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_SOAK")
@@ -63,18 +65,18 @@ class RedisSettings(_Room):
 
 
 class PlannerPart(_Room):
-    """How the planner decides. **Units**: milliseconds; see `core.decide.Rules` and `planner.lane.Limits`."""
+    """How the planner decides. **Units**: milliseconds; see `core.planning.verdict.Rules` and `planner.settings`."""
 
-    redispatch_ms: int = Field(10_000, ge=100)
-    park_ms: int = Field(60_000, ge=100)
+    redispatch_ms: int = Field(REDISPATCH_MS, ge=100)
+    park_ms: int = Field(defaults.PARK_MS, ge=100)
 
 
 class ExecutorPart(_Room):
     """How executors act. **Units**: milliseconds; see `executor.settings`."""
 
-    slots: int = Field(200, ge=1)
-    lease_ms: int = Field(1_000, ge=100)
-    chained_lease_ms: int = Field(10_000, ge=100)
+    slots: int = Field(defaults.SLOTS, ge=1)
+    lease_ms: int = Field(defaults.LEASE_MS, ge=100)
+    chained_lease_ms: int = Field(defaults.CHAINED_LEASE_MS, ge=100)
     grace_ms: int = Field(10_000, ge=0)
     approval: tuple[str, ...] = ()
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
@@ -84,7 +86,7 @@ class ApprovalPart(_Room):
     """How votes are judged. **Units**: milliseconds; `key` is the file of the key that signs decisions."""
 
     key: str = ""
-    park_ms: int = Field(60_000, ge=100)
+    park_ms: int = Field(defaults.PARK_MS, ge=100)
     """How long a vote waits for its approval to be known."""
 
 
@@ -97,7 +99,7 @@ class Settings(BaseSettings):
 
     environment: str = Field("dev", min_length=1, max_length=100)
     """Part of every idempotency key, so that a test system and the real one never share an effect."""
-    max_payload_bytes: int = Field(1_048_576, ge=1_024, le=64 << 20)
+    max_payload_bytes: int = Field(defaults.PAYLOAD_BYTES, ge=1_024, le=64 << 20)
     """The longest input, argument or result, as JSON text."""
     member: str = ""
     """The name of a process in its group, by default service and host. No fence for anything."""

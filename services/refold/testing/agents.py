@@ -41,6 +41,7 @@ from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical, codec
 from refold.planner.hosting import Agents, failure_of
 from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.determinism import watch
@@ -102,7 +103,7 @@ class AgentRun:
         self._end: Returned | Raised | None = None
         self._numbers = count(1)
         self._ended: SimpleQueue[ToolEnded] = SimpleQueue()
-        self._tools = Toolbox(scripted(app, tools or {}), self._ended.put, threads=8, max_result=1 << 20)
+        self._tools = Toolbox(scripted(app, tools or {}), self._ended.put, threads=8, max_result=PAYLOAD_BYTES)
         self._close = weakref.finalize(self, self._tools.close)
         request = RunRequest(self.state.run_id, agent, text)
         self._take(Start(request, digest="", seed=SEED))

@@ -25,6 +25,7 @@ from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.wire.resources import resource
+from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
 
 ANSWER_S = 15.0
@@ -76,7 +77,7 @@ def wanted_topics(
     *,
     sync: bool = False,
     replication: int = 1,
-    payload_bytes: int = 1_048_576,
+    payload_bytes: int = PAYLOAD_BYTES,
 ) -> list[Topic]:
     """The topics of the product. `sync`: what nothing else could restore is on disk before it is acknowledged."""
     content = declared()
@@ -98,7 +99,7 @@ class Topics:
     """The topics on a broker."""
 
     def __init__(
-        self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",), *, payload_bytes: int = 1_048_576
+        self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",), *, payload_bytes: int = PAYLOAD_BYTES
     ) -> None:
         self._settings = settings
         self._admin = clients.admin(settings)

@@ -8,6 +8,7 @@ from refold.core.approval.authority import Authority
 from refold.core.events import Event
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal, ToolResult
+from refold.core.run.retry import REDISPATCH_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Rules:
     `authority` every call goes out.
     """
 
-    redispatch_ms: int = 10_000
+    redispatch_ms: int = REDISPATCH_MS
     redispatch_cap_ms: int = 600_000
     refused_ms: int = 1_000
     version: str = ""

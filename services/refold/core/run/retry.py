@@ -6,6 +6,9 @@ from hashlib import blake2b
 
 from refold.core.events import RetryPolicy
 
+REDISPATCH_MS = 10_000
+"""How long past a call's timeout an answer may take, before the call goes out again: an executor that died is found."""
+
 
 def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:
     """The wait after attempt n: `base * 2^(n-1)`, at most `cap`, of which a half is jitter.

@@ -1,0 +1,24 @@
+"""Numbers that the rooms use and the environment may set: each stands here once, with its reason.
+
+Besides these, `core.run.retry` has when an unanswered call goes out again.
+"""
+
+from __future__ import annotations
+
+PAYLOAD_BYTES = 1_048_576
+"""The longest input, argument or result, as JSON text. Kafka's own limit, so that any cluster takes it."""
+
+PARK_MS = 60_000
+"""How long an input waits for what it is about: topics are read in any order, and a minute is ages for that."""
+
+COMMIT_MS = 500
+"""How often positions are committed: so much is read a second time after a crash, and does nothing then."""
+
+SLOTS = 200
+"""Calls that one executor acts on at once: each may hold a thread."""
+
+LEASE_MS = 1_000
+"""How long an executor may be silent before another takes its call over: short, where that costs a repeated call."""
+
+CHAINED_LEASE_MS = 10_000
+"""The same for `probed` and `once`: long, because there a take-over costs a query or a human."""
