@@ -16,7 +16,7 @@ from refold.embedded.files import write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka, fresh_id
 from refold.embedded.ports import HOST, remembered_ports
-from refold.embedded.properties import QUICK, SMALL, text
+from refold.embedded.properties import QUICK, SMALL, properties_text
 
 ADMIN = "admin"
 """The super user: the brokers among themselves, and who makes topics and ACLs at first."""
@@ -80,7 +80,7 @@ def secured_properties(store: Path, *, number: int, cluster: Cluster) -> str:
             f'{package}.plain.PlainLoginModule {login} user_{cluster.admin}="{word}";'
         ),
     }
-    return text({**SMALL, **QUICK, **_SECURED, **own_settings})
+    return properties_text({**SMALL, **QUICK, **_SECURED, **own_settings})
 
 
 class SecuredNode(EmbeddedKafka):

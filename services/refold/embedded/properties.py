@@ -46,9 +46,9 @@ def server_properties(store: Path, *, port: int, controller_port: int, extra: Ma
         "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
         "log.dirs": str(store),
     }
-    return text({**_SINGLE_NODE, **SMALL, **QUICK, **addresses, **extra})
+    return properties_text({**_SINGLE_NODE, **SMALL, **QUICK, **addresses, **extra})
 
 
-def text(settings: Mapping[str, str]) -> str:
+def properties_text(settings: Mapping[str, str]) -> str:
     """Return settings as a properties file has them."""
     return "".join(f"{key}={value}\n" for key, value in settings.items())

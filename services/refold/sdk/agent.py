@@ -16,7 +16,7 @@ from refold.core.wire import canonical
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
 from refold.sdk.shape import Arguments, Shape, hints
-from refold.sdk.source import digest
+from refold.sdk.source import code_version
 
 
 class AgentDef:
@@ -68,7 +68,7 @@ class AgentDef:
     @cached_property
     def version(self) -> str:
         """A name for the agent's code, and that of the functions of its module that it uses."""
-        return digest(scan.check(self.function, f"agent {self.name}"))
+        return code_version(scan.check(self.function, f"agent {self.name}"))
 
     def _find_whole(self) -> tuple[str, Shape] | None:
         if len(self._arguments.names) != 1:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from types import CodeType, FunctionType
 
 
-def digest(functions: Iterable[FunctionType]) -> str:
+def code_version(functions: Iterable[FunctionType]) -> str:
     """The digest of some functions' code, in 16 hex digits. Equal in every process that runs the same source."""
     found = blake2b(digest_size=8)
     for function in functions:

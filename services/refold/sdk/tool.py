@@ -22,13 +22,13 @@ from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.shape import Arguments, Shape, hints
-from refold.sdk.source import digest
+from refold.sdk.source import code_version
 
-Effect = Literal["pure", "keyed", "probed", "once"]
-Approval = Literal["policy", "required"]
+EffectClass = Literal["pure", "keyed", "probed", "once"]
+ApprovalNeed = Literal["policy", "required"]
 Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
-HANDED: Final = ("idempotency_key", "heartbeat")
+FILLED: Final = ("idempotency_key", "heartbeat")
 """Parameters that the executor fills, for functions that ask for them."""
 
 _WORDS_OF_CALL = ("retry", "timeout")
@@ -49,7 +49,7 @@ class ToolOptions(TypedDict, total=False):
     """What `@app.tool(...)` takes; see `ToolDef`."""
 
     name: str
-    effect: Effect
+    effect: EffectClass
     pool: str
     timeout: timedelta
     retry: Retry
@@ -57,7 +57,7 @@ class ToolOptions(TypedDict, total=False):
     lease: timedelta | None
     version: str
     probe: Callable[..., Any] | None
-    approval: Approval
+    approval: ApprovalNeed
     tags: Collection[str]
 
 
@@ -79,7 +79,7 @@ class ToolDef:
 
     function: FunctionType
     name: str = ""
-    effect: Effect = "once"
+    effect: EffectClass = "once"
     pool: str = "default"
     timeout: timedelta = timedelta(minutes=1)
     retry: Retry = field(default_factory=Retry)
@@ -87,7 +87,7 @@ class ToolDef:
     lease: timedelta | None = None
     version: str = ""
     probe: Callable[..., Any] | None = None
-    approval: Approval = "policy"
+    approval: ApprovalNeed = "policy"
     tags: Collection[str] = ()
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class ToolDef:
         what = f"tool {self.name}"
         self._check_options(what)
         _refuse_untyped(self.function, what)
-        self.arguments = Arguments(self.function, what, leave=HANDED)
+        self.arguments = Arguments(self.function, what, leave=FILLED)
         _refuse_words(self.function, self.arguments.names, what)
         self.result = Shape(hints(self.function, what)["return"], f"the result of {what}")
         self._body = _Function(self.function, self.arguments.names, what)
@@ -107,7 +107,7 @@ class ToolDef:
         self.key_window_ms = milliseconds(self.key_window, f"{what}: key_window") if self.key_window else 0
         self.lease_ms = milliseconds(self.lease, f"{what}: lease") if self.lease else 0
         self.policy: RetryPolicy = self.retry.policy
-        self.version = self.version or digest([self.function])
+        self.version = self.version or code_version([self.function])
 
     @property
     def is_async(self) -> bool:
@@ -184,9 +184,9 @@ class ToolDef:
     def _check_options(self, what: str) -> None:
         if not _NAME.match(self.name):
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
-        if self.effect not in get_args(Effect):
+        if self.effect not in get_args(EffectClass):
             raise UsageError(f"{what}: effect={self.effect!r} is unknown", hint="use pure, keyed, probed or once")
-        if self.approval not in get_args(Approval):
+        if self.approval not in get_args(ApprovalNeed):
             raise UsageError(f"{what}: approval={self.approval!r} is unknown", hint="use policy or required")
         if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
             raise UsageError(f"{what}: tags={self.tags!r}", hint='write tags=("infra", "write")')
@@ -209,20 +209,20 @@ class _Function:
 
     def __init__(self, function: Callable[..., Any], known: Collection[str], what: str) -> None:
         parameters = inspect.signature(function).parameters
-        for name in HANDED:
+        for name in FILLED:
             if name in parameters and parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
                 raise UsageError(f"{what}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
-        if unknown := [name for name in parameters if name not in known and name not in HANDED]:
+        if unknown := [name for name in parameters if name not in known and name not in FILLED]:
             raise UsageError(
                 f"{what} asks for {', '.join(unknown)}",
-                hint=f"it may ask for {', '.join([*known, *HANDED])}",
+                hint=f"it may ask for {', '.join([*known, *FILLED])}",
             )
         self.is_async = inspect.iscoroutinefunction(function)
         self._call = function
         self._names = frozenset(parameters)
 
     def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat]) -> Body:
-        everything = {**args, **dict(zip(HANDED, handed, strict=True))}
+        everything = {**args, **dict(zip(FILLED, handed, strict=True))}
         wanted = {name: value for name, value in everything.items() if name in self._names}
         if self.is_async:
             made: Coroutine[Any, Any, Any] = self._call(**wanted)
@@ -245,7 +245,7 @@ def completed(tool: str, outcome: Settled) -> str:
 def _refuse_untyped(function: FunctionType, what: str) -> None:
     """The types are what arguments and results are checked against, so leaving one out has to be said: `Any`."""
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.annotation is parameter.empty and parameter.name not in HANDED:
+        if parameter.annotation is parameter.empty and parameter.name not in FILLED:
             hint = f"write `{parameter.name}: str`, or `{parameter.name}: Any` to take whatever is JSON"
             raise UsageError(f"{what}: parameter {parameter.name} has no type", hint=hint)
     if "return" not in function.__annotations__:

@@ -45,7 +45,7 @@ from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.determinism import watch
-from refold.testing.people import ENVIRONMENT, Verdict, authority, decided
+from refold.testing.people import ENVIRONMENT, PeopleSay, authority, signed_decision
 from refold.testing.scripts import scripted
 
 START_MS = 1_700_000_000_000
@@ -86,7 +86,7 @@ class AgentRun:
         inputs: Mapping[str, Any],
         *,
         tools: Mapping[Callable[..., Any] | str, Any] | None = None,
-        decisions: Mapping[str, Verdict] | None = None,
+        decisions: Mapping[str, PeopleSay] | None = None,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
         if agent not in app.agents:
@@ -228,7 +228,7 @@ class AgentRun:
             assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
             verdict = self._decisions.get(order.tool, "approve")
             if verdict != "expire":
-                self._take(decided(order, verdict, self.now_ms))
+                self._take(signed_decision(order, verdict, self.now_ms))
                 return
             if not opened.due_ms:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")

@@ -17,7 +17,7 @@ from refold.core.planning.verdict import Decided
 from refold.sdk.app import App
 
 ENVIRONMENT = "test"
-Verdict = Literal["approve", "reject", "expire"]
+PeopleSay = Literal["approve", "reject", "expire"]
 _KEY = SigningKey("testing", "decision", bytes(range(32)))
 
 
@@ -31,7 +31,7 @@ def authority(app: App, content: Mapping[str, Any] | None) -> Authority:
     return Authority({tool.name: tool.facts for tool in app.tools.values()}, ENVIRONMENT, catalog)
 
 
-def decided(request: ApprovalRequest, verdict: Literal["approve", "reject"], now_ms: int) -> Decided:
+def signed_decision(request: ApprovalRequest, verdict: Literal["approve", "reject"], now_ms: int) -> Decided:
     """A decision as the approval service signs it."""
     vote = Cast("tester", "*", "key", "vote-1", now_ms)
     signed = decision.build(request, verdict, votes=(vote,), issued_ms=now_ms, nonce=request.approval_id)
