@@ -12,6 +12,8 @@ import pytest
 from tests.packaging.conftest import Environment
 from tests.waiting import eventually
 
+from refold.core.errors import not_installed
+
 APP = """
 from refold import App, Context
 
@@ -105,3 +107,8 @@ def dev(environment: Environment, app: str) -> Iterator[None]:
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
+
+
+def test_a_missing_package_that_is_no_part_of_the_extra_is_raised_as_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError, match="elsewhere"):
+        not_installed(ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere"))

