@@ -312,7 +312,8 @@ class Attempt:
         if self.phase in ("running", "probing") and self.now - self.started_ms >= self.request.timeout_ms:
             self._stop("timeout")
             self.timed_out = True
-            message = f"no answer within {self.request.timeout_ms} ms: the effect may have happened"
+            effect = "" if self.request.effect == "pure" else ": the effect may have happened"
+            message = f"no answer within {self.request.timeout_ms} ms{effect}"
             self._finish(self._result("unknown", Failure("timeout", message)))
         if self.phase not in ("over", "claiming") and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now

@@ -9,6 +9,7 @@ from refold.core.messages import ToolRequest
 from refold.core.topics import CATALOG, TOOL_CLAIMED, tool_requested
 from refold.executor.gate import Gate
 from refold.ports.log import Membership
+from refold.runtime import defaults
 
 CHAINED = frozenset({"probed", "once"})
 """The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
@@ -24,8 +25,8 @@ class Times:
     receiver.
     """
 
-    lease_ms: int = 1_000
-    chained_lease_ms: int = 10_000
+    lease_ms: int = defaults.LEASE_MS
+    chained_lease_ms: int = defaults.CHAINED_LEASE_MS
     margin: float = 0.5
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
@@ -46,11 +47,11 @@ class ExecutorSettings:
 
     pool: str = "default"
     member: str = "executor-1"
-    slots: int = 200
+    slots: int = defaults.SLOTS
     backlog: int = 2_000
     tend_ms: int = 20
     reap_ms: int = 200
-    commit_ms: int = 500
+    commit_ms: int = defaults.COMMIT_MS
     resend_ms: int = 100
     remember: int = 20_000
     times: Times = field(default_factory=Times)
