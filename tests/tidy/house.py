@@ -41,7 +41,6 @@ TWICE = {
     "app": "a group of commands, as typer has it",
     "log": "the logger of a process",
     "CallFailed": "the event and what an agent catches: users know both by this name",
-    "RunFailed": "the event and what a client sees",
     "load": "a verb of its module, always called with its name: settings.load, keys.load, loading.load",
     "read": "a verb of its module: chain.read, inputs.read",
     "parse": "a verb of its module",
