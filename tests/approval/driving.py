@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Literal
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
-from refold.approval.process import Limits
-from refold.approval.service import ApprovalService, ApprovalSettings, membership
+from refold.approval.service import ApprovalService
+from refold.approval.settings import ApprovalSettings, Limits, membership
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import Decision
@@ -119,7 +119,7 @@ class World:
         found = []
         for record in self.records(APPROVAL_DECIDED):
             if record.value and (message := codec.decode(ApprovalDecision, record.value)).kind == "decision":
-                found.append(Decision.parse(signature.verify(message.token, keys, use="decision")))
+                found.append(Decision.parse(signature.verified(message.token, keys, use="decision")))
         return [each for each in found if asked is None or each.approval == asked.approval_id]
 
     def verdicts(self, asked: ApprovalRequest) -> list[str]:
@@ -130,14 +130,6 @@ class World:
         """Topic, offset and code of every dead letter."""
         found = [codec.decode(DeadLetter, record.value or b"") for record in self.records("dead-letter")]
         return [(letter.topic, letter.offset, letter.code) for letter in found]
-
-    def grants(self) -> list[set[str]]:
-        """The grants that stand in each partition."""
-        found: list[set[str]] = []
-        for number in range(PARTITIONS):
-            last = {record.key or b"": record.value for record in self.broker.log(APPROVAL_DECIDED, number).records}
-            found.append({key.decode() for key, value in last.items() if value and key.startswith(b"grant/")})
-        return found
 
 
 class Process:

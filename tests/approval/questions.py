@@ -52,7 +52,7 @@ def request(
     }
     key = idempotency_key(environment=environment, run=run, step=given["step"], tool=given["tool"], args=given["args"])
     blank = ApprovalRequest(**{"key": key, "question": "", **given})
-    return blank if blank.question else replace(blank, question=decision.question(blank))
+    return blank if blank.question else replace(blank, question=decision.question_digest(blank))
 
 
 def vote(asked: ApprovalRequest, actor: str, action: str = "approve", *, at: int = 1, **more: Any) -> Vote:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.approval import outbox
-from refold.approval.process import Limits
+from refold.approval.settings import Limits
 from refold.core.approval import decision, signature
 from refold.core.approval.decision import args_digest
 from refold.core.approval.signature import SigningKey
@@ -99,7 +99,7 @@ class TestDeciding:
 
         assert world.verdicts(asked) == ["approve"]
         assert world.letters() == [(APPROVAL_VOTED, late, "late")]
-        assert not any(lane.polls for lane in process.service.lanes.values())
+        assert not any(lane.questions for lane in process.service.lanes)
 
     def test_a_vote_that_is_read_before_its_request_waits_for_it(self, world: World, process: Process) -> None:
         asked = request()
@@ -372,7 +372,7 @@ class TestAuthority:
         world.ask(asked)
         forger = SigningKey("approval", "decision", bytes(32))
         found = decision.build(asked, "approve", votes=(), issued_ms=NOW, nonce="x")
-        forged = outbox.decided(
+        forged = outbox.decision_record(
             found,
             signature.sign(found.payload(), forger),
             partition=home(asked.run_id, PARTITIONS),

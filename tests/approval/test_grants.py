@@ -10,43 +10,26 @@ import pytest
 from refold.approval import outbox
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import Remember
-from refold.core.approval.decision import Cast, Grant
+from refold.core.approval.decision import Cast, Decision, Grant
 from refold.core.approval.signature import SigningKey
+from refold.core.errors import MalformedError
 from refold.core.ids import home
-from refold.core.messages import ApprovalRequest
-from refold.core.topics import APPROVAL_DECIDED
-from refold.ports.log import Delivery, Outgoing
-from tests.approval.driving import PARTITIONS, ROLES, Process, World, request
+from refold.core.messages import ApprovalRequest, ApprovalVote
+from refold.core.topics import APPROVAL_VOTED
+from refold.core.wire import codec
+from tests.approval import questions
+from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process, World, request
 from tests.approval.questions import NOW
 
 HOUR = 3_600_000
 ELSEWHERE = next(f"run-{n}" for n in range(2, 99) if home(f"run-{n}", PARTITIONS) != home("run-1", PARTITIONS))
 
 
-class Slow(Process):
-    """The log takes what is told of a grant elsewhere, and its answer is late and says nothing."""
-
-    late: int | None = None
-
-    def answer_late(self) -> None:
-        """The answer comes."""
-        assert self.late is not None, "nothing was told elsewhere"
-        self._answers.append(Delivery(self.late, None))
-
-    def _carry_out(self, record: Outgoing) -> None:
-        elsewhere = record.partition == home(ELSEWHERE, PARTITIONS)
-        if self.late is None and elsewhere and record.value and record.key.startswith(b"grant/"):
-            self.world.broker.write(record)
-            self.late = record.token
-        else:
-            super()._carry_out(record)
-
-
-def give(world: World, process: Process, scope: str = "run", *, uses: int = 2, for_ms: int = HOUR) -> ApprovalRequest:
+def give(world: World, process: Process, *, uses: int = 2, for_ms: int = HOUR) -> ApprovalRequest:
     """A grant: an approval that is to be remembered, decided."""
     asked = request()
     world.ask(asked)
-    world.vote(asked, "ada", remember=Remember(scope, for_ms, uses))
+    world.vote(asked, "ada", remember=Remember(for_ms, uses))
     process.run()
     assert world.verdicts(asked) == ["approve"]
     return asked
@@ -60,7 +43,17 @@ def ask(world: World, process: Process, approval: str = "run-1/9", **more: Any) 
     return world.verdicts(asked)
 
 
-class TestOneRun:
+def write_decision(world: World, asked: ApprovalRequest, grant: Grant, key: SigningKey) -> Decision:
+    """A decision that was made before, whoever has made it."""
+    by = Cast("ada", "role:lead", "", "v1", NOW)
+    found = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="n", grant=grant)
+    token = signature.sign(found.payload(), key)
+    number = home(asked.run_id, PARTITIONS)
+    world.broker.write(outbox.decision_record(found, token, partition=number, actor="before", trace=""))
+    return found
+
+
+class TestWhatItCovers:
     def test_the_same_call_again_is_decided_without_asking(self, world: World, process: Process) -> None:
         given = give(world, process)
         assert ask(world, process, step=2) == ["approve"]
@@ -138,9 +131,9 @@ class TestOneRun:
         assert ask(world, process) == []
 
     def test_it_does_not_serve_a_run_that_its_giver_has_asked_for(self, world: World, process: Process) -> None:
-        give(world, process, "session")
+        give(world, process)
 
-        assert ask(world, process, f"{ELSEWHERE}/5", requester="ada") == []
+        assert ask(world, process, step=2, requester="ada") == []
 
     def test_it_answers_for_the_first_attempt_and_people_for_the_others(self, world: World, process: Process) -> None:
         give(world, process)
@@ -160,12 +153,7 @@ class TestOneRun:
         process.run()
         asked = request()
         world.ask(asked)
-        grant = Grant(asked.approval_id, "run", NOW + HOUR, 9, 0, "s1", asked.rule)
-        by = Cast("ada", "role:lead", "", "v1", NOW)
-        found = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="n", grant=grant)
-        token = signature.sign(found.payload(), old)
-        number = home(asked.run_id, PARTITIONS)
-        world.broker.write(outbox.decided(found, token, partition=number, actor="before", trace=""))
+        write_decision(world, asked, Grant(asked.approval_id, "run", NOW + HOUR, 9, 0, rule=asked.rule), old)
         world.close(asked)
         world.ask(request("run-1/9", step=2))
         process.run()
@@ -196,103 +184,62 @@ class TestOneRun:
         assert world.verdicts(later) == ["reject"]
 
 
-class TestSessions:
-    def test_it_stands_in_every_partition_and_is_used_there(self, world: World, process: Process) -> None:
-        given = give(world, process, "session")
-
-        assert world.grants() == [{f"grant/{given.approval_id}"}] * PARTITIONS
-        assert ask(world, process, f"{ELSEWHERE}/5") == ["approve"]
-        assert ask(world, process, f"{ELSEWHERE}/9", session="another") == []
-
-    def test_a_run_without_a_session_is_in_none(self, world: World, process: Process) -> None:
-        asked = request(session="")
+class TestNothingWider:
+    def test_a_vote_that_is_to_be_remembered_in_the_session_is_void(self, world: World, process: Process) -> None:
+        asked = request()
         world.ask(asked)
-        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
+        payload = questions.vote(asked, "ada", remember=Remember(HOUR, 2)).payload()
+        payload["remember"]["scope"] = "session"
+        message = ApprovalVote(asked.approval_id, payload["vote"], "run-1", signature.sign(payload, GATEWAY))
+        key = f"{asked.approval_id}/{payload['vote']}"
+        world.write(APPROVAL_VOTED, home("run-1", PARTITIONS), key, codec.encode(message))
         process.run()
 
-        assert world.grants() == [set()] * PARTITIONS
-        assert ask(world, process, f"{ELSEWHERE}/5", session="") == []
+        assert [code for _, _, code in world.letters()] == ["malformed"]
+        assert world.verdicts(asked) == []
 
-    def test_uses_are_counted_for_each_run(self, world: World, process: Process) -> None:
-        give(world, process, "session", uses=1)
-
-        assert ask(world, process, "run-1/9", step=2) == ["approve"]
-        assert ask(world, process, f"{ELSEWHERE}/5") == ["approve"]
-        assert ask(world, process, f"{ELSEWHERE}/9", step=2) == []
-
-    def test_a_death_between_the_decision_and_its_broadcast_is_made_good(self, world: World, process: Process) -> None:
+    def test_a_grant_of_a_session_that_is_in_the_log_decides_nothing(self, world: World, process: Process) -> None:
         asked = request()
         world.ask(asked)
-        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
-        process.turn()
-        assert world.grants() == [set()] * PARTITIONS
+        grant = Grant(asked.approval_id, "session", NOW + HOUR, 9, 0, "s1", asked.rule)
+        write_decision(world, asked, grant, SERVICE)
+        world.close(asked)
 
-        Process(world).run()
+        assert ask(world, process, step=2) == []
+        assert ask(world, process, f"{ELSEWHERE}/5") == []
 
-        assert world.grants() == [{f"grant/{asked.approval_id}"}] * PARTITIONS
-
-    def test_a_death_in_the_middle_of_the_broadcast_is_made_good(self, world: World, process: Process) -> None:
-        asked = request()
-        world.ask(asked)
-        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
-        process.turn()
-        process.turn()
-        own = home(asked.run_id, PARTITIONS)
-        assert [bool(found) for found in world.grants()] == [number != own for number in range(PARTITIONS)]
-
-        Process(world).run()
-
-        assert world.grants() == [{f"grant/{asked.approval_id}"}] * PARTITIONS
-
-    def test_it_is_told_once_though_its_decision_is_written_twice(self, world: World, process: Process) -> None:
-        asked = request()
-        world.ask(asked)
-        world.vote(asked, "ada", remember=Remember("session", HOUR, 2))
-        process.fate = "unsure"
-        process.turn()
-        process.fate = "sent"
+    def test_the_use_of_a_grant_of_another_run_is_no_decision(self, world: World, process: Process) -> None:
+        given = give(world, process)
+        other = request(f"{ELSEWHERE}/5")
+        world.ask(other)
+        grant = Grant(given.approval_id, "run", NOW + HOUR, 9, 1, rule=other.rule)
+        with pytest.raises(MalformedError, match="uses a grant of another run"):
+            Decision.parse(write_decision(world, other, grant, SERVICE).payload())
         process.run()
 
-        assert len(world.decisions(asked)) == 2
-        assert (
-            sum((record.key or b"").startswith(b"grant/") for record in world.records(APPROVAL_DECIDED)) == PARTITIONS
-        )
-
-    def test_a_successor_does_not_tell_what_stands_already(self, world: World, process: Process) -> None:
-        give(world, process, "session")
-        before = sum(1 for _ in world.records(APPROVAL_DECIDED))
-
-        Process(world).run()
-
-        assert sum(1 for _ in world.records(APPROVAL_DECIDED)) == before
+        assert process.service.counts["unauthorised"] == 1
+        world.vote(other, "bob", at=9)
+        process.run()
+        assert process.service.counts["approval.decided"] == 2
 
 
 class TestRevocation:
-    @pytest.mark.parametrize("scope", ["run", "session"])
-    def test_a_revoked_grant_is_gone_everywhere_and_not_used_again(
-        self, scope: str, world: World, process: Process
-    ) -> None:
-        given = give(world, process, scope)
+    def test_a_revoked_grant_is_not_used_again(self, world: World, process: Process) -> None:
+        given = give(world, process)
         world.close(given)
         world.vote(given, "bob", "revoke-grant", at=5)
         process.run()
 
-        assert world.grants() == [set()] * PARTITIONS
         assert ask(world, process, step=2) == []
-        assert ask(world, process, f"{ELSEWHERE}/5") == []
         assert world.letters() == []
 
-    @pytest.mark.parametrize("scope", ["run", "session"])
-    def test_a_successor_knows_that_it_is_revoked(self, scope: str, world: World, process: Process) -> None:
-        given = give(world, process, scope)
+    def test_a_successor_knows_that_it_is_revoked(self, world: World, process: Process) -> None:
+        given = give(world, process)
         world.close(given)
         world.vote(given, "bob", "revoke-grant", at=5)
-        process.turn()  # dies with the tombstones on their way
+        process.run()
 
-        again = Process(world).run()
-
-        assert world.grants() == [set()] * PARTITIONS
-        assert ask(world, again, step=2) == []
+        assert ask(world, Process(world).run(), step=2) == []
 
     def test_a_successor_ends_it_before_it_judges_what_was_asked_earlier(self, world: World, process: Process) -> None:
         waiting = request("run-1/3", step=2, requester="ada")
@@ -307,50 +254,6 @@ class TestRevocation:
         Process(world).run()
 
         assert world.verdicts(waiting) == []
-
-    def test_what_was_told_of_it_before_is_not_told_again_after_its_end(self, world: World) -> None:
-        process = Slow(world).run()
-        given = give(world, process, "session")
-        world.vote(given, "bob", "revoke-grant", at=5)
-        process.run()
-        assert process.late is not None
-
-        process.answer_late()
-        process.run()
-
-        assert world.grants() == [set()] * PARTITIONS
-        assert ask(world, process, f"{ELSEWHERE}/5") == []
-
-    def test_what_was_told_of_it_is_told_again_as_long_as_it_holds(self, world: World) -> None:
-        process = Slow(world).run()
-        given = give(world, process, "session")
-        before = sum(1 for _ in world.records(APPROVAL_DECIDED))
-
-        process.answer_late()
-        process.run()
-
-        # The one that nobody knew of, and then the one at home: what stands there stands everywhere.
-        assert sum(1 for _ in world.records(APPROVAL_DECIDED)) == before + 2
-        assert world.grants() == [{f"grant/{given.approval_id}"}] * PARTITIONS
-
-    @pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
-    def test_an_owner_that_has_not_heard_of_its_end_does_not_bring_it_back(
-        self, restart: bool, world: World, process: Process
-    ) -> None:
-        given = give(world, process, "session")
-        number = home(ELSEWHERE, PARTITIONS)
-        [told] = [r for r in world.broker.log(APPROVAL_DECIDED, number).records if (r.key or b"").startswith(b"grant/")]
-        world.vote(given, "bob", "revoke-grant", at=5)
-        process.run()
-        world.broker.write(Outgoing(APPROVAL_DECIDED, number, told.key or b"", told.value, (), 0))
-
-        again = Process(world) if restart else process
-
-        assert ask(world, again, f"{ELSEWHERE}/5") == []
-        assert world.grants() == [set()] * PARTITIONS
-        ends = [world.broker.log(APPROVAL_DECIDED, each).end for each in range(PARTITIONS)]
-        Process(world).run()
-        assert [world.broker.log(APPROVAL_DECIDED, each).end for each in range(PARTITIONS)] == ends
 
     def test_only_who_might_have_given_it_revokes_it(self, world: World, process: Process) -> None:
         given = give(world, process)
@@ -367,11 +270,3 @@ class TestRevocation:
 
         assert [code for _, _, code in world.letters()] == ["wrong_question"]
         assert ask(world, process, step=2) == ["approve"]
-
-    def test_a_grant_that_has_expired_is_cleared_away_at_the_next_start(self, world: World, process: Process) -> None:
-        give(world, process, "session", for_ms=5_000)
-        world.now = NOW + HOUR
-
-        Process(world).run()
-
-        assert world.grants() == [set()] * PARTITIONS

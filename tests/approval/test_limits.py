@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BeforeValidator
 
-from refold.approval.process import Limits
 from refold.approval.question import oversized
+from refold.approval.settings import Limits
 from refold.core.approval import signature
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
@@ -83,7 +83,7 @@ def test_a_decision_that_cannot_be_is_held_and_kills_nobody(
     cause: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cause == "signature":
-        monkeypatch.setattr(signature, "MAX_BYTES", 3_000)
+        monkeypatch.setattr(signature, "TOKEN_BYTES", 3_000)
     process = Process(world, limits=Limits(payload_bytes=3_000 if cause == "planner" else 2**20)).run()
     asked, other = request("run-1/5"), request("run-1/9", step=2)
     for each in (asked, other):
@@ -204,7 +204,7 @@ class TestNumber:
         world.vote(asked, "zoe", "remind", at=4)
         process.run()
 
-        [poll] = [poll for lane in process.service.lanes.values() for poll in lane.polls.values()]
+        [poll] = [poll for lane in process.service.lanes for poll in lane.questions.values()]
         assert (len(poll.tokens), process.service.counts["vote.counted"]) == (1, 4)
         assert world.letters() == []
 
@@ -263,13 +263,13 @@ class TestTurns:
         self.asked(world)
         process.run()
         seen: list[str] = []
-        original = signature.verify
+        original = signature.verified
 
         def counting(token: str, *args: Any, **how: Any) -> dict[str, Any]:
             seen.append(token)
             return original(token, *args, **how)
 
-        monkeypatch.setattr(signature, "verify", counting)
+        monkeypatch.setattr(signature, "verified", counting)
         content = ROLES if entry == "roles" else replace(GATEWAY.public(), not_before_ms=NOW - 9).content()
         world.publish(entry, entry.partition("/")[0], content)
         process.run()

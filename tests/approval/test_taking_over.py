@@ -73,7 +73,7 @@ class TestSuccessors:
         process = successor(world)
 
         assert world.decisions() == []
-        assert not any(lane.polls for lane in process.service.lanes.values())
+        assert not any(lane.questions for lane in process.service.lanes)
 
     def test_a_decision_of_a_key_that_was_revoked_does_not_hold_and_is_made_anew(self, world: World) -> None:
         asked = request()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold.approval.inputs import request_of, vouched
+from refold.approval.inputs import read_request, vouched
 from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import FALLBACK, Policy
@@ -82,8 +82,8 @@ def test_a_rule_that_fails_leaves_the_fallback_and_nothing_behind_it() -> None:
 def test_the_question_binds_the_rule_and_what_it_asks_for() -> None:
     request = asked()
 
-    assert decision.question(request) != decision.question(replace(request, rule="rest"))
-    assert decision.question(request) != decision.question(replace(request, requirement=FALLBACK))
+    assert decision.question_digest(request) != decision.question_digest(replace(request, rule="rest"))
+    assert decision.question_digest(request) != decision.question_digest(replace(request, requirement=FALLBACK))
 
 
 def test_a_once_call_is_asked_for_one_attempt_at_a_time() -> None:
@@ -91,4 +91,4 @@ def test_a_once_call_is_asked_for_one_attempt_at_a_time() -> None:
     record = Record("approval-requested", 0, 0, request.approval_id.encode(), codec.encode(request), lambda: None)
 
     with pytest.raises(MalformedError, match="number of attempts"):
-        request_of(record, environment="test", partitions=1)
+        read_request(record, environment="test", partitions=1)

@@ -143,7 +143,7 @@ class People(Actor):
         late, chance = 4.0 if self._random.random() < 0.08 else 0.6, self._random.random
         remember = None
         if mood == "approve" and chance() < 0.6:
-            remember = Remember("run", self._random.randrange(5_000, 40_000), self._random.randint(1, 2))
+            remember = Remember(self._random.randrange(5_000, 40_000), self._random.randint(1, 2))
         return _Word(begin + self._random.uniform(0, late), actor, mood, twice=chance() < 0.2, remember=remember)
 
     def _say(self, producer: Producer, ask: Fields, word: _Word) -> None:

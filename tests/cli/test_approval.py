@@ -76,7 +76,7 @@ class TestListing:
 
         found = desk.approvals.get(asked.approval_id)
 
-        assert (found.count.leading, found.count.outcome) == (0, None)
+        assert (found.count.leading, found.count.settled) == (0, None)
         assert [found.fate(vote) for vote in found.said] == ["void", "void"]
 
     def test_an_approval_under_a_dropped_policy_is_held(
@@ -98,7 +98,7 @@ class TestListing:
     ) -> None:
         asked = request()
         world.ask(asked)
-        desk.vote(asked, "ada", "approve", remember=Remember("run", 10**9, 3))
+        desk.vote(asked, "ada", "approve", remember=Remember(10**9, 3))
         again = request("run-1/9")
         world.ask(again)
         assert desk.process is not None
@@ -119,7 +119,7 @@ class TestListing:
     def test_a_revocation_by_somebody_who_may_not_ends_no_grant(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)
-        desk.vote(asked, "ada", "approve", remember=Remember("run", 10**9, 3))
+        desk.vote(asked, "ada", "approve", remember=Remember(10**9, 3))
         with pytest.raises(UsageError, match="unentitled"):
             desk.vote(asked, "zoe", "revoke-grant")
 

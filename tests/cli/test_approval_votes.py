@@ -111,13 +111,6 @@ class TestVoting:
 
         assert desk.vote(asked, "ada", "reassign", to=("role:night",)).what == "recorded"
 
-    def test_without_a_session_nothing_is_remembered_in_one(self, world: World, desk: Desk) -> None:
-        asked = request(session="")
-        world.ask(asked)
-
-        with pytest.raises(UsageError, match="run-1 has no session"):
-            desk.vote(asked, "ada", "approve", remember=Remember("session", 1, 1))
-
     def test_a_void_vote_says_that_it_may_count_later_and_what_takes_it_back(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)
@@ -212,7 +205,7 @@ class TestVoting:
     def test_a_grant_is_revoked_long_after_its_approval_was_closed(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)
-        desk.vote(asked, "ada", "approve", remember=Remember("run", 3_600_000, 3))
+        desk.vote(asked, "ada", "approve", remember=Remember(3_600_000, 3))
         world.close(asked)
 
         assert desk.vote(asked, "bob", "revoke-grant").what == "recorded"

@@ -14,7 +14,7 @@ from typer.testing import Result
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.signature import PublicKey, SigningKey, sign, verify
+from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
 from refold.core.errors import NotFoundError, RefoldError, UnauthorisedError, UsageError
 from refold.core.topics import CATALOG
 from refold.embedded.kafka import EmbeddedKafka
@@ -51,7 +51,7 @@ def test_a_new_key_is_a_file_that_only_its_owner_reads(folder: Path) -> None:
     assert (told["actors"], told["strength"], told["published"]) == (["ann", "bob"], "key", False)
     key = keys.load(path)
     public = PublicKey(key.kid, "vote", told["x"])
-    assert verify(sign({"issued": 1}, key), {key.kid: public}, use="vote") == {"issued": 1}
+    assert verified(sign({"issued": 1}, key), {key.kid: public}, use="vote") == {"issued": 1}
 
 
 def test_no_word_of_a_command_tells_the_private_half(folder: Path) -> None:
@@ -221,7 +221,7 @@ def shop(kafka: EmbeddedKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 def held(token: str, known: dict[str, PublicKey]) -> str:
     """`holds`, or why a decision does not."""
     try:
-        verify(token, known, use="decision")
+        verified(token, known, use="decision")
     except RefoldError as error:
         return str(error.fields["reason"])
     return "holds"
@@ -263,9 +263,9 @@ def test_a_key_that_retires_later_signs_until_then(shop: Shop) -> None:
     assert "signs until 2100-01-01 00:00:00 UTC" in told
     (old, new) = sorted(shop.known().values(), key=lambda key: key.retired_ms == 0)
     assert (old.kid, old.retired_ms, new.actors) == (first.kid, 4_102_444_800_000, ("ann",))
-    assert verify(sign({"issued": 4_102_444_799_999}, first), shop.known(), use="vote")
+    assert verified(sign({"issued": 4_102_444_799_999}, first), shop.known(), use="vote")
     with pytest.raises(UnauthorisedError, match="may not sign"):
-        verify(sign({"issued": 4_102_444_800_000}, first), shop.known(), use="vote")
+        verified(sign({"issued": 4_102_444_800_000}, first), shop.known(), use="vote")
     assert {row["state"] for row in shop.read("list")} == {"active", "retiring"}
 
 

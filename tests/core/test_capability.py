@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey
 
-from refold.core.approval.signature import ALGORITHM, MAX_BYTES, PublicKey, SigningKey, sign, verify
+from refold.core.approval.signature import ALGORITHM, TOKEN_BYTES, PublicKey, SigningKey, sign, verified
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.wire import canonical
 from tests.core.histories import examples
@@ -58,7 +58,7 @@ def forge(payload: str | bytes, header: str | None = None, key: SigningKey = KEY
 def reason(token: str, keys: dict[str, PublicKey] = KEYS, use: str = "decision") -> str:
     """Why a token is refused; it must be."""
     with pytest.raises(UnauthorisedError) as refused:
-        verify(token, keys, use=use)
+        verified(token, keys, use=use)
     return str(refused.value.fields["reason"])
 
 
@@ -72,7 +72,7 @@ def known(**changes: Any) -> dict[str, PublicKey]:
 def test_what_is_signed_is_read_back(payload: dict[str, Any]) -> None:
     token = sign(payload, KEY)
 
-    assert verify(token, KEYS, use="decision") == payload
+    assert verified(token, KEYS, use="decision") == payload
     assert sign(dict(reversed(payload.items())), KEY) == token
 
 
@@ -274,7 +274,7 @@ def test_the_signature_of_one_payload_is_none_of_another() -> None:
 def test_a_vote_is_no_decision_and_a_decision_no_vote() -> None:
     vote = sign(PAYLOAD, VOTE)
 
-    assert verify(vote, KEYS, use="vote") == PAYLOAD
+    assert verified(vote, KEYS, use="vote") == PAYLOAD
     assert reason(vote, use="decision") == "use"
     assert reason(TOKEN, use="vote") == "use"
     assert reason(sign(PAYLOAD, replace(VOTE, use="decision"))) == "use"
@@ -311,17 +311,17 @@ def test_a_key_signs_from_its_beginning_until_it_retires(changes: dict[str, int]
     keys = known(**changes)
 
     if holds:
-        assert verify(TOKEN, keys, use="decision") == PAYLOAD
+        assert verified(TOKEN, keys, use="decision") == PAYLOAD
     else:
         assert reason(TOKEN, keys) == "retired"
 
 
 def test_a_token_that_is_too_large_is_not_even_looked_at() -> None:
-    assert reason("A" * (MAX_BYTES + 1)) == "malformed"
+    assert reason("A" * (TOKEN_BYTES + 1)) == "malformed"
     with pytest.raises(UsageError, match="bytes, more than"):
-        sign({"issued": 1, "text": "x" * MAX_BYTES}, KEY)
+        sign({"issued": 1, "text": "x" * TOKEN_BYTES}, KEY)
     large = sign({"issued": 1, "text": "x" * (2 << 20)}, KEY)
-    assert len(verify(large, KEYS, use="decision")["text"]) == 2 << 20
+    assert len(verified(large, KEYS, use="decision")["text"]) == 2 << 20
 
 
 @pytest.mark.parametrize("payload", [{}, {"issued": "1"}, {"issued": 1.0}, {"issued": True}])

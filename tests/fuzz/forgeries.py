@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import SKEW_MS, Cast, Grant, ToolFacts
-from refold.core.approval.signature import PublicKey, SigningKey, sign, verify
+from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
 from refold.core.errors import UnauthorisedError
 from refold.core.events import Requirement
 from refold.core.ids import home
@@ -70,7 +70,7 @@ def gate(request: ToolRequest, world: World) -> str:
     if refused is None:
         return ""
     try:
-        verify(request.decision, world.keys, use="decision")
+        verified(request.decision, world.keys, use="decision")
     except UnauthorisedError as error:
         return f"token: {error.fields['reason']}"
     return refused.message
@@ -103,7 +103,7 @@ def asked(**changes: Any) -> ApprovalRequest:
         asked_ms=NOW - 1_000,
     )
     request = replace(request, **changes)
-    return replace(request, question=decision.question(request))
+    return replace(request, question=decision.question_digest(request))
 
 
 def key_of(environment: str = "prod", run: str = "run-1", step: int = 2, tool: str = "pay", args: str = ARGS) -> str:

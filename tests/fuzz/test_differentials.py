@@ -21,7 +21,7 @@ from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Cast, ToolFacts
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import ALGORITHM, SigningKey, verify
+from refold.core.approval.signature import ALGORITHM, SigningKey, verified
 from refold.core.errors import MalformedError, RefoldError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest, RunSignal, ToolRequest
@@ -101,7 +101,7 @@ def of_token(use: str) -> Callable[[bytes], Any]:
     def take(text: bytes) -> Any:
         signed = b".".join(urlsafe_b64encode(part).rstrip(b"=") for part in (header, text))
         signature = urlsafe_b64encode(Ed25519PrivateKey.from_private_bytes(key.seed).sign(signed)).rstrip(b"=")
-        return verify(f"{signed.decode()}.{signature.decode()}", {key.kid: key.public()}, use=use)
+        return verified(f"{signed.decode()}.{signature.decode()}", {key.kid: key.public()}, use=use)
 
     return take
 

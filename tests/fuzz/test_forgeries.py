@@ -18,7 +18,7 @@ import pytest
 
 from refold.core.approval import decision
 from refold.core.approval.decision import SKEW_MS, Decision, Grant
-from refold.core.approval.signature import verify
+from refold.core.approval.signature import verified
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
@@ -49,7 +49,7 @@ from tests.fuzz.forgeries import (
 
 def test_the_decision_allows_the_call_that_it_is_for() -> None:
     assert gate(REQUEST, World()) == ""
-    assert Decision.parse(verify(TOKEN, KEYS, use="decision")) == DECISION
+    assert Decision.parse(verified(TOKEN, KEYS, use="decision")) == DECISION
 
 
 def test_of_more_than_ten_thousand_forgeries_none_is_let_through() -> None:
@@ -100,11 +100,11 @@ def unsigned(request: ToolRequest, world: World) -> bool:
 
 def boolean(request: ToolRequest, world: World) -> bool:
     """A hole: a decision is a yes."""
-    return bool(verify(request.decision, world.keys, use="decision")["verdict"] == "approve")
+    return bool(verified(request.decision, world.keys, use="decision")["verdict"] == "approve")
 
 
 def judged(request: ToolRequest, world: World, **blind: Any) -> bool:
-    found = Decision.parse(verify(request.decision, world.keys, use="decision"))
+    found = Decision.parse(verified(request.decision, world.keys, use="decision"))
     tool = world.tools[request.tool]
     changes = {name: getattr(found, name) for name in blind.get("tool", ())}
     seen = replace(request, **{name: getattr(found, other) for name, other in blind.get("order", {}).items()})
@@ -187,11 +187,11 @@ def test_edited_arguments_may_run_and_the_proposed_ones_may_not() -> None:
     assert gate(replace(order, decision=TOKEN), World()) == "the decision is for another arguments"
 
 
-@pytest.mark.parametrize("grant", [None, Grant("g1", "session", NOW + VALID_MS, 3, 1, session="s", rule="large")])
+@pytest.mark.parametrize("grant", [None, Grant(f"{REQUEST.run_id}/1", "run", NOW + VALID_MS, 3, 1, rule="large")])
 def test_a_decision_is_read_as_it_was_signed(grant: Grant | None) -> None:
     found = replace(DECISION, grant=grant)
 
-    assert Decision.parse(verify(holding(found.payload()), KEYS, use="decision")) == found
+    assert Decision.parse(verified(holding(found.payload()), KEYS, use="decision")) == found
 
 
 def test_every_field_of_the_question_makes_it_another() -> None:

@@ -20,8 +20,8 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics, declared, wanted_topics
-from refold.approval import service as approving
-from refold.approval.service import ApprovalSettings
+from refold.approval import settings as approving
+from refold.approval.settings import ApprovalSettings
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
 from refold.executor.settings import ExecutorSettings

@@ -34,18 +34,13 @@ def plays() -> Iterator[Play]:
     yield Play("a grant after its revocation", revoked)
     yield Play("one use more, after the approval service was killed", lambda h: one_more(h, crash=True))
     yield Play("a revoked grant, after the approval service was killed", resurrected)
-    yield Play("a grant of a session, by a run of another session", lambda h: invented(h, session="other"))
-    yield Play("a grant of a session, by a run without one", lambda h: invented(h, session=""))
-    yield Play("LIMIT a grant of a session, by a run that is made up", lambda h: invented(h), "limit", allowed=1)
-    yield Play("LIMIT its uses count in each run that is made up", several, "limit", allowed=3)
+    yield Play("a grant of a run, by a run of its session that is made up", invented)
 
 
-def granted(
-    hijack: Hijack, call: Call, *, scope: str = "run", uses: int = 1, for_ms: int = HOUR_MS
-) -> tuple[ApprovalRequest, str]:
+def granted(hijack: Hijack, call: Call, *, uses: int = 1, for_ms: int = HOUR_MS) -> tuple[ApprovalRequest, str]:
     """What was asked of a call that ada has granted, and her decision."""
     request = ask_for(call, session=hijack.label)
-    return request, hijack.decision(request, remember=Remember(scope, for_ms, uses))
+    return request, hijack.decision(request, remember=Remember(for_ms, uses))
 
 
 def next_call(call: Call, number: int = 1) -> Call:
@@ -153,25 +148,8 @@ def revoke(hijack: Hijack, request: ApprovalRequest) -> None:
     eventually(lambda: request.approval_id in hijack.stage.ended_grants(), what="the revocation")
 
 
-def invented(hijack: Hijack, *, session: str | None = None) -> Outcome:
+def invented(hijack: Hijack) -> Outcome:
     """Nobody has started the second run; the planner says that it is one of the session, and asks."""
     call = hijack.call()
-    granted(hijack, call, scope="session")
-    other = replace(call, run=f"{call.run}x")
-    return made_up(hijack, other, session=hijack.label if session is None else session)
-
-
-def made_up(hijack: Hijack, call: Call, *, session: str) -> Outcome:
-    """What comes of asking for a call of a run that says it belongs to a session."""
-    request = ask_for(call, session=session)
-    hijack.ask(request)
-    if session == hijack.label:
-        return hijack.refused(call, hijack.token(request.approval_id))
-    return hijack.use(call, request)
-
-
-def several(hijack: Hijack) -> Outcome:
-    call = hijack.call()
-    granted(hijack, call, scope="session", uses=1)
-    found = [made_up(hijack, replace(call, run=f"{call.run}x{number}"), session=hijack.label) for number in range(3)]
-    return Outcome(any(each.stopped for each in found), found[-1].where)
+    granted(hijack, call)
+    return asked(hijack, replace(call, run=f"{call.run}x"))

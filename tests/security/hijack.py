@@ -105,7 +105,7 @@ def ask_for(
         asked_ms=time.time_ns() // 1_000_000,
     )
     request = dataclasses.replace(request, **changes)
-    return dataclasses.replace(request, question=changes.get("question") or decision.question(request))
+    return dataclasses.replace(request, question=changes.get("question") or decision.question_digest(request))
 
 
 class Hijack:

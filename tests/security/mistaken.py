@@ -6,8 +6,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refold.core.messages import ApprovalDecision
-from refold.core.wire import codec
 from tests.security.hijack import Hijack, Outcome, ask_for
 from tests.security.plays import Play
 from tests.security.unsigned import forged
@@ -22,7 +20,6 @@ def plays() -> Iterator[Play]:
     yield Play("for a vote, one that the approval service's key has signed", service_votes)
     yield Play("a vote on one question, handed on as one on another", vote_elsewhere)
     yield Play("one person's vote under two ids where two are needed", vote_again)
-    yield Play("a decision of one's own call, written as a grant", written_grant)
 
 
 def vote_for_decision(hijack: Hijack) -> Outcome:
@@ -83,10 +80,3 @@ def vote_again(hijack: Hijack) -> Outcome:
     token = hijack.stage.vote(request, "ada")
     hijack.stage.cast(request, token, vote=secrets.token_hex(8))
     return hijack.use(call, request)
-
-
-def written_grant(hijack: Hijack) -> Outcome:
-    call = hijack.call()
-    asked = ask_for(call)
-    message = ApprovalDecision(asked.approval_id, asked.run_id, hijack.decision(asked), kind="grant")
-    return hijack.forbidden("approval-decided", key=f"grant/{asked.approval_id}", value=codec.encode(message))

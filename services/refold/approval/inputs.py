@@ -10,6 +10,7 @@ from refold.approval.question import Tools
 from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import FALLBACK, Policy
+from refold.core.approval.requirement import MAX_MS
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Requirement
 from refold.core.ids import home, parse_call_id
@@ -18,13 +19,12 @@ from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
 from refold.ports.log import Record
 
-T = TypeVar("T")
-GRANT, AGAIN = "grant/", "again/"
-VALID_MS = 3_650 * 86_400_000
-"""The longest time that a decision may be good for: ten years, as long as policies may say."""
+_T = TypeVar("_T")
+ASKED_AGAIN = "again/"
+"""What the key of a record begins with that tells of a question asked once more; otherwise it is the approval's id."""
 
 
-def request_of(record: Record, *, environment: str, partitions: int) -> ApprovalRequest:
+def read_request(record: Record, *, environment: str, partitions: int) -> ApprovalRequest:
     """The request in a record. **Raises** MalformedError when it does not hold together."""
     request = _decoded(ApprovalRequest, record)
     run, _ = parse_call_id(request.approval_id)
@@ -39,18 +39,18 @@ def request_of(record: Record, *, environment: str, partitions: int) -> Approval
         "environment": request.environment != environment,
         "arguments' text": canonical.dumps(canonical.parse(request.args)) != request.args,
         "idempotency key": request.key != key,
-        "time that a decision is valid": not 0 < request.requirement.valid_ms <= VALID_MS,
+        "time that a decision is valid": not 0 < request.requirement.valid_ms <= MAX_MS,
         # More than one would make of a single word the right to act again whenever an outcome is unknown.
         "number of attempts": request.effect == "once" and request.covers != request.attempt,
-        "question": request.question != decision.question(request),
+        "question": request.question != decision.question_digest(request),
     }
-    for what, found in wrong.items():
-        if found:
-            raise MalformedError(f"the request has another {what} than it should")
+    for part, is_wrong in wrong.items():
+        if is_wrong:
+            raise MalformedError(f"the request has another {part} than it should")
     return request
 
 
-def vote_of(record: Record, *, partitions: int) -> ApprovalVote:
+def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
     """The vote in a record, its token unopened. **Raises** MalformedError."""
     message = _decoded(ApprovalVote, record)
     run, _ = parse_call_id(message.approval_id)
@@ -61,10 +61,10 @@ def vote_of(record: Record, *, partitions: int) -> ApprovalVote:
     return message
 
 
-def decision_of(record: Record) -> ApprovalDecision:
-    """The decision or the grant in a record, its token unopened. **Raises** MalformedError."""
+def read_decision(record: Record) -> ApprovalDecision:
+    """The decision in a record, its token unopened. **Raises** MalformedError."""
     message = _decoded(ApprovalDecision, record)
-    prefix = {"grant": GRANT, "again": AGAIN}.get(message.kind, "")
+    prefix = ASKED_AGAIN if message.kind == "again" else ""
     if record.key != f"{prefix}{message.approval_id}".encode():
         raise MalformedError("the key is not that of the decision")
     return message
@@ -106,7 +106,7 @@ def _wanted(policy: Policy, request: ApprovalRequest, tools: Tools) -> Iterator[
 
 def _bound(request: ApprovalRequest, tools: Tools) -> dict[str, Any]:
     """What a rule may look at that a decision binds, or that is the tool's own: a lie about it gains nothing."""
-    found = {
+    facts = {
         "args": canonical.parse(request.args),
         "environment": request.environment,
         "run.depth": request.run_id.count("."),
@@ -116,11 +116,11 @@ def _bound(request: ApprovalRequest, tools: Tools) -> dict[str, Any]:
         "tool.version": request.version,
     }
     if tool := tools.get(request.tool):
-        found["tool.tags"] = list(tool.facts.tags)
-    return found
+        facts["tool.tags"] = list(tool.facts.tags)
+    return facts
 
 
-def _decoded(cls: type[T], record: Record) -> T:
+def _decoded(cls: type[_T], record: Record) -> _T:
     try:
         return codec.decode(cls, record.value or b"")
     except FoldError as error:

@@ -1,123 +1,93 @@
-"""What a lane writes: published again and again until the log has it, with what is to follow then."""
+"""What a lane writes: published again and again until the log has it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
-from refold.approval.inputs import AGAIN, GRANT
+from refold.approval.inputs import ASKED_AGAIN
+from refold.approval.settings import ApprovalSettings
+from refold.core.approval.ballot import Objection
 from refold.core.approval.decision import Decision
 from refold.core.ids import RunId
 from refold.core.messages import ApprovalDecision
-from refold.core.topics import APPROVAL_DECIDED, DEAD_LETTER
-from refold.core.wire import codec
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER
+from refold.core.wire import codec, letters
 from refold.core.wire.headers import cloud_event
-from refold.core.wire.letters import Letter
-from refold.ports.log import NEVER, Outgoing
+from refold.ports.log import NEVER, Outgoing, Record
+from refold.runtime.lanes import Journal, Tokens
 
 
-def _nothing() -> None:
-    """Nothing follows."""
+class Outbox:
+    """The records of a lane that are on their way.
 
-
-def _always() -> bool:
-    """What is said is true for good."""
-    return True
-
-
-@dataclass(slots=True, eq=False)
-class Parcel:
-    """Records that something waits for: `then` is called once all of them are in the log.
-
-    `holds`: nothing else was said since. What does not hold any more is not sent again, but taken as answered.
+    All of them are true for good, so each may be written again whatever came between: a second one is harmless, a
+    missing one is not. `ends` are those that the lane has found: what lies below was answered by a predecessor.
     """
 
-    missing: int
-    then: Callable[[], None]
-    holds: Callable[[], bool]
-
-
-class Post:
-    """The outgoing records of a lane. A second copy of any of them is harmless, a missing one is not.
-
-    A decision or a dead letter is true for good, so it may be written again whatever came between. A key that says one
-    thing first and then another has its records sent with `holds`: an old one must not come to lie behind a newer one.
-    """
-
-    def __init__(self, token: Callable[[], int], counts: Counter[str]) -> None:
-        self._token, self._counts = token, counts
-        self._flying: dict[int, tuple[Outgoing, Parcel]] = {}
+    def __init__(
+        self,
+        partition: int,
+        settings: ApprovalSettings,
+        journal: Journal,
+        number: Callable[[], int],
+        *,
+        ends: Mapping[str, int],
+    ) -> None:
+        self._partition, self._settings, self._journal, self._ends = partition, settings, journal, ends
+        self._flying: Tokens[Outgoing] = Tokens(number)
         self.publishes: list[Outgoing] = []
 
-    def send(
-        self,
-        records: Sequence[Outgoing],
-        then: Callable[[], None] = _nothing,
-        *,
-        holds: Callable[[], bool] = _always,
-    ) -> None:
-        """Publishes records; without any, `then` follows at once."""
-        parcel = Parcel(len(records), then, holds)
-        for record in records:
-            self._put(record, parcel)
-        if not records:
-            then()
+    def send(self, record: Outgoing) -> None:
+        """Publishes a record."""
+        self.publishes.append(record._replace(token=self._flying.give(record)))
 
     def delivered(self, token: int, offset: int | None) -> bool:
         """The log's answer to a record. None: it may be there or not, so it is sent again. False: it is not of here."""
-        found = self._flying.pop(token, None)
-        if found is None:
+        record = self._flying.take(token)
+        if record is None:
             return False
-        record, parcel = found
         if offset is None:
-            self._counts["publish.unknown"] += 1
-            if parcel.holds():
-                self._put(record, parcel)
-                return True
-        if offset == NEVER:
-            self._counts["publish.refused"] += 1
-        parcel.missing -= 1
-        if not parcel.missing:
-            parcel.then()
+            self._journal.counts["publish.unknown"] += 1
+            self.send(record)
+        elif offset == NEVER:
+            self._journal.counts["publish.refused"] += 1
         return True
 
-    def _put(self, record: Outgoing, parcel: Parcel) -> None:
-        number = self._token()
-        self._flying[number] = record, parcel
-        self.publishes.append(record._replace(token=number))
+    def put_away(self, record: Record, void: Objection, *, now: int) -> None:
+        """Writes the dead letter of what cannot be used; of what was there before the lane, nothing but a count."""
+        if record.offset < self._ends[record.topic]:
+            self._journal.counts["void.known"] += 1
+            return
+        if void.code == "unauthorised":
+            self.alarm(record, void.reason)
+        event = "vote.void" if record.topic == APPROVAL_VOTED else "request.void"
+        self._journal.tell(event, **_place(record), **void._asdict())
+        member, limit = self._settings.member, self._settings.limits.payload_bytes
+        letter = letters.letter(record, code=void.code, reason=void.reason, service=member, at_ms=now, limit=limit)
+        self.send(Outgoing(DEAD_LETTER, self._partition, letter.key, letter.value, letter.headers, 0))
+
+    def alarm(self, record: Record, reason: str) -> None:
+        """Somebody has written what they may not, or with a key that does not hold."""
+        if record.offset >= self._ends[record.topic]:
+            self._journal.tell("unauthorised", **_place(record), reason=reason)
 
 
-def decided(found: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
+def decision_record(decision: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
     """The record of a decision."""
-    message = ApprovalDecision(found.approval, RunId(found.run), token)
+    message = ApprovalDecision(decision.approval, RunId(decision.run), token)
     headers = cloud_event(
-        APPROVAL_DECIDED, found.approval, id=found.nonce, source=actor, at_ms=found.issued, trace=trace
+        APPROVAL_DECIDED, decision.approval, id=decision.nonce, source=actor, at_ms=decision.issued, trace=trace
     )
-    return Outgoing(APPROVAL_DECIDED, partition, found.approval.encode(), codec.encode(message), headers, 0)
+    return Outgoing(APPROVAL_DECIDED, partition, decision.approval.encode(), codec.encode(message), headers, 0)
 
 
-def again(approval: str, run: RunId, *, partition: int, actor: str, at_ms: int) -> Outgoing:
+def asked_again(approval: str, run: RunId, *, partition: int, actor: str, at_ms: int) -> Outgoing:
     """Tells the planner that a question which it has closed was asked once more: it closes it once more."""
-    key = f"{AGAIN}{approval}"
+    key = f"{ASKED_AGAIN}{approval}"
     headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{at_ms}", source=actor, at_ms=at_ms)
     value = codec.encode(ApprovalDecision(approval, run, "", kind="again"))
     return Outgoing(APPROVAL_DECIDED, partition, key.encode(), value, headers, 0)
 
 
-def standing(found: Decision, token: str, *, partition: int, actor: str) -> Outgoing:
-    """The record by which a partition learns of a grant: the very decision that gave it."""
-    message = ApprovalDecision(found.approval, RunId(found.run), token, kind="grant")
-    key = f"{GRANT}{found.approval}"
-    headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{found.nonce}", source=actor, at_ms=found.issued)
-    return Outgoing(APPROVAL_DECIDED, partition, key.encode(), codec.encode(message), headers, 0)
-
-
-def gone(grant: str, *, partition: int) -> Outgoing:
-    """The tombstone by which a partition learns that a grant is over."""
-    return Outgoing(APPROVAL_DECIDED, partition, f"{GRANT}{grant}".encode(), None, (), 0)
-
-
-def dead(letter: Letter, *, partition: int) -> Outgoing:
-    """The record of a dead letter."""
-    return Outgoing(DEAD_LETTER, partition, letter.key, letter.value, letter.headers, 0)
+def _place(record: Record) -> dict[str, object]:
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from refold.core.approval import ballot
-from refold.core.approval.ballot import Count, Void, Vote
+from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import ApprovalRequest
@@ -20,35 +21,45 @@ KEPT = (*ballot.SAYING, "reassign")
 
 
 @dataclass(slots=True)
-class Poll:
+class OpenQuestion:
     """An approval until the planner closes it.
 
-    `tokens` are the votes as they came, `fresh` those whose senders have no answer yet, `decided` is the token of the
-    decision, `told` is what was told of what it waits for besides votes. `said_bytes` is the most that a vote may say.
+    `tokens` are the votes as they came, `fresh` those whose senders have no answer yet, `said_bytes` is the most that a
+    vote may say. `token` is that of its decision, as far as it was kept; `held` is what it waits for besides votes, as
+    it was told last.
     """
 
     request: ApprovalRequest
     said_bytes: int
+    decided: bool = False
+    token: str = ""
+    held: str = ""
     tokens: dict[str, None] = field(default_factory=dict)
     fresh: list[tuple[Record, str]] = field(default_factory=list)
-    decided: str = ""
-    told: str = ""
-    _read: dict[str, Vote | Void] = field(default_factory=dict)
+    _read: dict[str, Vote | Objection] = field(default_factory=dict)
+
+    def decide(self, token: str) -> None:
+        """It has a decision; the first one that is known stays."""
+        self.decided, self.token = True, self.token or token
 
     def forget(self) -> None:
         """Keys have changed: every vote is read again."""
         self._read.clear()
 
-    def read(self, token: str, catalog: Catalog, tools: Tools) -> Vote | Void:
+    def read(self, token: str, catalog: Catalog, tools: Tools) -> Vote | Objection:
         """The vote in a token, or why it cannot be one."""
-        found = self._read.get(token)
-        if found is None:
-            found = self._read[token] = open_vote(token, catalog)
-            if isinstance(found, Vote):
-                found = self._read[token] = (
-                    oversized(found, self.said_bytes) or unfit(self.request, found, tools) or found
-                )
-        return found
+        vote = self._read.get(token)
+        if vote is None:
+            vote = vote_in(token, catalog)
+            if isinstance(vote, Vote):
+                vote = oversized(vote, self.said_bytes) or unfit(self.request, vote, tools) or vote
+            self._read[token] = vote
+        return vote
+
+    def count(self, catalog: Catalog, tools: Tools) -> Count:
+        """What the votes that say something add up to."""
+        votes = [self.read(token, catalog, tools) for token in self.tokens]
+        return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles)
 
     def make_room(self, count: Count, roles: Roles, limit: int) -> bool:
         """Drops votes over the limit, and tells whether it did: what does not count goes first, then what came last."""
@@ -58,47 +69,71 @@ class Poll:
         votes = [vote for vote in self._read.values() if isinstance(vote, Vote) and vote not in count.void]
         last = {vote.actor: vote for vote in sorted(votes, key=ballot.order) if vote.action in ballot.SAYING}
 
-        def counts(found: Vote | Void) -> int:
-            if isinstance(found, Void) or found in count.void or found.action not in KEPT:
+        def rank(vote: Vote | Objection) -> int:
+            if isinstance(vote, Objection) or vote in count.void or vote.action not in KEPT:
                 return 0
-            if found.action in ballot.SAYING and found != last[found.actor]:
+            if vote.action in ballot.SAYING and vote != last[vote.actor]:
                 return 0
             # Anybody may withdraw. It goes after what it takes back, so that nothing that was taken back is left.
-            alien = found.action == "withdraw" and not roles.entitled(count.approvers, found.actor, found.roles)
+            alien = vote.action == "withdraw" and not roles.entitled(count.approvers, vote.actor, vote.roles)
             return 1 if alien else 2
 
         ranked: tuple[list[str], ...] = ([], [], [])
         for token in self.tokens:
-            ranked[counts(self._read[token])].append(token)
+            ranked[rank(self._read[token])].append(token)
         for token in [*ranked[0], *ranked[1], *reversed(ranked[2])][:over]:
             del self.tokens[token]
         return True
 
     def tidy(self) -> None:
         """Forgets what was answered and will not be asked again."""
-        for token, found in self._read.items():
-            if self.decided or (isinstance(found, Vote) and found.action not in KEPT):
+        for token, vote in self._read.items():
+            if self.decided or (isinstance(vote, Vote) and vote.action not in KEPT):
                 self.tokens.pop(token, None)
-        self._read = {token: found for token, found in self._read.items() if token in self.tokens}
-
-    def votes(self, catalog: Catalog, tools: Tools) -> Iterator[Vote]:
-        """The votes that say something."""
-        for token in self.tokens:
-            if isinstance(found := self.read(token, catalog, tools), Vote):
-                yield found
+        self._read = {token: vote for token, vote in self._read.items() if token in self.tokens}
 
 
-def open_vote(token: str, catalog: Catalog) -> Vote | Void:
+class Over:
+    """Which approvals are over, the latest `limit` of them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._closed: OrderedDict[str, bool] = OrderedDict()
+
+    def __contains__(self, approval: str) -> bool:
+        return approval in self._closed
+
+    def closed(self, approval: str) -> bool:
+        """Whether the planner has closed it."""
+        return self._closed.get(approval, False)
+
+    def close(self, approval: str) -> None:
+        """The planner has closed it."""
+        self._remember(approval, closed=True)
+
+    def decide(self, approval: str) -> None:
+        """It was decided, though nobody here has seen its request: topics come in any order."""
+        if approval not in self._closed:
+            self._remember(approval, closed=False)
+
+    def _remember(self, approval: str, *, closed: bool) -> None:
+        self._closed[approval] = closed
+        self._closed.move_to_end(approval)
+        if len(self._closed) > self._limit:
+            self._closed.popitem(last=False)
+
+
+def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
     """The vote in a token whose signature is good by the keys of the catalog."""
     try:
-        return ballot.opened(token, catalog.keys)
+        return ballot.open_vote(token, catalog.keys)
     except UnauthorisedError as error:
-        return Void("unauthorised", error.message)
+        return Objection("unauthorised", error.message)
     except MalformedError as error:
-        return Void("malformed", error.message)
+        return Objection("malformed", error.message)
 
 
-def oversized(vote: Vote, limit: int) -> Void | None:
+def oversized(vote: Vote, limit: int) -> Objection | None:
     """Why a vote says more than a decision can hold. **Units**: bytes of JSON, so a quote or a new line takes two.
 
     A message counts twice: a rejection is told by the decision, by the failure of the call and by that of the run.
@@ -106,24 +141,24 @@ def oversized(vote: Vote, limit: int) -> Void | None:
     size = len(canonical.dumps([vote.args, vote.result, vote.message, vote.message]).encode())
     if size <= limit:
         return None
-    what = "arguments, result and twice the message of the vote"
-    return Void("too_large", f"{what} have {size} bytes as JSON, and a decision takes at most {limit}")
+    parts = "arguments, result and twice the message of the vote"
+    return Objection("too_large", f"{parts} have {size} bytes as JSON, and a decision takes at most {limit}")
 
 
-def unfit(request: ApprovalRequest, vote: Vote, tools: Tools) -> Void | None:
+def unfit(request: ApprovalRequest, vote: Vote, tools: Tools) -> Objection | None:
     """Why the tool that this process knows cannot take new arguments or a result of a vote."""
     if vote.action not in ("edit", "answer"):
         return None
     tool = tools.get(request.tool)
     if tool is None:
-        return Void("edit_not_possible", f"the approval service does not know the tool {request.tool}")
+        return Objection("edit_not_possible", f"the approval service does not know the tool {request.tool}")
     if (tool.facts.version, tool.facts.schema) != (request.version, request.schema):
-        return Void("edit_not_possible", f"the approval service knows another version of the tool {request.tool}")
+        return Objection("edit_not_possible", f"the approval service knows another version of the tool {request.tool}")
     try:
         if vote.action == "edit":
             tool.arguments.load(vote.args)
         else:
             tool.result.load(vote.result)
     except UsageError as error:
-        return Void("edit_not_possible", str(error))
+        return Objection("edit_not_possible", str(error))
     return None

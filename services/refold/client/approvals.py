@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from refold.core.approval import ballot, decision, signature
 from refold.core.approval import catalog as catalogs
-from refold.core.approval.ballot import Count, Remember, Void, Vote
+from refold.core.approval.ballot import Count, Objection, Remember, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import Decision, Grant
 from refold.core.approval.policy import FALLBACK
@@ -126,7 +126,7 @@ class Register:
 
     def __init__(self) -> None:
         self.catalogs: dict[int, Catalog] = defaultdict(Catalog)
-        self.letters: dict[tuple[int, int], Void] = {}
+        self.letters: dict[tuple[int, int], Objection] = {}
         self._requests: dict[str, tuple[int, ApprovalRequest]] = {}
         self._open: set[str] = set()
         self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
@@ -163,7 +163,7 @@ class Register:
         elif record.topic == DEAD_LETTER:
             letter = codec.decode(DeadLetter, record.value)
             if letter.topic == APPROVAL_VOTED:
-                self.letters[letter.partition, letter.offset] = Void(letter.code, letter.reason)
+                self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)
 
     def all(self) -> list[Approval]:
         """Every approval whose request is in its topic, the oldest first. Closed ones stay there for about a day."""
@@ -179,7 +179,7 @@ class Register:
         """The first decision of an approval whose signature holds, however long ago it was made."""
         for partition, token in self._decisions.get(name, ()):
             try:
-                found = Decision.parse(signature.verify(token, self.catalogs[partition].keys, use="decision"))
+                found = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
             except (UnauthorisedError, MalformedError):
                 continue
             if found.approval == name:
@@ -211,7 +211,7 @@ class Register:
         refused: list[tuple[str, str]] = []
         for token, (vote_id, *place) in self._votes.get(name, {}).items():
             try:
-                said[ballot.opened(token, self.catalogs[partition].keys)] = (place[0], place[1])
+                said[ballot.open_vote(token, self.catalogs[partition].keys)] = (place[0], place[1])
             except (UnauthorisedError, MalformedError) as error:
                 refused.append((vote_id, error.message))
         return said, refused
@@ -231,7 +231,7 @@ class Register:
             tuple(sorted(said, key=lambda vote: (vote.issued, vote.vote))),
             tuple(refused),
             decided,
-            sound=decision.question(request) == request.question,
+            sound=decision.question_digest(request) == request.question,
             roles=catalog.roles,
             held=_held(request, catalog) if state == "open" else "",
             over=over,
@@ -442,8 +442,6 @@ def _objection(found: Approval, vote: Vote) -> str:
         return f"{wrong[0]!r} is not a name"
     if vote.action == "comment" and not vote.message.strip():
         return "an empty comment says nothing"
-    if vote.remember and vote.remember.scope == "session" and not request.session:
-        return f"the run {request.run_id} has no session to remember it in, only --remember run"
     if vote.action == "withdraw" and not any(
         each.actor == vote.actor and each.action in ballot.SAYING and found.fate(each) != "withdrawn"
         for each in found.said
@@ -478,7 +476,7 @@ def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | N
     decided = register.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
         known = found is None or any(each.vote == vote.vote for each in found.said)
-        decides = vote.action in ("delegate", "reassign") and found is not None and found.count.outcome is not None
+        decides = vote.action in ("delegate", "reassign") and found is not None and found.count.settled is not None
         known = known and (decided is not None or not decides)  # it has given earlier votes their weight
         return (Answer("recorded", vote.approval, position, decided) if known else None), False
     if decided is not None:
@@ -486,7 +484,7 @@ def _answer(register: Register, vote: Vote, position: Cause) -> tuple[Answer | N
         what: Literal["decided", "decided_otherwise"] = "decided" if ours else "decided_otherwise"
         return Answer(what, vote.approval, position, decided), ours
     counts = found is not None and any(each.vote == vote.vote for each, _ in found.count.cast)
-    if found is None or not counts or found.count.outcome is not None:
+    if found is None or not counts or found.count.settled is not None:
         return None, False
     needed = found.request.requirement.quorum
     return Answer("counted", vote.approval, position, leading=found.count.leading, quorum=needed), False
@@ -516,7 +514,7 @@ def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) ->
     return TimedOutError(f"the vote on {vote.approval} is {waiting} after {waited}", hint=hint)
 
 
-def _refusal(register: Register, vote: Vote, void: Void, position: Cause) -> RefoldError:
+def _refusal(register: Register, vote: Vote, void: Objection, position: Cause) -> RefoldError:
     decided = register.decided(vote.approval)
     if decided is not None and void.code == "late":
         return _decided(vote.approval, decided)
@@ -524,7 +522,7 @@ def _refusal(register: Register, vote: Vote, void: Void, position: Cause) -> Ref
     return _void(register, vote, void, hint=hint)
 
 
-def _void(register: Register, vote: Vote, void: Void, *, hint: str) -> UsageError:
+def _void(register: Register, vote: Vote, void: Objection, *, hint: str) -> UsageError:
     found = register.find(vote.approval)
     message = f"the vote on {vote.approval} does not count now, it is void ({void.code}): {void.reason}"
     if found is not None and vote.actor in found.roles.revoked:

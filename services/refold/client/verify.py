@@ -227,7 +227,7 @@ def _check_decisions(found: Verified, reader: LogReader, tokens: list[tuple[str,
     still = {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
     for run, token in tokens:
         try:
-            Decision.parse(signature.verify(token, still, use="decision"))
+            Decision.parse(signature.verified(token, still, use="decision"))
         except (UnauthorisedError, MalformedError) as error:
             _add(found, "decision", run, f"a decision that the run has accepted does not hold: {error.message}")
 

@@ -16,7 +16,7 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login, source
 from refold.cli.views import approvals as approval_views
 from refold.client.approvals import Answer, Approval, Approvals, canonical_json, changed, reach, said
-from refold.core.approval.ballot import SCOPES, Remember
+from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
@@ -170,13 +170,13 @@ def approve(
     approval: ApprovalArgument,
     *,
     remember: Annotated[
-        str, typer.Option("--remember", metavar="run|session", help="Let the same call pass again without asking.")
+        str, typer.Option("--remember", metavar="run", help="Let the same call pass again without asking.")
     ] = "",
     for_: Annotated[
         str | None, typer.Option("--for", help="How long it is remembered, as 30m or 1h.", show_default="1h")
     ] = None,
     uses: Annotated[
-        int | None, typer.Option("--uses", help="How often it is used in each run.", min=1, show_default="1")
+        int | None, typer.Option("--uses", help="How often it is used.", min=1, show_default="1")
     ] = None,
     voter: Messenger,
 ) -> None:
@@ -343,9 +343,9 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
     if not scope:
         return None
     for_ = "1h" if for_ is None else for_
-    if scope not in SCOPES:
-        raise UsageError(f"{scope!r} cannot remember", hint="--remember run, or --remember session")
+    if scope != "run":
+        raise UsageError(f"{scope!r} cannot remember", hint="--remember run; a policy allows what is wider")
     kept_ms = duration_ms("--for", int(for_) if re.fullmatch("[0-9]{1,15}", for_) else for_)
     if not kept_ms:
         raise UsageError("what is remembered for no time is forgotten", hint="--for 1h")
-    return Remember(scope, kept_ms, uses or 1)
+    return Remember(kept_ms, uses or 1)

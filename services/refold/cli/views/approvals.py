@@ -91,7 +91,6 @@ def grant_row(found: Granted) -> Data:
         "run_id": given.run,
         "tool": given.tool,
         "scope": grant.scope,
-        "session": grant.session,
         "given_by": [vote.actor for vote in given.votes],
         "until_ms": grant.until_ms,
         "uses": grant.uses,
@@ -108,7 +107,7 @@ def print_grants(rows: Sequence[Data]) -> None:
 
 
 def _grant_cells(each: Data) -> list[str]:
-    scope = f"session {each['session']}" if each["scope"] == "session" else f"run {each['run_id']}"
+    scope = f"run {each['run_id']}"
     used = f"{len(each['used'])}, at most {each['uses']} in each run"
     told = (each["grant"], each["state"], each["tool"], scope, ", ".join(each["given_by"]), _until(each["until_ms"]))
     return [escape(text) for text in (*told, used)]

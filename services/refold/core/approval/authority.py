@@ -65,7 +65,7 @@ class Authority:
     def open(self, token: str) -> Decision:
         """The decision in a token. **Raises** UnauthorisedError when its signature does not hold."""
         try:
-            return Decision.parse(signature.verify(token, self.catalog.keys, use="decision"))
+            return Decision.parse(signature.verified(token, self.catalog.keys, use="decision"))
         except MalformedError as error:
             raise UnauthorisedError(error.message, reason="malformed") from None
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Roles, is_person
-from refold.core.approval.decision import Cast, Grant, Verdict
+from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ApprovalRequest
@@ -26,27 +26,23 @@ SAYING = (*DECIDING, "delegate", "withdraw")
 """What a person says of the question: of these the latest counts. The rest is about who decides, or only told."""
 
 ACTIONS = (*SAYING, "reassign", "comment", "remind", "revoke-grant")
-SCOPES = ("run", "session")
-MAX_MS = 2**52
+HANDING = ("delegate", "reassign")
+LATEST_MS = 2**52
 """The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
-
-MAX_HANDS = 8
-"""How often a decision is handed on: everybody on the way stands in it, and it is to stay small."""
 
 
 class Remember(NamedTuple):
-    """An approval that is to hold for the same call again: in this `run` or `session`, `uses` times in each run."""
+    """An approval that is to hold for the same call again: in this run, `uses` times."""
 
-    scope: str
     for_ms: int
     uses: int
 
 
-class Void(NamedTuple):
-    """Why a vote does not count.
+class Objection(NamedTuple):
+    """Why a vote is void.
 
-    `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `edit_not_possible`; of
-    the approval service also `unknown`, `too_large`, `too_many` and `no_grant`.
+    `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `handed_on`,
+    `edit_not_possible`; of the approval service also `unknown`, `too_large`, `too_many` and `no_grant`.
     """
 
     code: str
@@ -78,9 +74,9 @@ class Vote:
 
     def payload(self) -> dict[str, Any]:
         """The object that is signed."""
-        found = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        found |= {"roles": list(self.roles), "to": list(self.to)}
-        return {"kind": "vote", **found, "remember": self.remember._asdict() if self.remember else None}
+        fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        remember = {"scope": RUN, **self.remember._asdict()} if self.remember else None
+        return {"kind": "vote", **fields, "roles": list(self.roles), "to": list(self.to), "remember": remember}
 
     @staticmethod
     def parse(payload: Mapping[str, Any], key: PublicKey) -> Vote:
@@ -96,16 +92,16 @@ class Vote:
             raise MalformedError("a field of the vote has another type")
         if not _names(payload["roles"]) or not _names(payload["to"]):
             raise MalformedError("roles and to are lists of names")
-        given = {name: payload[name] for name in fields}
-        given |= {"roles": tuple(payload["roles"]), "to": tuple(payload["to"])}
-        vote = Vote(**{**given, "remember": _remember(payload["remember"])})
-        _check(vote)
+        values = {name: payload[name] for name in fields}
+        values |= {"roles": tuple(payload["roles"]), "to": tuple(payload["to"])}
+        vote = Vote(**{**values, "remember": _remember(payload["remember"])})
+        check(vote)
         if key.actors and vote.actor not in key.actors:
             raise UnauthorisedError(f"the key {key.kid} does not speak for {vote.actor}", reason="actor")
         return dataclasses.replace(vote, strength=key.strength or vote.strength)
 
 
-class Outcome(NamedTuple):
+class Settled(NamedTuple):
     """What the votes decide. `votes` are those that it rests on, `edited` and `result` what they agreed on."""
 
     verdict: Verdict
@@ -123,24 +119,24 @@ class Count:
     `approvers` is who may decide by now: reassignments replace the list, an escalation adds to it.
     """
 
-    outcome: Outcome | None
+    settled: Settled | None
     cast: tuple[tuple[Vote, Cast], ...]
     leading: int
     approvers: tuple[str, ...]
-    void: Mapping[Vote, Void]
+    void: Mapping[Vote, Objection]
 
 
-def opened(token: str, keys: Mapping[str, PublicKey]) -> Vote:
-    """The vote in a token. **Raises** UnauthorisedError and MalformedError, as `capability.verify` and `Vote.parse`."""
-    payload = signature.verify(token, keys, use="vote")
+def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
+    """The vote in a token. **Raises** UnauthorisedError and MalformedError, as `signature.verified`, `Vote.parse`."""
+    payload = signature.verified(token, keys, use="vote")
     header = token.partition(".")[0]
     kid = canonical.parse(urlsafe_b64decode(header + "=" * (-len(header) % 4)))["kid"]
     return Vote.parse(payload, keys[kid])
 
 
-def tally(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Outcome | None:
+def tally(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Settled | None:
     """What the votes decide, or None as long as they do not; see `count`."""
-    return count(request, votes, roles).outcome
+    return count(request, votes, roles).settled
 
 
 def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Count:
@@ -150,66 +146,72 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
     several. Else `quorum` people who want the same thing decide; where several things have a quorum, it is the one that
     had it first by the times of the votes.
     """
-    void: dict[Vote, Void] = {}
+    void: dict[Vote, Objection] = {}
     good: list[Vote] = []
     for vote in sorted(set(votes), key=order):
         if problem := objection(request, vote):
             void[vote] = problem
         else:
             good.append(vote)
-    table = _reassigned(request, good, roles, void)
-    said = {vote.actor: vote for vote in good if vote.action in SAYING}
-    chains = _entitled(table, said, roles)
+    table = _table(request, good, roles)
+    # Who may not hand on has said nothing by it: an earlier word of theirs stays the latest.
+    idle = [vote for vote in good if vote.action == "delegate" and not table.own(vote, roles)]
+    said = {vote.actor: vote for vote in good if vote.action in SAYING and vote not in idle}
+    lineages = _lineages(table, said, roles)
     for vote in good:
-        if vote.action in SAYING and vote.action != "withdraw" and vote.actor not in chains:
-            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(table.approvers)}")
-    deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in chains]
-    cast = tuple((vote, _cast(vote, chains[vote.actor])) for vote in sorted(deciding, key=order))
+        if problem := _misplaced(request, vote, table, roles, lineages):
+            void[vote] = problem
+    deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in lineages]
+    cast = tuple((vote, _cast(vote, lineages[vote.actor])) for vote in sorted(deciding, key=order))
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
-    return Count(_outcome(request, cast, groups), cast, leading, table.approvers, void)
+    return Count(_settled(request, cast, groups), cast, leading, table.approvers, void)
 
 
-def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
+def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
     """Why a vote on a request is void whatever else is said; None if nothing speaks against it by itself."""
     if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
-        return Void("wrong_question", "the vote answers another question")
+        return Objection("wrong_question", "the vote answers another question")
     # Who was too late may still take it back: the question may be prolonged, and what was late then is not.
     if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
-        return Void("late", "the vote was issued after the approval had expired")
+        return Objection("late", "the vote was issued after the approval had expired")
     if vote.action in ("comment", "remind"):
         return None
     if vote.actor == request.requester and request.requirement.not_requester:
-        return Void("requester", f"{vote.actor} has asked for the run and may not decide on it")
+        return Objection("requester", f"{vote.actor} has asked for the run and may not decide on it")
     if vote.action in ("edit", "answer") and request.attempt != 1:
-        return Void("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
+        return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
     return None
 
 
 class _Table(NamedTuple):
-    """Who decides: `listed` at the moment, `named` by the policy.
+    """Who decides: the `listed` of the moment, put there by `by` if that was not the policy, and `more` at any time.
 
-    `word` is of who put the listed there, and what entitled them: the rest of a `decision.chain`.
+    `named` are those of the policy. Only they hand on: what was handed on is not handed on again.
     """
 
     listed: tuple[str, ...]
     named: tuple[str, ...]
     more: tuple[str, ...]
-    word: tuple[str, ...] = ()
+    by: tuple[Entitlement, ...] = ()
 
     @property
     def approvers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys([*self.listed, *self.more]))
 
-    def chain(self, vote: Vote, roles: Roles) -> tuple[str, ...]:
-        """What entitles the actor of a vote to say who decides: the policy before anybody's word; or nothing."""
-        if own := roles.entitled(self.named, vote.actor, vote.roles):
-            return (own,)
-        name = roles.entitled(self.listed, vote.actor, vote.roles)
-        return (name, *self.word) if name else ()
+    def own(self, vote: Vote, roles: Roles) -> str:
+        """Which approver of the policy the actor of a vote is; nothing for whoever decides on another's word."""
+        return roles.entitled(self.named, vote.actor, vote.roles)
+
+    def lineage(self, vote: Vote, roles: Roles) -> tuple[Entitlement, ...]:
+        """What entitles the actor of a vote: the policy before anybody's word; or nothing."""
+        if own := self.own(vote, roles):
+            return (Entitlement(vote.actor, own),)
+        approver = roles.entitled(self.listed, vote.actor, vote.roles)
+        return (Entitlement(vote.actor, approver), *self.by) if approver else ()
 
 
-def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void: dict[Vote, Void]) -> _Table:
+def _table(request: ApprovalRequest, votes: list[Vote], roles: Roles) -> _Table:
     """Who decides after all reassignments. One person may hand on what one person may decide.
 
     Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody to decide.
@@ -218,52 +220,55 @@ def _reassigned(request: ApprovalRequest, votes: list[Vote], roles: Roles, void:
     more = tuple(needed.escalate_to) if request.level else ()
     table = _Table(tuple(needed.approvers), (*needed.approvers, *more), more)
     for vote in votes:
-        if vote.action != "reassign":
-            continue
-        chain = table.chain(vote, roles)
-        if needed.quorum > 1:  # or one of them alone would choose all others
-            void[vote] = Void(
-                "unentitled", f"{needed.quorum} people have to agree, and each may delegate their own word"
-            )
-        elif not chain:
-            names = dict.fromkeys((*table.approvers, *table.named))
-            void[vote] = Void("unentitled", f"{vote.actor} is none of {', '.join(names)}")
-        elif len(chain) > 2 * MAX_HANDS:
-            void[vote] = Void("unentitled", f"the decision was handed on {MAX_HANDS} times")
-        else:
-            table = table._replace(listed=vote.to, word=(vote.actor, *chain))
+        own = vote.action == "reassign" and needed.quorum <= 1 and table.own(vote, roles)
+        if own:
+            table = table._replace(listed=vote.to, by=(Entitlement(vote.actor, own),))
     return table
 
 
-def _entitled(table: _Table, said: Mapping[str, Vote], roles: Roles) -> dict[str, tuple[str, ...]]:
+def _lineages(table: _Table, said: Mapping[str, Vote], roles: Roles) -> dict[str, tuple[Entitlement, ...]]:
     """What entitles whom: the approvers themselves, then those in whose favour they stand back."""
-    seated = (vote for vote in said.values() if roles.entitled(table.approvers, vote.actor, vote.roles))
-    chains = {vote.actor: table.chain(vote, roles) for vote in seated}
-    stand_back = sorted(chains)
-    for actor in stand_back:
-        vote, chain = said.get(actor), chains[actor]
-        if vote is None or vote.action != "delegate" or len(chain) > 2 * MAX_HANDS:
-            continue
-        deputy = vote.to[0]
-        if deputy not in chains and roles.entitled([deputy], deputy):
-            chains[deputy] = (deputy, actor, *chain)
-            stand_back.append(deputy)
-    return chains
+    seated = [vote for vote in said.values() if roles.entitled(table.approvers, vote.actor, vote.roles)]
+    lineages = {vote.actor: table.lineage(vote, roles) for vote in seated}
+    for vote in sorted(seated, key=lambda vote: vote.actor):
+        deputy = vote.to[0] if vote.action == "delegate" else ""
+        if deputy not in lineages and roles.entitled([deputy], deputy):
+            lineages[deputy] = (Entitlement(deputy, deputy), *lineages[vote.actor])
+    return lineages
+
+
+def _misplaced(
+    request: ApprovalRequest, vote: Vote, table: _Table, roles: Roles, lineages: Mapping[str, tuple[Entitlement, ...]]
+) -> Objection | None:
+    """Why a vote is void for who has said it."""
+    quorum, own = request.requirement.quorum, table.own(vote, roles)
+    if vote.action == "reassign" and quorum > 1:  # or one of them alone would choose all others
+        return Objection("unentitled", f"{quorum} people have to agree, and each may delegate their own word")
+    if vote.action in HANDING and not own:
+        lineage = lineages.get(vote.actor) or table.lineage(vote, roles)
+        if len(lineage) > 1:
+            word = f"{vote.actor} decides on the word of {lineage[-1].actor}"
+            return Objection("handed_on", f"{word}, and what was handed on is not handed on again")
+        names = dict.fromkeys((*table.approvers, *table.named))
+        return Objection("unentitled", f"{vote.actor} is none of {', '.join(names)}")
+    if vote.action in (*DECIDING, "delegate") and vote.actor not in lineages:
+        return Objection("unentitled", f"{vote.actor} is none of {', '.join(table.approvers)}")
+    return None
 
 
 def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
     """Votes by what they want, each group oldest first."""
-    found: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
+    wanted: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
     for vote, _ in cast:
         if vote.action != "reject":
-            found[vote.action, vote.args, vote.result].append(vote)
-    return list(found.values())
+            wanted[vote.action, vote.args, vote.result].append(vote)
+    return list(wanted.values())
 
 
-def _outcome(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]]) -> Outcome | None:
+def _settled(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]]) -> Settled | None:
     for vote, by in cast:
         if vote.action == "reject":
-            return Outcome("reject", (by,), message=vote.message)
+            return Settled("reject", (by,), message=vote.message)
     quorum = max(1, request.requirement.quorum)
     ready = [group for group in groups if len(group) >= quorum]
     if not ready:
@@ -271,7 +276,7 @@ def _outcome(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], grou
     group = min(ready, key=lambda votes: order(votes[quorum - 1]))
     by_vote = dict(cast)
     first = group[0]
-    return Outcome(
+    return Settled(
         DECIDING[first.action],
         tuple(by_vote[vote] for vote in group),
         edited=first.args,
@@ -286,20 +291,18 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
     asked = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
     if len(asked) < quorum:
         return None
-    wide = request.session and all(remember.scope == "session" for _, remember in asked)
     return Grant(
         id=request.approval_id,
-        scope="session" if wide else "run",
+        scope=RUN,
         until_ms=min(until for until, _ in asked),
         uses=min(remember.uses for _, remember in asked),
         use=0,
-        session=request.session,
         rule=request.rule,
     )
 
 
-def _cast(vote: Vote, chain: tuple[str, ...]) -> Cast:
-    return Cast(vote.actor, decision.via(chain), vote.strength, vote.vote, vote.issued)
+def _cast(vote: Vote, lineage: tuple[Entitlement, ...]) -> Cast:
+    return Cast(vote.actor, decision.via(lineage), vote.strength, vote.vote, vote.issued)
 
 
 def order(vote: Vote) -> tuple[int, str, str]:
@@ -307,22 +310,24 @@ def order(vote: Vote) -> tuple[int, str, str]:
     return vote.issued, vote.vote, repr(vote)
 
 
-def _names(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(name, str) and name for name in found)
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
-def _remember(found: Any) -> Remember | None:
-    if found is None:
+def _remember(content: Any) -> Remember | None:
+    if content is None:
         return None
-    if not isinstance(found, dict) or found.keys() != set(Remember._fields) or found["scope"] not in SCOPES:
+    if not isinstance(content, dict) or content.keys() != {"scope", *Remember._fields}:
         raise MalformedError("remember is an object with scope, for_ms and uses")
-    if any(type(found[name]) is not int or found[name] < 1 for name in ("for_ms", "uses")):
+    if content["scope"] != RUN:
+        raise MalformedError("a grant is for one run: what is wider is for a policy to allow")
+    if any(type(content[name]) is not int or content[name] < 1 for name in Remember._fields):
         raise MalformedError("what is remembered has a time and a number of uses")
-    return Remember(**found)
+    return Remember(content["for_ms"], content["uses"])
 
 
-def _check(vote: Vote) -> None:
-    """What goes with the action, and nothing else. **Raises** MalformedError."""
+def check(vote: Vote) -> None:
+    """Whether a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
     if vote.action not in ACTIONS or not vote.actor or not vote.vote or "/" in vote.vote:
         raise MalformedError("the vote has no actor, no id or no known action")
     for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
@@ -336,8 +341,8 @@ def _check(vote: Vote) -> None:
         raise MalformedError("nobody may hand a decision to anybody at all")
     if vote.remember and vote.action != "approve":
         raise MalformedError("only an approval can be remembered")
-    if vote.issued < 0 or vote.issued + (vote.remember.for_ms if vote.remember else 0) > MAX_MS:
+    if vote.issued < 0 or vote.issued + (vote.remember.for_ms if vote.remember else 0) > LATEST_MS:
         raise MalformedError("the vote is from before 1970, or for longer than time lasts")
-    for given in filter(None, (vote.args, vote.result)):
-        if canonical.dumps(canonical.parse(given)) != given:
+    for text in filter(None, (vote.args, vote.result)):
+        if canonical.dumps(canonical.parse(text)) != text:
             raise MalformedError("the JSON of the vote is not canonical")

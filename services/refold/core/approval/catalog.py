@@ -20,13 +20,13 @@ from refold.core.wire import canonical, codec
 CURRENT, ROLES = "current", "roles"
 
 
-ROLE, HANDED = "role:", "handed:"
-"""What a role begins with where approvers are named, and a chain of people where a decision says what entitled whom."""
+ROLE, HANDED_ON = "role:", "handed:"
+"""What a role begins with where approvers are named, and what says who handed a decision on and to whom."""
 
 
 def is_person(name: str) -> bool:
     """Whether somebody may be called so: a name that is read as something else gives nobody anything."""
-    return name not in ("", "*") and not name.startswith((ROLE, HANDED))
+    return name not in ("", "*") and not name.startswith((ROLE, HANDED_ON))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
-from refold.core.approval.catalog import HANDED, Roles
+from refold.core.approval.catalog import HANDED_ON, Roles
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import home, parse_call_id
@@ -22,6 +22,9 @@ from refold.core.wire.canonical import idempotency_key
 
 Verdict = Literal["approve", "edit", "reject", "answer"]
 VERDICTS = ("approve", "edit", "reject", "answer")
+RUN = "run"
+"""How far a grant reaches. What is wider is a policy."""
+
 SKEW_MS = 300_000
 """How far a decision may have been issued in the future of who checks it: clocks of different machines."""
 
@@ -45,7 +48,7 @@ class ToolFacts:
 class Cast(NamedTuple):
     """A vote that a decision rests on. `via` is what entitled the actor, `strength` how they proved who they are.
 
-    `via` is an approver of the policy (`ada`, `role:lead`, `*`), or spells the `chain` of those who handed it on:
+    `via` is an approver of the policy (`ada`, `role:lead`, `*`), or says who handed it on, and which approver that is:
     `handed:["zoe","ada","role:lead"]`.
     """
 
@@ -56,11 +59,18 @@ class Cast(NamedTuple):
     at_ms: int
 
 
-class Grant(NamedTuple):
-    """The same call again without asking: in this `run` or `session`, until `until_ms`, `uses` times per run.
+class Entitlement(NamedTuple):
+    """Somebody who may decide, and which of the approvers they are by that."""
 
-    `use` is 0 in the decision that gives it, else which use of it a decision is. `session` is the one of the run that
-    it was given in, `rule` what asked for it.
+    actor: str
+    approver: str
+
+
+class Grant(NamedTuple):
+    """The same call again without asking: in the run that it was given in, until `until_ms`, `uses` times.
+
+    `use` is 0 in the decision that gives it, else which use of it a decision is. `rule` is what asked for it. `scope`
+    is `run`: another, and a `session`, are in signed decisions of before, and give nothing any more.
     """
 
     id: str
@@ -125,8 +135,10 @@ class Decision:
         if not isinstance(votes, list):
             raise MalformedError("the votes of the decision are not a list")
         casts = tuple(_shaped(Cast, vote) for vote in votes)
-        given = None if grant is None else _shaped(Grant, grant)
-        return Decision(**{**{name: payload[name] for name in fields}, "votes": casts, "grant": given})
+        granted = None if grant is None else _shaped(Grant, grant)
+        if granted and granted.use and parse_call_id(granted.id)[0] != payload["run"]:
+            raise MalformedError("the decision uses a grant of another run, and a grant is for one")
+        return Decision(**{**{name: payload[name] for name in fields}, "votes": casts, "grant": granted})
 
 
 def _shaped(cls: Any, value: Any) -> Any:
@@ -148,7 +160,7 @@ def proposal_digest(call: CallProposed) -> str:
     return sha256(canonical.dumps(dataclasses.asdict(call)).encode()).hexdigest()
 
 
-def question(request: ApprovalRequest) -> str:
+def question_digest(request: ApprovalRequest) -> str:
     """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
     bound = {
         "args": args_digest(request.args),
@@ -281,46 +293,39 @@ def refusal(
     return None
 
 
-def via(links: Sequence[str]) -> str:
-    """A `chain` as one string."""
-    return links[0] if len(links) == 1 else HANDED + canonical.dumps(list(links))
+def via(lineage: Sequence[Entitlement]) -> str:
+    """What entitles the first of a lineage, as a vote of a decision tells it."""
+    own, *by = lineage
+    return HANDED_ON + canonical.dumps([own.approver, *by[0]]) if by else own.approver
 
 
-def chain(cast: Cast) -> tuple[str, ...]:
-    """Which approver the actor was, then by turns on whose word, and which approver those were; the policy's is last.
-
-    **Shape**: of odd length; empty if it cannot be read.
-    """
-    spelt = cast.via.removeprefix(HANDED)
+def lineage(cast: Cast) -> tuple[Entitlement, ...]:
+    """Whoever cast a vote, and who handed it on to them, if anybody did. **Shape**: empty if it cannot be read."""
+    spelt = cast.via.removeprefix(HANDED_ON)
     if spelt == cast.via:
-        return (spelt,)
+        return (Entitlement(cast.actor, spelt),)
     try:
-        links = canonical.parse(spelt)
+        names = canonical.parse(spelt)
     except MalformedError:
         return ()
-    good = isinstance(links, list) and len(links) % 2 and all(isinstance(name, str) for name in links)
-    return tuple(links) if good else ()
-
-
-def names_behind(cast: Cast) -> tuple[str, ...]:
-    """Everybody whose word a vote is: the actor, those who handed it on to them, and the approvers that these are."""
-    return tuple(dict.fromkeys((cast.actor, *chain(cast))))
+    if not isinstance(names, list) or len(names) != 3 or not all(isinstance(name, str) for name in names):
+        return ()
+    return Entitlement(cast.actor, names[0]), Entitlement(names[1], names[2])
 
 
 def behind(decision: Decision) -> list[str]:
     """Everybody whose word a decision is: any of them may end the grant that it gives."""
-    return sorted({name for vote in decision.votes for name in names_behind(vote)})
+    return sorted({name for vote in decision.votes for entitlement in lineage(vote) for name in entitlement})
 
 
 def disowned(decision: Decision, roles: Roles) -> Refusal | None:
     """Why the people behind a decision do not carry it any more; None if they do.
 
-    Nobody has more than who handed it on to them: a vote holds as long as everybody in its chain would be entitled.
+    Nobody has more than who handed it on to them: a vote holds as long as both would be entitled.
     """
     for vote in decision.votes:
-        links = chain(vote) or ("",)
-        for actor, name in zip((vote.actor, *links[1::2]), links[::2], strict=True):
-            if not roles.still(actor, name):
+        for actor, approver in lineage(vote) or (Entitlement(vote.actor, ""),):
+            if not roles.still(actor, approver):
                 return Refusal("decision_revoked", f"{actor} may not decide any more", stale=True)
     return None
 

@@ -1,7 +1,8 @@
 """Signatures: how a decision or a vote is made into something that only the holder of a key can have said.
 
-A token is a compact JWS (EdDSA over Ed25519) around canonical JSON, and `verify` takes exactly one text for one payload
-and one signature: no second spelling of a header, no padding, no spare bit. Keys are public entries of the catalog.
+A token is a compact JWS (EdDSA over Ed25519) around canonical JSON, and `verified` takes exactly one text for one
+payload and one signature: no second spelling of a header, no padding, no spare bit. Keys are public entries of the
+catalog.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ USES = ("decision", "vote")
 ALGORITHM: Final = "Ed25519"
 """The `alg` of every token. **Source**: RFC 9864, which deprecates `EdDSA` for naming no curve."""
 
-MAX_BYTES: Final = 4 * 1024 * 1024
+TOKEN_BYTES: Final = 4 * 1024 * 1024
 """The longest token. A decision holds arguments and a result of at most 1 MiB each, and base64 adds a third."""
 
 Reason = Literal["malformed", "signature", "unknown_key", "revoked", "retired", "use"]
@@ -98,13 +99,13 @@ class SigningKey:
 
 
 WITHDRAWN = frozenset({"revoked", "retired"})
-"""The reasons of `verify` for what a key did sign that may not speak for it any more: no forgery, so ask again."""
+"""The reasons of `verified` for what a key did sign that may not speak for it any more: no forgery, so ask again."""
 
 
 def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
     """The token of a payload, which has its time in an integer `issued`, in ms.
 
-    **Raises** UsageError for a payload that `verify` would not take, MalformedError for one that has no JSON form.
+    **Raises** UsageError for a payload that `verified` would not take, MalformedError for one that has no JSON form.
     """
     from joserfc import jws
 
@@ -113,12 +114,12 @@ def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
         raise UsageError("nothing can be signed without a time or a proper key", hint="give it an integer `issued`")
     header = {"alg": ALGORITHM, "kid": key.kid, "typ": _typ(key.use)}
     token = jws.serialize_compact(header, text, _private(key.seed), registry=_registry())
-    if len(token) > MAX_BYTES:
-        raise UsageError(f"the token has {len(token)} bytes, more than {MAX_BYTES}", hint="sign less")
+    if len(token) > TOKEN_BYTES:
+        raise UsageError(f"the token has {len(token)} bytes, more than {TOKEN_BYTES}", hint="sign less")
     return token
 
 
-def verify(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, Any]:
+def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, Any]:
     """The payload of a token that one of the keys signed for this use.
 
     **Raises** UnauthorisedError with a `reason`; nothing of the token may be believed then, but for `revoked` and
@@ -151,8 +152,8 @@ def verify(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, 
 
 def _decoded(token: str) -> tuple[str, str]:
     """Header and payload of a token of which every part has its one spelling."""
-    if len(token) > MAX_BYTES:
-        raise _refused("malformed", f"the token is longer than {MAX_BYTES} bytes")
+    if len(token) > TOKEN_BYTES:
+        raise _refused("malformed", f"the token is longer than {TOKEN_BYTES} bytes")
     parts = token.split(".")
     if len(parts) != 3:
         raise _refused("malformed", "the token has not three parts")
@@ -233,7 +234,7 @@ def _registry() -> JWSRegistry:
     from joserfc.jws import JWSRegistry
 
     registry = JWSRegistry(algorithms=[ALGORITHM])
-    registry.max_header_length = registry.max_payload_length = MAX_BYTES
+    registry.max_header_length = registry.max_payload_length = TOKEN_BYTES
     return registry
 
 

@@ -126,7 +126,7 @@ def _ask(
         expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
     )
     request = question_of(state, call, Asked(0, event, (), now, 0, escalated=False), seq=seq)
-    return dataclasses.replace(event, question=decision.question(request))
+    return dataclasses.replace(event, question=decision.question_digest(request))
 
 
 def question_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:

@@ -136,7 +136,7 @@ class Liar:
         )
 
     def _publish(self, asked: ApprovalRequest, *, partition: int | None = None, question: str = "") -> None:
-        named = replace(asked, question=question or decision.question(asked))
+        named = replace(asked, question=question or decision.question_digest(asked))
         place = home(asked.run_id, self._partitions) if partition is None else partition
         self._write(APPROVAL_REQUESTED, place, asked.approval_id, codec.encode(named))
 

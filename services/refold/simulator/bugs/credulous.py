@@ -11,7 +11,7 @@ from typing import Any
 from refold.approval.lane import Lane
 from refold.core.approval import ballot, decision
 from refold.core.approval.authority import Authority
-from refold.core.approval.ballot import Void, Vote
+from refold.core.approval.ballot import Objection, Vote
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.events import ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
@@ -93,8 +93,8 @@ def _generous(original: Callable[..., Decision]) -> Callable[..., Decision]:
     return build
 
 
-def _requester_too(original: Callable[..., Void | None]) -> Callable[..., Void | None]:
-    def objection(request: ApprovalRequest, vote: Vote) -> Void | None:
+def _requester_too(original: Callable[..., Objection | None]) -> Callable[..., Objection | None]:
+    def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
         return original(replace(request, requester=""), vote)
 
     return objection

@@ -15,7 +15,7 @@ from refold.ports.log import Record
 from refold.simulator.reading.history import Datum, LoggedCall, LoggedRun, Question, read_value
 from refold.simulator.reading.tokens import Law, Laws, open_token
 
-_GRANT, _AGAIN = "grant/", "again/"
+_AGAIN = "again/"
 
 
 class ApprovalHistory:
@@ -52,7 +52,7 @@ class ApprovalHistory:
         if record.topic == APPROVAL_REQUESTED:
             return self._asks(name, content, record.partition)
         token, known = content["token"], self.votes if record.topic == APPROVAL_VOTED else self.decided
-        if not name.startswith((_GRANT, _AGAIN)) and token not in known[content["approval_id"]]:
+        if not name.startswith(_AGAIN) and token not in known[content["approval_id"]]:
             known[content["approval_id"]].append(token)
         return None
 
@@ -68,7 +68,7 @@ class ApprovalHistory:
     def decides(self, process: str, record: Record, before: Iterable[Record]) -> None:
         """A service is about to publish a decision, and this is what it had to know of the same approval before."""
         name = (record.key or b"").decode()
-        if record.value is None or name.startswith((_GRANT, _AGAIN)):
+        if record.value is None or name.startswith(_AGAIN):
             return
         token = read_value(record.value)["token"]
         own = self._verdict_of.setdefault((process, name), token)
@@ -90,9 +90,9 @@ class ApprovalHistory:
         grant = found["grant"]
         if grant and grant["use"]:
             given = next((p for p in self._payloads(self.decided[grant["id"]], partition, "decision")), None)
-            same = ("tool", "version", "schema", "effect", "args", "environment", "policy", "votes")
+            same = ("run", "tool", "version", "schema", "effect", "args", "environment", "policy", "votes")
             if given is None or any(given[name] != found[name] for name in same) or given["verdict"] != "approve":
-                return "a grant for this call"
+                return "a grant for this call, in this run"
             told = given["grant"]
             if not told or told["use"] or grant["use"] > told["uses"] or found["issued"] >= told["until_ms"]:
                 return "a grant that lasts as long"
@@ -121,7 +121,7 @@ class ApprovalHistory:
         return ""
 
     def _entitled(self, actor: str, via: str, allowed: set[str], said: list[Datum], partition: int) -> bool:
-        for who, name, by in _chain(actor, via):
+        for who, name, by in _handed(actor, via):
             words = [v["to"] for v in said if v["actor"] == by and v["action"] in ("delegate", "reassign")]
             if not (any(name in to for to in words) if by else name in allowed):
                 return False
@@ -246,15 +246,19 @@ def _unbound(found: Datum, ask: ToolRequest, tool: ToolFacts) -> Iterator[str]:
         yield f"its opposite: {found['verdict']}"
 
 
-def _chain(actor: str, via: str) -> Iterator[tuple[str, str, str]]:
-    """Who was entitled, under which name, and by whose word; by the policy's at the end."""
+def _handed(actor: str, via: str) -> Iterator[tuple[str, str, str]]:
+    """Who was entitled, under which name, and by whose word; by the policy's at the end, which hands on but once."""
     links = json.loads(via.partition(":")[2]) if via.startswith("handed:") else [via]
-    yield from zip([actor, *links[1::2]], links[::2], [*links[1::2], ""], strict=True)
+    if len(links) == 3:
+        yield actor, links[0], links[1]
+        yield links[1], links[2], ""
+    else:
+        yield actor, links[0] if len(links) == 1 else "", ""
 
 
 def _disowned(found: Datum, law: Law) -> Iterator[str]:
     for vote in found["votes"]:
-        for who, name, _ in _chain(vote["actor"], vote["via"]):
+        for who, name, _ in _handed(vote["actor"], vote["via"]):
             people = law.roles.get(name.removeprefix("role:")) if name.startswith("role:") else None
             if who in law.revoked or (people is not None and who not in people):
                 yield who

@@ -104,7 +104,7 @@ QUESTIONS: dict[str, Scenario] = {
             Say("bob", after_ms=500),
             decrees=(Decree(153, "roles", {"roles": {"lead": list(LEADS[1:]), "head": ["dan"]}, "revoked": ["ada"]}),),
         ),
-        _asked("granted", "wipe_push", Say("ada", remember=("run", 60_000, 2)), policy="ask-anybody", agent="thrice"),
+        _asked("granted", "wipe_push", Say("ada", remember=(60_000, 2)), policy="ask-anybody", agent="thrice"),
         _asked("slow-clock", "wipe_push", YES, policy="brief", scripts=("hangs-after",), executor_skew_ms=-3_000),
         _shared("approve-shared", "wipe_pay"),
     )

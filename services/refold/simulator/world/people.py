@@ -45,7 +45,7 @@ class Say:
     key: str = "gateway"
     to: tuple[str, ...] = ()
     question: str = ""
-    remember: tuple[str, int, int] | None = None
+    remember: tuple[int, int] | None = None
 
 
 class People:
@@ -130,7 +130,7 @@ def _anything(rng: Random) -> Say:
     if action == "reassign":  # to enough people for every quorum
         given["to"] = rng.choice((("role:lead", *HEADS), ("role:head", *LEADS)))
     if action == "approve" and rng.random() < 0.2:
-        given["remember"] = (rng.choice(("run", "session")), 5_000, rng.choice((1, 2)))
+        given["remember"] = (5_000, rng.choice((1, 2)))
     if rng.random() < 0.25:
         given["again_ms"] = rng.randrange(1, 900)
     if rng.random() < 0.1:

@@ -1,0 +1,134 @@
+"""Grants: what people said once and for a while, of the same call in the same run.
+
+Nothing here is a cache: every grant is a signed decision in the log, every use of it another one, and its end is a
+signed vote.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from binascii import Error as Base64Error
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from refold.core.approval import decision, signature
+from refold.core.approval.ballot import Objection, Settled, Vote
+from refold.core.approval.catalog import Catalog, Roles
+from refold.core.approval.decision import RUN, Decision, Grant
+from refold.core.approval.signature import PublicKey
+from refold.core.errors import UnauthorisedError
+from refold.core.messages import ApprovalRequest
+
+_Call = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Standing:
+    """A grant, with the decision that gave it as it was signed."""
+
+    given: Decision
+    grant: Grant
+    token: str
+    revoked: bool = False
+
+    def signed(self, keys: Mapping[str, PublicKey]) -> bool:
+        """Whether the signature that it rests on is good by the keys as they are now."""
+        try:
+            signature.verified(self.token, keys, use="decision")
+        except UnauthorisedError:
+            return False
+        return True
+
+    def covers(self, request: ApprovalRequest, roles: Roles, now: int) -> bool:
+        """Whether it is in force for a request about the call that it is for."""
+        needed, people = request.requirement, {by.actor for by in self.given.votes}
+        own = needed.not_requester and request.requester in people
+        return (
+            not self.revoked
+            and now < self.grant.until_ms
+            and not own
+            and len(people) >= needed.quorum
+            and decision.disowned(self.given, roles) is None
+        )
+
+
+class Grants:
+    """The grants that one partition knows, and how often each was used."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, Standing] = {}
+        self._by_call: dict[_Call, set[str]] = defaultdict(set)
+        self._used: dict[str, int] = defaultdict(int)
+
+    def __contains__(self, grant: str) -> bool:
+        return grant in self._standing
+
+    def take(self, given: Decision, token: str) -> bool:
+        """Learns of a signed decision; tells whether it gives a grant."""
+        grant = given.grant
+        if grant is None or grant.scope != RUN:
+            return False
+        if grant.use:
+            # Compaction may leave the use before the grant, where the grant's decision was written twice.
+            self._used[grant.id] = max(self._used[grant.id], grant.use)
+            return False
+        if grant.id != given.approval or given.verdict != "approve":
+            return False
+        self._by_call[_call_of(given, grant)].add(grant.id)
+        self._standing.setdefault(grant.id, Standing(given, grant, token))
+        return True
+
+    def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> Settled | None:
+        """The decision that a grant makes of a request, if one covers it: the next use of the oldest such grant.
+
+        A call that is asked about once more is for people: the grant has let it out before, and that did not do.
+        """
+        if request.attempt != 1:
+            return None
+        for grant_id in sorted(self._by_call.get(_call_asked(request), ())):
+            standing, use = self._standing[grant_id], self._used[grant_id] + 1
+            good = use <= standing.grant.uses and standing.covers(request, catalog.roles, now)
+            if good and standing.signed(catalog.keys):
+                given = standing.given
+                grant = standing.grant._replace(use=use)
+                return Settled("approve", given.votes, message=given.message, grant=grant)
+        return None
+
+    def revoke(self, vote: Vote, roles: Roles) -> Objection | None:
+        """Ends a grant by the word of somebody who might have given it; why not, if it does not."""
+        standing = self._standing.get(vote.approval)
+        if standing is None:
+            return Objection("no_grant", "there is no such grant")
+        given = standing.given
+        if (vote.question, vote.environment) != (given.question, given.environment):
+            return Objection("wrong_question", "the vote answers another question")
+        entitled = decision.behind(given)
+        if not roles.entitled(entitled, vote.actor, vote.roles):
+            return Objection("unentitled", f"{vote.actor} is none of {', '.join(entitled)}")
+        standing.revoked = True
+        return None
+
+
+def may_grant(token: str) -> bool:
+    """Whether a token may hold a grant, cheaply: only what does has to be verified once its approval is over."""
+    payload = token.split(".")[1] if token.count(".") == 2 else ""
+    try:
+        # In canonical JSON no text can hold these bytes: its quotes are escaped.
+        return b'"grant":null' not in urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+    except (Base64Error, ValueError):
+        return True
+
+
+def _call_of(given: Decision, grant: Grant) -> _Call:
+    return (
+        *(given.run, given.tool, given.version, given.schema, given.effect, given.args),
+        *(given.environment, given.policy, grant.rule),
+    )
+
+
+def _call_asked(request: ApprovalRequest) -> _Call:
+    return (
+        *(request.run_id, request.tool, request.version, request.schema, request.effect),
+        *(decision.args_digest(request.args), request.environment, request.policy, request.rule),
+    )

@@ -1,0 +1,53 @@
+"""How an approval service works, what it reads and what it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from refold.core.approval.signature import TOKEN_BYTES
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
+from refold.ports.log import Membership
+
+TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a lane keeps.
+
+    **Units**: milliseconds and bytes. `parked` votes wait for an approval that is not known yet, `park_ms` each: the
+    topics of a partition are read in any order. An approval keeps so many `votes`. `remember` is how many approvals
+    that are over are known, so that a request that comes once more is not asked again. A turn counts about `turn_votes`
+    anew and leaves the rest to the next: half a second if every signature has to be verified, as a new key in the
+    catalog makes it for all that is open.
+    """
+
+    park_ms: int = 60_000
+    parked: int = 1_000
+    votes: int = 1_000
+    remember: int = 100_000
+    turn_votes: int = 400
+    payload_bytes: int = 1_048_576
+
+    @property
+    def said_bytes(self) -> int:
+        """What a vote may bring into a decision, as JSON: base64 makes two thirds of the largest payload of it.
+
+        The last third is for what is decided on, and who has decided.
+        """
+        return min(self.payload_bytes, TOKEN_BYTES) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSettings:
+    """How an approval service works."""
+
+    partitions: int
+    member: str = "approval-1"
+    environment: str = "dev"
+    limits: Limits = field(default_factory=Limits)
+
+
+def membership(settings: ApprovalSettings) -> Membership:
+    """How the service reads: the group decides on the requests, and everything is read from the start."""
+    return Membership(group="refold-approval", member=settings.member, subscribe=APPROVAL_REQUESTED, replay=TOPICS)
