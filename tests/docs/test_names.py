@@ -86,8 +86,8 @@ def test_the_pages_on_policies_have_every_variable_and_every_field() -> None:
         for name in ("recheck", "quorum", "run.depth")
     )
 
-    assert file == set(policy.FIELDS)
-    assert required == set(requirement.FIELDS)
+    assert file == set(policy.POLICY_FIELDS)
+    assert required == set(requirement.REQUIREMENT_FIELDS)
     assert variables == set(policy.VARIABLES)
 
 

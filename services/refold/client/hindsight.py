@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
     edited: CallProposed | None = None
 
 
-class Difference(NamedTuple):
+class OtherRuling(NamedTuple):
     """A call of which a policy says something else than was said."""
 
     call: Recorded
@@ -85,13 +85,13 @@ class Hindsight:
         """What becomes of each rule for a call."""
         return self.policy.explain(self.variables(state, call))
 
-    def differences(self, calls: Iterable[Recorded]) -> Iterator[Difference]:
+    def differences(self, calls: Iterable[Recorded]) -> Iterator[OtherRuling]:
         """The calls of which the policy says something else. Another rule that says the same is no difference."""
         for each in calls:
             now = self.judge(each.state, each.call)
             then = each.judgement
             if (now.outcome, now.requirement) != (then.outcome, then.requirement):
-                yield Difference(each, now)
+                yield OtherRuling(each, now)
 
 
 def recorded(run: Run) -> list[Recorded]:

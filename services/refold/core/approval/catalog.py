@@ -17,7 +17,7 @@ from refold.core.errors import FoldError, MalformedError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec
 
-CURRENT, ROLES = "current", "roles"
+CURRENT, ROLES_ENTRY = "current", "roles"
 
 
 ROLE, HANDED_ON = "role:", "handed:"
@@ -142,5 +142,5 @@ class Catalog:
             self.keys.pop(rest, None)
         elif name == CURRENT:
             self.current = ""
-        elif name == ROLES:
+        elif name == ROLES_ENTRY:
             self.roles = Roles()

@@ -98,8 +98,8 @@ class Condition:
         return f"it gives {kind.name().lower()}, not true or false"
 
 
-class Chain:
-    """Conditions in order, asked for the first that does not say no."""
+class Linked:
+    """Conditions in order, many of them as one expression: asked for the first that does not say no."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self._conditions = tuple(conditions)

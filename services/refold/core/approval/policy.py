@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 from refold.core.approval import requirement
-from refold.core.approval.condition import NONE, VARIABLES, Chain, Condition
+from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
 from refold.core.approval.requirement import known, wrong
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
@@ -21,9 +21,9 @@ from refold.core.wire import canonical
 
 __all__ = ["FALLBACK", "VARIABLES", "Explanation", "Judgement", "Policy", "Rule", "merge"]
 
-Outcome = Literal["allow", "deny", "require"]
-OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "require")
-FIELDS = ("recheck", "fallback", "rules")
+Ruling = Literal["allow", "deny", "require"]
+OUTCOMES: tuple[Ruling, ...] = ("allow", "deny", "require")
+POLICY_FIELDS = ("recheck", "fallback", "rules")
 MAX_RULES = 1_000
 MAX_KINDS = 1_000
 """Kinds of calls whose rules are kept: tools by agents, of which an app has tens."""
@@ -46,7 +46,7 @@ class Judgement:
     wrong in the rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
     """
 
-    outcome: Outcome
+    outcome: Ruling
     rule: str
     policy: str
     message: str = ""
@@ -59,7 +59,7 @@ class Rule:
 
     name: str
     when: Condition
-    outcome: Outcome
+    outcome: Ruling
     message: str = ""
     requirement: Requirement | None = None
 
@@ -86,11 +86,11 @@ class Explanation:
     values: Mapping[str, Any]
 
 
-class Part(NamedTuple):
+class Residual(NamedTuple):
     """The rules that have to be asked for calls of a kind, by number, and what holds when none of them says yes."""
 
     rules: tuple[int, ...]
-    chain: Chain
+    linked: Linked
     else_: Judgement
 
 
@@ -103,12 +103,12 @@ class Policy:
 
     def __init__(self, content: dict[str, Any], rules: tuple[Rule, ...], fallback: Requirement) -> None:
         self.content = content
-        self.digest = digest(content)
+        self.digest = policy_digest(content)
         self.recheck: bool = content.get("recheck", False)
         self.rules = rules
         self.fallback = fallback
         self.needs = frozenset[str]().union(*(rule.when.needs for rule in rules))
-        self._parts: dict[tuple[str, ...], Part] = {}
+        self._residuals: dict[tuple[str, ...], Residual] = {}
         self._judgements = [
             Judgement(rule.outcome, rule.name, self.digest, rule.message, rule.requirement) for rule in rules
         ]
@@ -131,7 +131,7 @@ class Policy:
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
         """What is to be done with a call. Never raises: what goes wrong in a rule is a reason to ask people."""
         part = self._about(variables)
-        number, error = part.chain.first(variables)
+        number, error = part.linked.first(variables)
         if number == NONE:
             return part.else_
         rule = part.rules[number]
@@ -139,27 +139,27 @@ class Policy:
             return Judgement("require", self.rules[rule].name, self.digest, error, self.fallback)
         return self._judgements[rule]
 
-    def _about(self, variables: Mapping[str, Any]) -> Part:
+    def _about(self, variables: Mapping[str, Any]) -> Residual:
         """The rules that are left to be asked for calls of a kind, found once."""
         kind = _kind(variables)
-        part = self._parts.get(kind)
+        part = self._residuals.get(kind)
         if part is None:
-            if len(self._parts) >= MAX_KINDS:
-                self._parts.clear()
-            part = self._parts[kind] = self._part(variables)
+            if len(self._residuals) >= MAX_KINDS:
+                self._residuals.clear()
+            part = self._residuals[kind] = self._residual(variables)
         return part
 
-    def _part(self, variables: Mapping[str, Any]) -> Part:
+    def _residual(self, variables: Mapping[str, Any]) -> Residual:
         # What has a value without the rest has it whatever the rest is: && and || pass over what is missing.
         fixed = {name: variables[name] for name in FIXED if name in variables}
         left: list[int] = []
         for number, rule in enumerate(self.rules):
             value = rule.when.value(fixed)
             if value is True:
-                return Part(tuple(left), Chain([self.rules[each].when for each in left]), self._judgements[number])
+                return Residual(tuple(left), Linked([self.rules[each].when for each in left]), self._judgements[number])
             if value is not False:
                 left.append(number)
-        return Part(tuple(left), Chain([self.rules[each].when for each in left]), self._unruled)
+        return Residual(tuple(left), Linked([self.rules[each].when for each in left]), self._unruled)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
         """What became of each rule, in order. One at most has fired: it held, or failed, before all others."""
@@ -179,7 +179,7 @@ def _kind(variables: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
 
 
-def digest(content: Any) -> str:
+def policy_digest(content: Any) -> str:
     """The name of a policy's content. **Raises** UsageError when it has no JSON form."""
     try:
         return sha256(canonical.dumps(content).encode()).hexdigest()
@@ -191,7 +191,7 @@ def check_shape(content: Any) -> None:
     """**Raises** UsageError when the content is no policy, whatever its rules and its fallback are."""
     if not isinstance(content, dict):
         raise wrong("", "a policy is an object with rules", "rules: [{name: ..., when: ..., allow: true}]")
-    known(content, FIELDS)
+    known(content, POLICY_FIELDS)
     if not isinstance(content.get("recheck", False), bool):
         raise wrong("recheck", "it is not true or false")
     if not isinstance(content.get("rules"), list):
@@ -203,7 +203,7 @@ def check_shape(content: Any) -> None:
 def read_fallback(content: Any) -> Requirement:
     """The fallback of a policy. **Raises** UsageError."""
     try:
-        return requirement.read(content, FALLBACK)
+        return requirement.read_requirement(content, FALLBACK)
     except UsageError as error:
         raise UsageError(f"fallback: {error.message}", hint=error.hint, rule=UNRULED, **error.fields) from None
 
@@ -246,7 +246,7 @@ def _rule(content: Any) -> Rule:
     outcome = said[0]
     if outcome == "require":
         try:
-            return Rule(name, condition, outcome, requirement=requirement.read(content[outcome]))
+            return Rule(name, condition, outcome, requirement=requirement.read_requirement(content[outcome]))
         except UsageError as error:
             raise UsageError(f"require: {error.message}", hint=error.hint, **error.fields) from None
     if outcome == "deny":

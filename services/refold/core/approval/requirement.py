@@ -10,7 +10,7 @@ from typing import Any
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
 
-FIELDS = ("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message")
+REQUIREMENT_FIELDS = ("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message")
 ON_EXPIRY = ("reject", "escalate", "fail")
 MAX_MESSAGE = 2_000
 MAX_APPROVERS = 100
@@ -21,14 +21,14 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 
 
-def read(content: Any, base: Requirement | None = None) -> Requirement:
+def read_requirement(content: Any, base: Requirement | None = None) -> Requirement:
     """A requirement; fields that it leaves out are those of `base`, without which `approvers` is needed.
 
     **Raises** UsageError with the field `field`.
     """
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
-    known(content, FIELDS)
+    known(content, REQUIREMENT_FIELDS)
     if base is None and "approvers" not in content:
         raise wrong("approvers", "it is missing", "require: {approvers: [role:lead]}")
     found = base or Requirement([])

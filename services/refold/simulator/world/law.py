@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from refold.core.approval.policy import digest
+from refold.core.approval.policy import policy_digest
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
@@ -111,7 +111,7 @@ def decree(world: Surroundings, order: Decree) -> None:
 
 def _put_in_force(world: Surroundings, policy: str) -> None:
     content = STATUTES[policy]
-    name = digest(content)
+    name = policy_digest(content)
     _publish(world, f"policy/{name}", "policy", content)
     _publish(world, "current", "current", name)
 
