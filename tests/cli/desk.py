@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refold.adapters.memory.log import MemoryLogReader
-from refold.client.approvals import Answer, Approvals
+from refold.client.approvals import Answered, Approvals
 from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
@@ -38,7 +38,7 @@ class Desk:
 
     def vote(
         self, asked: ApprovalRequest, actor: str, action: str, *, key: SigningKey = GATEWAY, **more: Any
-    ) -> Answer:
+    ) -> Answered:
         """Votes and waits for what becomes of it."""
         vote = self.approvals.vote(asked.approval_id, action, actor=actor, **more)
         position = self.approvals.send(replace(vote, issued=NOW + 1), key, self)

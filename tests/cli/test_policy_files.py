@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.client import reach
-from refold.client.policies import load, problems
+from refold.client.policies import dead_rules, load, problems
 from refold.core.approval.policy import Policy, Rule, merge
 from refold.core.errors import UsageError
 from tests.cli.terminal import refold
@@ -36,8 +35,8 @@ def rules(*whens: str) -> list[Rule]:
 
 
 def dead(*whens: str) -> list[str]:
-    """The places of the rules that no call reaches."""
-    return [rule.name for rule, _ in reach.unreachable(rules(*whens))]
+    """The places of the rules that decide no call, whatever it is."""
+    return [rule.name for rule, _ in dead_rules(rules(*whens))]
 
 
 @pytest.mark.parametrize("command", ["check", "publish", "show", "test", "explain"])
@@ -91,7 +90,6 @@ def test_json_is_a_policy_file_too(tmp_path: Path) -> None:
         ("rules: []\nfallback: {quorum: 0}", "fallback", "quorum: it is not a number"),
         ("rules: [{name: a, when: 'true', deny: 2020-01-01}]", "a", "deny: it is not a text"),
         ("rules: [{name: a, when: 'agent == \"a\"', require: {approvers: [ada], quorum: 2}}]", "a", "2 of 1 people"),
-        ('rules: [{name: a, when: \'tool.effect == "pure" && agent == "b"\', allow: true}]', "a", "decided by 'reads'"),
     ],
 )
 def test_every_problem_has_its_file_its_rule_and_a_reason(folder: Path, text: str, rule: str, reason: str) -> None:
@@ -194,24 +192,12 @@ def test_no_file_is_a_usage_error(tmp_path: Path) -> None:
         (["1 == 1", "agent == 'b'"], ["1"]),
         (["1 / 0 == 1", "agent == 'b'"], ["0", "1"]),
         (["false", "agent == 'b'"], ["0"]),
-        (["agent == 'a'", "agent=='a' // again"], ["1"]),
+        (["true || agent == 'a'", "false"], ["1"]),
         (["agent == 'a'", "agent == 'b'"], []),
-        (["agent == 'a '", "agent == 'a'"], []),
-        (["agent == 'a'", "(run.depth > 1) && (agent == 'a')"], ["1"]),
-        (["agent == 'a' && run.depth > 1", "agent == 'a'"], []),
-        (["agent == 'a' && run.depth > 1", "run.depth > 1 && (run.calls > 2 && agent == 'a')"], ["1"]),
-        (["agent == 'a' || run.depth > 1", "agent == 'a'"], ["1"]),
-        (["agent == 'a' || run.depth > 1", "run.depth > 1 || agent == 'a' && run.calls > 1"], ["1"]),
-        (["agent == 'a'", "run.depth > 1", "agent == 'a' || run.depth > 1"], ["2"]),
-        (["agent == 'a'", "agent == 'a' || run.depth > 1"], []),
-        (["agent == 'a' || run.depth > 1", "(run.depth > 1 || agent == 'a') && run.calls > 1"], []),
-        (["agent == 'a'", "agent == 'a' ? run.depth > 1 : true"], []),
-        (["agent == 'a'", "run.depth > 1 && [agent == 'a' && true].exists(x, !x)"], []),
-        (["agent == ' && '", "agent == ' && ' && run.depth > 1"], ["1"]),
-        (['agent == r"a\\d"', 'agent == r"a\\d" && run.depth > 1'], []),
+        (["agent == 'a'", "agent == 'a' && run.depth > 1"], []),
     ],
 )
-def test_a_rule_is_unreachable_only_where_that_is_certain(whens: list[str], expected: list[str]) -> None:
+def test_a_rule_is_dead_only_where_that_is_certain(whens: list[str], expected: list[str]) -> None:
     assert dead(*whens) == expected
 
 
@@ -235,13 +221,13 @@ things: st.SearchStrategy[Any] = st.sampled_from([0, 1, True, False, "x", None])
     st.lists(st.dictionaries(st.sampled_from("abc"), things), min_size=5, max_size=5),
     st.integers(0, 1),
 )
-def test_what_is_called_unreachable_never_decides(whens: list[str], calls: list[dict[str, Any]], depth: int) -> None:
+def test_what_is_called_dead_never_decides(whens: list[str], calls: list[dict[str, Any]], depth: int) -> None:
     try:
         parsed = rules(*whens)
     except UsageError:
         return  # a choice between two numbers, say
     policy = Policy.parse({"rules": [{"name": str(n), "when": when, "allow": True} for n, when in enumerate(whens)]})
-    allowed = {rule.name for rule, reason in reach.unreachable(parsed) if not reason.startswith("it fails")}
+    allowed = {rule.name for rule, reason in dead_rules(parsed) if not reason.startswith("it fails")}
 
     decided = {policy.judge({"args": args, "run.depth": depth}).rule for args in calls}
 

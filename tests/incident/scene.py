@@ -19,7 +19,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
-from refold.client.approvals import Answer, Approvals
+from refold.client.approvals import Answered, Approvals
 from refold.client.runs import Run, Runs
 from refold.embedded.stack import DevStack, Service
 from refold.runtime import keys
@@ -90,7 +90,7 @@ class Scene:
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
-    def vote(self, approval: str, actor: str, action: str) -> Answer:
+    def vote(self, approval: str, actor: str, action: str) -> Answered:
         """A vote with the platform's own key, in anybody's name, past the checks of the command line.
 
         **Raises** what the approval service says of a vote that is void.

@@ -23,6 +23,7 @@ from refold.core.approval.decision import Decision
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
+from refold.core.messages import ApprovalRequest
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Assigned, End, Reached, Record
 from refold.runtime.lanes import CatchUp, Journal, Positions
@@ -39,6 +40,21 @@ class Shared:
     nonce: Callable[[], str]
     number: Callable[[], int]
     journal: Journal
+
+    def sign(self, request: ApprovalRequest, settled: Settled, now: int) -> tuple[Decision, str]:
+        """The decision on a request, and its token. **Raises** UsageError and MalformedError if there can be none."""
+        made = decision.build(
+            request,
+            settled.verdict,
+            votes=settled.votes,
+            issued_ms=now,
+            nonce=self.nonce(),
+            edited=settled.edited,
+            result=settled.result,
+            message=settled.message,
+            grant=settled.grant,
+        )
+        return made, signature.sign(made.payload(), self.key)
 
 
 class Lane:
@@ -66,16 +82,14 @@ class Lane:
 
     def feed(self, item: Record | Reached | End) -> None:
         """Takes what was read, in order of offset per topic."""
-        if isinstance(item, End):
-            return
         if isinstance(item, Reached):
             self._reached(item.topic, item.offset)
-            return
-        if not self.live and item.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
-            self._held.append(item)
-        else:
-            self._read(item)
-        self._reached(item.topic, item.offset + 1)
+        elif isinstance(item, Record):
+            if not self.live and item.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
+                self._held.append(item)
+            else:
+                self._read(item)
+            self._reached(item.topic, item.offset + 1)
 
     def low_water(self) -> Positions:
         """No positions: whoever comes next reads everything again."""
@@ -154,7 +168,10 @@ class Lane:
 
     def _asked(self, record: Record) -> None:
         if record.value is None:
-            self._close((record.key or b"").decode(errors="replace"))
+            approval = (record.key or b"").decode(errors="replace")
+            self.questions.pop(approval, None)
+            self._stale.pop(approval, None)
+            self._over.close(approval)
             return
         settings = self._settings
         request = inputs.read_request(record, environment=settings.environment, partitions=settings.partitions)
@@ -175,11 +192,6 @@ class Lane:
         elif request.level > question.request.level:
             question.request = request
             self._due[approval] = None
-
-    def _close(self, approval: str) -> None:
-        self.questions.pop(approval, None)
-        self._stale.pop(approval, None)
-        self._over.close(approval)
 
     def _voted(self, record: Record) -> None:
         if record.value is None:
@@ -307,18 +319,7 @@ class Lane:
     def _decide(self, question: OpenQuestion, settled: Settled) -> None:
         request, grant, limit = question.request, settled.grant, self._limits.payload_bytes
         try:
-            decided = decision.build(
-                request,
-                settled.verdict,
-                votes=settled.votes,
-                issued_ms=self.now,
-                nonce=self._shared.nonce(),
-                edited=settled.edited,
-                result=settled.result,
-                message=settled.message,
-                grant=grant,
-            )
-            token = signature.sign(decided.payload(), self._shared.key)
+            decided, token = self._shared.sign(request, settled, self.now)
         except (UsageError, MalformedError) as error:
             self._hold(question, f"its decision cannot be signed: {error}")
             return

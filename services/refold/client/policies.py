@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from refold.client import reach
 from refold.core.approval.catalog import Roles
 from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
 from refold.core.errors import MalformedError, UsageError
@@ -107,8 +106,25 @@ def problems(files: Mapping[str, Any]) -> list[Problem]:
     if not any(problem.fatal for problem in found):
         found += _tried("", "", lambda: Policy.parse(merge(files)))
     places = {id(rule): file for file, rule in rules}
-    dead = reach.unreachable([rule for _, rule in rules])
+    dead = dead_rules([rule for _, rule in rules])
     return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+
+
+def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
+    """The rules that decide no call because a condition says the same of every call, with the reason."""
+    always = ""
+    for rule in rules:
+        # Asked without any variable it has a value only if none matters: || and && pass over what fails.
+        value = rule.when.value({})
+        constant = None if isinstance(value, str) and rule.when.needs else value
+        if always:
+            yield rule, f"the rule {always!r} before it decides every call"
+        elif constant is False:
+            yield rule, "it never holds"
+        elif isinstance(constant, str):
+            yield rule, f"it fails for every call: {constant}"
+        if constant is True or isinstance(constant, str):
+            always = always or rule.name
 
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:

@@ -90,12 +90,12 @@ class Vote:
         plain = [(payload[name], hint) for name, hint in fields.items() if hint in ("str", "int")]
         if not all(type(value) is (str if hint == "str" else int) for value, hint in plain):
             raise MalformedError("a field of the vote has another type")
-        if not _names(payload["roles"]) or not _names(payload["to"]):
+        if not _texts(payload["roles"]) or not _texts(payload["to"]):
             raise MalformedError("roles and to are lists of names")
         values = {name: payload[name] for name in fields}
         values |= {"roles": tuple(payload["roles"]), "to": tuple(payload["to"])}
         vote = Vote(**{**values, "remember": _remember(payload["remember"])})
-        check(vote)
+        check_vote(vote)
         if key.actors and vote.actor not in key.actors:
             raise UnauthorisedError(f"the key {key.kid} does not speak for {vote.actor}", reason="actor")
         return dataclasses.replace(vote, strength=key.strength or vote.strength)
@@ -154,9 +154,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
         else:
             good.append(vote)
     table = _table(request, good, roles)
-    # Who may not hand on has said nothing by it: an earlier word of theirs stays the latest.
-    idle = [vote for vote in good if vote.action == "delegate" and not table.own(vote, roles)]
-    said = {vote.actor: vote for vote in good if vote.action in SAYING and vote not in idle}
+    said = table.said(good, roles)
     lineages = _lineages(table, said, roles)
     for vote in good:
         if problem := _misplaced(request, vote, table, roles, lineages):
@@ -166,6 +164,19 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
     return Count(_settled(request, cast, groups), cast, leading, table.approvers, void)
+
+
+def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str) -> bool:
+    """Whether a word of somebody would count beside these votes, by themselves or as a deputy.
+
+    What only their login says is not known here.
+    """
+    if actor == request.requester and request.requirement.not_requester:
+        return False
+    good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote) is None]
+    table = _table(request, good, roles)
+    others = table.said([vote for vote in good if vote.actor != actor], roles)
+    return bool(roles.entitled(table.approvers, actor)) or actor in _lineages(table, others, roles)
 
 
 def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
@@ -209,6 +220,11 @@ class _Table(NamedTuple):
             return (Entitlement(vote.actor, own),)
         approver = roles.entitled(self.listed, vote.actor, vote.roles)
         return (Entitlement(vote.actor, approver), *self.by) if approver else ()
+
+    def said(self, votes: list[Vote], roles: Roles) -> dict[str, Vote]:
+        """The latest word of everybody. Who may not hand on has said nothing by it: an earlier word stays."""
+        words = (vote for vote in votes if vote.action in SAYING)
+        return {vote.actor: vote for vote in words if vote.action != "delegate" or self.own(vote, roles)}
 
 
 def _table(request: ApprovalRequest, votes: list[Vote], roles: Roles) -> _Table:
@@ -310,8 +326,8 @@ def order(vote: Vote) -> tuple[int, str, str]:
     return vote.issued, vote.vote, repr(vote)
 
 
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _remember(content: Any) -> Remember | None:
@@ -321,15 +337,17 @@ def _remember(content: Any) -> Remember | None:
         raise MalformedError("remember is an object with scope, for_ms and uses")
     if content["scope"] != RUN:
         raise MalformedError("a grant is for one run: what is wider is for a policy to allow")
-    if any(type(content[name]) is not int or content[name] < 1 for name in Remember._fields):
+    if any(type(content[name]) is not int for name in Remember._fields):
         raise MalformedError("what is remembered has a time and a number of uses")
     return Remember(content["for_ms"], content["uses"])
 
 
-def check(vote: Vote) -> None:
+def check_vote(vote: Vote) -> None:
     """Whether a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
     if vote.action not in ACTIONS or not vote.actor or not vote.vote or "/" in vote.vote:
         raise MalformedError("the vote has no actor, no id or no known action")
+    if not all((*vote.roles, *vote.to)):
+        raise MalformedError("roles and to are lists of names")
     for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
         if not is_person(name):  # it would be read as a role, or as anybody
             raise MalformedError(f"{name} is not the name of a person")
@@ -339,6 +357,8 @@ def check(vote: Vote) -> None:
         raise MalformedError("a delegate vote names one person, a reassign vote approvers, and nothing else names any")
     if "*" in vote.to:
         raise MalformedError("nobody may hand a decision to anybody at all")
+    if vote.remember and min(vote.remember) < 1:
+        raise MalformedError("what is remembered has a time and a number of uses")
     if vote.remember and vote.action != "approve":
         raise MalformedError("only an approval can be remembered")
     if vote.issued < 0 or vote.issued + (vote.remember.for_ms if vote.remember else 0) > LATEST_MS:

@@ -1,0 +1,251 @@
+"""Approvals as anyone can know them: read from the topics, counted by the rule that the service counts by.
+
+What is shown comes from the log's records alone, so nobody is shown another question than the one they answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from refold.core.approval import ballot, decision, signature
+from refold.core.approval.ballot import Count, Objection, Vote
+from refold.core.approval.catalog import ROLE, Catalog, Roles
+from refold.core.approval.decision import Decision, Grant
+from refold.core.approval.policy import FALLBACK
+from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER
+from refold.core.wire import codec
+from refold.ports.log import Record
+
+READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER)
+SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many")
+"""What only the service can say of a vote, because it knows the tools and its own limits; the rest is counted here."""
+
+NO_KEY = "no key that signs decisions is in force"
+Fate = Literal["counts", "void", "superseded", "withdrawn", "recorded"]
+ApprovalState = Literal["open", "decided", "closed"]
+GrantState = Literal["standing", "revoked", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A request with all that was said of it.
+
+    `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `sound`: the digest that
+    votes name is that of what is shown. `refused` are votes that could not be opened, by id, `roles` those in force.
+    `held` is why no service decides while it is open, as far as the catalog tells; `over`: its run does not wait for it
+    any more.
+    """
+
+    request: ApprovalRequest
+    state: ApprovalState
+    count: Count
+    said: tuple[Vote, ...]
+    refused: tuple[tuple[str, str], ...]
+    decision: Decision | None
+    sound: bool
+    roles: Roles
+    held: str
+    over: bool
+
+    def may_decide(self, name: str) -> bool:
+        """Whether a word of theirs would count now, also by delegation; what only their login says is not known."""
+        return ballot.may_decide(self.request, self.live(), self.roles, name)
+
+    def people(self) -> tuple[str, ...]:
+        """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""
+        named, _ = reach(self.count.approvers, self.roles)
+        deputies = (vote.to[0] for vote in self.said if vote.action == "delegate")
+        return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
+
+    def fate(self, vote: Vote) -> Fate:
+        """What a vote is worth by now."""
+        if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
+            return "counts"
+        later = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor]
+        live = self.live()
+        if vote.action in ballot.SAYING and vote.action != "withdraw":
+            if any(each.action == "withdraw" for each in later):
+                return "withdrawn"
+            if vote in live and any(each in live and each.action in ballot.SAYING for each in later):
+                return "superseded"
+        if vote in self.count.void:
+            return "void"
+        counts = self.decision is None and any(vote == cast for cast, _ in self.count.cast)
+        return "counts" if counts else "recorded"
+
+    def live(self) -> list[Vote]:
+        """The votes that are counted, or would be if their people were entitled."""
+        void = self.count.void
+        return [vote for vote in self.said if vote not in void or void[vote].code == "unentitled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A decision that lets the same call pass again. `uses` are the approvals that it has decided since."""
+
+    given: Decision
+    grant: Grant
+    state: GrantState
+    uses: tuple[str, ...]
+
+
+class Register:
+    """The fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic."""
+
+    def __init__(self) -> None:
+        self.catalogs: dict[int, Catalog] = defaultdict(Catalog)
+        self.letters: dict[tuple[int, int], Objection] = {}
+        self._requests: dict[str, tuple[int, ApprovalRequest]] = {}
+        self._open: set[str] = set()
+        self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
+        self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
+
+    def feed(self, record: Record) -> None:
+        """Takes a record; what cannot be read says nothing."""
+        if record.topic == CATALOG:
+            self.catalogs[record.partition].follow(record.offset, record.key, record.value)
+            return
+        try:
+            self._take(record)
+        except (MalformedError, FoldError):
+            return
+
+    def _take(self, record: Record) -> None:
+        if record.value is None:
+            if record.topic == APPROVAL_REQUESTED:
+                self._open.discard((record.key or b"").decode(errors="replace"))
+        elif record.topic == APPROVAL_REQUESTED:
+            request = codec.decode(ApprovalRequest, record.value)
+            known = self._requests.get(request.approval_id)
+            if known is None:
+                self._open.add(request.approval_id)
+            if known is None or request.level > known[1].level:
+                self._requests[request.approval_id] = record.partition, request
+        elif record.topic == APPROVAL_VOTED:
+            vote = codec.decode(ApprovalVote, record.value)
+            self._votes[vote.approval_id][vote.token] = vote.vote_id, record.partition, record.offset
+        elif record.topic == APPROVAL_DECIDED:
+            message = codec.decode(ApprovalDecision, record.value)
+            if message.kind == "decision":
+                self._decisions[message.approval_id].append((record.partition, message.token))
+        elif record.topic == DEAD_LETTER:
+            letter = codec.decode(DeadLetter, record.value)
+            if letter.topic == APPROVAL_VOTED:
+                self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)
+
+    def all(self) -> list[Approval]:
+        """Every approval whose request is in its topic, the oldest first. Closed ones stay there for about a day."""
+        approvals = [self._approval(*known) for known in self._requests.values()]
+        return sorted(approvals, key=lambda approval: (approval.request.asked_ms, approval.request.approval_id))
+
+    def find(self, approval: str) -> Approval | None:
+        """An approval by its id."""
+        known = self._requests.get(approval)
+        return self._approval(*known) if known else None
+
+    def decided(self, approval: str) -> Decision | None:
+        """The first decision of an approval whose signature holds, however long ago it was made."""
+        for partition, token in self._decisions.get(approval, ()):
+            try:
+                made = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
+            except (UnauthorisedError, MalformedError):
+                continue
+            if made.approval == approval:
+                return made
+        return None
+
+    def grants(self) -> list[Granted]:
+        """Every grant that is in the log, and what has become of it."""
+        decisions = [made for approval in self._decisions if (made := self.decided(approval))]
+        uses: dict[str, list[str]] = defaultdict(list)
+        for made in decisions:
+            if made.grant and made.grant.use:
+                uses[made.grant.id].append(made.approval)
+        return [
+            Granted(made, made.grant, self._grant_state(made, made.grant), tuple(uses[made.grant.id]))
+            for made in decisions
+            if made.grant and not made.grant.use and made.grant.scope == decision.RUN
+        ]
+
+    def _grant_state(self, given: Decision, grant: Grant) -> GrantState:
+        behind = decision.behind(given)
+        partition = self._decisions[given.approval][0][0]
+        for vote, place in self._said(partition, given.approval)[0].items():
+            ends = vote.action == "revoke-grant" and vote.question == given.question and place not in self.letters
+            if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
+                return "revoked"
+        return "standing" if now_ms() < grant.until_ms else "expired"
+
+    def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
+        """The votes on an approval with their places, and those that could not be opened."""
+        said: dict[Vote, tuple[int, int]] = {}
+        refused: list[tuple[str, str]] = []
+        for token, (vote_id, *place) in self._votes.get(approval, {}).items():
+            try:
+                said[ballot.open_vote(token, self.catalogs[partition].keys)] = (place[0], place[1])
+            except (UnauthorisedError, MalformedError) as error:
+                refused.append((vote_id, error.message))
+        return said, refused
+
+    def _approval(self, partition: int, request: ApprovalRequest) -> Approval:
+        approval, catalog = request.approval_id, self.catalogs[partition]
+        said, refused = self._said(partition, approval)
+        letters = {vote: self.letters[place] for vote, place in said.items() if place in self.letters}
+        decided, over = self.decided(approval), approval not in self._open
+        alone = {vote: void for vote, void in letters.items() if decided or void.code in SERVICE_ONLY}
+        counted = ballot.count(request, said.keys() - alone.keys(), catalog.roles)
+        state: ApprovalState = "decided" if decided else "closed" if over else "open"
+        return Approval(
+            request,
+            state,
+            replace(counted, void={**counted.void, **alone}),
+            tuple(sorted(said, key=lambda vote: (vote.issued, vote.vote))),
+            tuple(refused),
+            decided,
+            sound=decision.question_digest(request) == request.question,
+            roles=catalog.roles,
+            held=_held(request, catalog) if state == "open" else "",
+            over=over,
+        )
+
+
+def said(made: Decision) -> str:
+    """A decision in a few words."""
+    people = ", ".join(vote.actor for vote in made.votes)
+    grant = f" under grant {made.grant.id}" if made.grant and made.grant.use else ""
+    return f"{made.verdict} by {people}{grant}"
+
+
+def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The people whom a list of approvers means by the catalog, and the roles in it that only logins tell."""
+    people: dict[str, None] = {}
+    elsewhere: list[str] = []
+    for name in approvers:
+        role = name.removeprefix(ROLE)
+        if role != name and role not in roles.by_role:
+            elsewhere.append(name)
+        elif name != "*":
+            people.update(dict.fromkeys([name] if role == name else sorted(roles.by_role[role])))
+    return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
+
+
+def now_ms() -> int:
+    """The wall clock. **Units**: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _held(request: ApprovalRequest, catalog: Catalog) -> str:
+    """Why no service can decide, as far as the catalog tells."""
+    if request.policy not in catalog.policies and (catalog.current or request.requirement != FALLBACK):
+        if not request.policy:
+            return "it was asked without a policy, and by now one is in force"
+        return f"its policy {request.policy[:12]} is not in the catalog"
+    if not any(key.use == "decision" and key.signs_at(now_ms()) for key in catalog.keys.values()):
+        return NO_KEY
+    return ""
