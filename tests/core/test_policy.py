@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.approval.condition import LINKED
+from refold.core.approval.condition import LINKED, Condition
 from refold.core.approval.policy import FALLBACK, VARIABLES, Policy, merge
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
@@ -184,6 +184,42 @@ def test_only_what_the_rules_name_is_looked_at() -> None:
 
     assert found.needs == {"tool.name", "agent"}
     assert found.judge({"tool.name": "args", "agent": "a"}).outcome == "allow"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_no_text_in_a_condition_looks_like_a_reference(name: str) -> None:
+    as_field = "".join(f"\\x{byte:02x}" for byte in bytes((10, len(name))) + name.encode())
+    as_entry = "".join(f"\\x{byte:02x}" for byte in bytes((18, len(name) + 2, 10, len(name))) + name.encode())
+    texts = (name, as_field, as_entry, f"\\x12{as_entry}" * 3)
+
+    for text in texts:
+        assert Condition(f"'{text}' != environment + '{text}'").needs == {"environment"}
+
+
+@examples
+@given(st.text(max_size=30), st.sampled_from(sorted(VARIABLES)), st.integers(0, 200))
+def test_no_text_in_a_condition_hides_a_reference(text: str, name: str, repeated: int) -> None:
+    literal = canonical.dumps(text) if text.isprintable() else "'x'"
+    condition = f"[{literal}, '{'y' * repeated}'] == [{literal}] || [dyn({name})].exists(agents, agents == {literal})"
+
+    assert Condition(condition).needs == {name}
+
+
+@pytest.mark.parametrize(
+    ("when", "needs"),
+    [
+        ("true", set()),
+        (".agent == 'a'", {"agent"}),
+        ("run.input.agent == 'a'", {"run.input"}),
+        ("has(run.input.x) && run.labels['actor'] == 'b'", {"run.input", "run.labels"}),
+        ("{'agent': actor}.agent == args.run", {"actor", "args"}),
+        ("args[environment] == 1 || agent in tool.tags", {"args", "environment", "agent", "tool.tags"}),
+        ("tool.tags.exists(tag, tag == tool.name)", {"tool.tags", "tool.name"}),
+        (" || ".join(f"{name} == dyn(1)" for name in VARIABLES), set(VARIABLES)),
+    ],
+)
+def test_a_condition_needs_what_it_names(when: str, needs: set[str]) -> None:
+    assert Condition(when).needs == needs
 
 
 @pytest.mark.parametrize("when", ["true) ? 0 : (true", "true)//", "(true", "true : 1", '"', '"""', "true ? 1", "true,"])

@@ -9,7 +9,7 @@ is, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -49,6 +49,9 @@ value. The worst then takes half a second; with a megabyte it took minutes, or a
 
 NONE = -1
 _MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
+_WITH_LENGTH = 2
+"""The wire type of strings and messages; 0 is that of numbers."""
+
 _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
 """What the library raises instead of giving an error value: a lone surrogate, a list that is too long to walk."""
 
@@ -197,10 +200,37 @@ def _compile(source: str) -> cel.Expression:
 
 @lru_cache(maxsize=256)
 def _needs(source: str) -> frozenset[str]:
-    """The variables of an expression: as the references of its serialized form have them, with their length."""
+    """The variables of an expression, by what the checker has resolved: no text that it contains can add or hide one.
+
+    **Source**: cel/expr/checked.proto. An Any around CheckedExpr (`value` 2) with a map `reference_map` (2, its values
+    are 2 again) of Reference (`name` 1).
+    """
     data = _compile(source).serialize()
-    encoded = data if isinstance(data, bytes) else data.encode("latin-1")
-    return frozenset(name for name in VARIABLES if bytes((10, len(name))) + name.encode() in encoded)
+    messages = [data if isinstance(data, bytes) else data.encode("latin-1")]
+    for number in (2, 2, 2, 1):
+        messages = [part for message in messages for part in _parts(message, number)]
+    return frozenset(name for name in VARIABLES if name.encode() in messages)
+
+
+def _parts(message: bytes, number: int) -> Iterator[bytes]:
+    """The fields of a protobuf message that have this number and a length."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        size, at = _varint(message, at)
+        if tag & 7 == _WITH_LENGTH:
+            if tag >> 3 == number:
+                yield message[at : at + size]
+            at += size
+        elif tag & 7:
+            raise AssertionError("no message on the way to the references has a field of fixed size")
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while message[at] & 0x80:
+        value, shift, at = value | (message[at] & 0x7F) << shift, shift + 7, at + 1
+    return value | message[at] << shift, at + 1
 
 
 def _refusal(error: Exception) -> UsageError:
