@@ -120,12 +120,9 @@ class Inbox:
     def take(self, record: Record) -> Pending:
         """A record of an input topic: ready to be answered, or dead at once."""
         try:
-            if inputs.passed_over(record):
-                item = Pending(RunId(""), None, record, done=True)
-            else:
-                run, given = inputs.read(record, self._limits.payload_bytes)
-                item = Pending(run, given, record)
-                self._ready.append(item)
+            run, given = inputs.read(record, self._limits.payload_bytes)
+            item = Pending(run, given, record)
+            self._ready.append(item)
         except MalformedError as error:
             item = Pending(RunId(""), None, record, letter=(error.code, str(error)))
         self._outstanding[record.topic].add(record.offset, item)

@@ -20,11 +20,6 @@ FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
 """Where anybody may write, into any partition. What services write lies at home, or it is not theirs."""
 
 
-def passed_over(record: Record) -> bool:
-    """Whether a record is none of the planner's business: a standing grant, or its end."""
-    return record.topic == APPROVAL_DECIDED and (record.key or b"").startswith(b"grant/")
-
-
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     """The run that a record is about, and the input. **Raises** MalformedError for what belongs to the dead letters."""
     value = record.value
