@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.client.policies import dead_rules, load, problems
+from refold.client.policies import dead_rules, load_files, problems_of
 from refold.core.approval.policy import Policy, Rule, merge
 from refold.core.errors import UsageError
 from tests.cli.terminal import refold
@@ -65,7 +65,7 @@ def test_a_folder_is_one_policy_in_order_of_its_files(folder: Path) -> None:
     found = json.loads(result.stdout)
     assert (result.exit_code, found["ok"], found["rules"], found["problems"]) == (0, True, 2, [])
     assert [Path(name).name for name in found["files"]] == ["10-reads.yaml", "20-rest.yml"]
-    assert found["digest"] == Policy.parse(merge(load([str(folder)]))).digest
+    assert found["digest"] == Policy.parse(merge(load_files([str(folder)]))).digest
     assert found["digest"] in refold("policy", "check", str(folder)).stdout
 
 
@@ -73,7 +73,7 @@ def test_json_is_a_policy_file_too(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"rules": [{"name": "a", "when": "true", "allow": true}]}')
     (tmp_path / "a.yaml").write_text("rules:\n  - {name: a, when: 'true', allow: true}\n")
 
-    one, other = (load([str(tmp_path / name)]) for name in ("a.json", "a.yaml"))
+    one, other = (load_files([str(tmp_path / name)]) for name in ("a.json", "a.yaml"))
 
     assert Policy.parse(merge(one)).digest == Policy.parse(merge(other)).digest
 
@@ -117,7 +117,7 @@ def test_a_slip_of_the_pen_is_told_and_is_a_policy_all_the_same(tmp_path: Path, 
         f"rules: [{{name: a, when: 'agent == \"a\"', require: {needed}}}]\nfallback: {needed}"
     )
 
-    found = problems(load([str(tmp_path)]))
+    found = problems_of(load_files([str(tmp_path)]))
 
     assert [(problem.rule, problem.fatal) for problem in found] == [("fallback", False), ("a", False)]
     assert all(reason in problem.reason for problem in found)
@@ -127,7 +127,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("rules: [{name: a, when: '1', allow: true}, {name: b, when: 'true', allow: 1}]")
     (tmp_path / "b.yaml").write_text("rules: 7")
 
-    found = problems(load([str(tmp_path)]))
+    found = problems_of(load_files([str(tmp_path)]))
 
     assert [(Path(problem.file).name, problem.rule) for problem in found] == [
         ("a.yaml", "a"),
@@ -140,7 +140,7 @@ def test_files_that_contradict_each_other_are_a_problem(folder: Path) -> None:
     (folder / "a.yaml").write_text("{rules: [], recheck: true}")
     (folder / "b.yaml").write_text("{rules: [], recheck: false}")
 
-    (problem,) = problems(load([str(folder)]))
+    (problem,) = problems_of(load_files([str(folder)]))
 
     assert (Path(problem.file).name, problem.reason) == (
         "b.yaml",
@@ -179,7 +179,7 @@ def test_bytes_that_are_no_text_are_no_policy_file(tmp_path: Path) -> None:
 
 def test_no_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no policy file"):
-        load([str(tmp_path)])
+        load_files([str(tmp_path)])
     assert refold("policy", "check", str(tmp_path / "nowhere.yaml")).exit_code == 2
     assert refold("policy", "publish").exit_code == 2
 

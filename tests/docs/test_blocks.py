@@ -50,7 +50,7 @@ def test_a_policy_and_roles_are_such_as_can_be_published(block: Block, tmp_path:
     content = policies.load_file(file)
 
     if "rules" in content:
-        assert policies.problems({file.name: content}) == []
+        assert policies.problems_of({file.name: content}) == []
     else:
         assert Roles.parse(content).by_role
 

@@ -58,7 +58,7 @@ async def reader(ctx: Context, path: str) -> str:
 def proposed(files: list[str], agent: str, path: str) -> list[Event]:
     """What the planner appends when an agent asks for a call with this path, while these policy files are in force."""
     known = Catalog()
-    policy = Policy.parse(merge(policies.load(files))) if files else None
+    policy = Policy.parse(merge(policies.load_files(files))) if files else None
     entries: list[tuple[str, str, Any]] = []
     if policy is not None:
         entries = [(f"policy/{policy.digest}", "policy", policy.content), (CURRENT, "current", policy.digest)]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from refold.approval.question import Tools
+from refold.approval.question import ToolDefs
 from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import FALLBACK, Policy
@@ -70,7 +70,7 @@ def read_decision(record: Record) -> ApprovalDecision:
     return message
 
 
-def vouched(request: ApprovalRequest, catalog: Catalog, tools: Tools) -> bool:
+def vouched(request: ApprovalRequest, catalog: Catalog, tools: ToolDefs) -> bool:
     """Whether people may be asked for just this: a planner may not make up approvers, nor choose the rule.
 
     Without a policy anybody may decide, but only as long as none is in force.
@@ -81,7 +81,7 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Tools) -> bool:
     return request.requirement in _wanted(policy, request, tools)
 
 
-def _wanted(policy: Policy, request: ApprovalRequest, tools: Tools) -> Iterator[Requirement]:
+def _wanted(policy: Policy, request: ApprovalRequest, tools: ToolDefs) -> Iterator[Requirement]:
     """What a policy may want for a call.
 
     That is what its first rule wants that is about the call for certain, or one before it that may be, because it looks
@@ -104,7 +104,7 @@ def _wanted(policy: Policy, request: ApprovalRequest, tools: Tools) -> Iterator[
     yield policy.fallback
 
 
-def _bound(request: ApprovalRequest, tools: Tools) -> dict[str, Any]:
+def _bound(request: ApprovalRequest, tools: ToolDefs) -> dict[str, Any]:
     """What a rule may look at that a decision binds, or that is the tool's own: a lie about it gains nothing."""
     facts = {
         "args": canonical.parse(request.args),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.approval import inputs, outbox
 from refold.approval.granting import Grants, may_grant
 from refold.approval.outbox import Outbox
-from refold.approval.question import KEPT, OpenQuestion, Over, Tools, vote_in
+from refold.approval.question import KEPT, OpenQuestion, Over, ToolDefs, vote_in
 from refold.approval.settings import TOPICS, ApprovalSettings
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import Objection, Settled, Vote
@@ -31,12 +31,12 @@ from refold.runtime.parking import Parked, Parking
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all lanes of a process share. `number` gives the tokens of what they publish."""
+class Equipment:
+    """What all lanes of a process work with. `number` gives the tokens of what they publish."""
 
     settings: ApprovalSettings
     key: SigningKey
-    tools: Tools
+    tools: ToolDefs
     nonce: Callable[[], str]
     number: Callable[[], int]
     journal: Journal
@@ -60,16 +60,16 @@ class Shared:
 class Lane:
     """See the module. `work` is called once a turn, after what came was taken."""
 
-    def __init__(self, assigned: Assigned, shared: Shared, now: int) -> None:
+    def __init__(self, assigned: Assigned, equipment: Equipment, now: int) -> None:
         self.partition, self.now = assigned.partition, now
-        self._shared, self._settings, self._limits = shared, shared.settings, shared.settings.limits
-        self._journal = shared.journal
+        self._equipment, self._settings, self._limits = equipment, equipment.settings, equipment.settings.limits
+        self._journal = equipment.journal
         self.catalog = Catalog()
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
         self._catch_up = CatchUp(assigned, TOPICS)
         ends = self._catch_up.ends
-        self.outbox = Outbox(self.partition, self._settings, self._journal, shared.number, ends=ends)
+        self.outbox = Outbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
         self.live = False
         self._parking: Parking[Parked] = Parking(self._limits.parked)
         self._over = Over(self._limits.remember)
@@ -253,7 +253,7 @@ class Lane:
     # Judgement
 
     def _judge(self, question: OpenQuestion) -> None:
-        before, limit, tools = question.decided, self._limits.votes, self._shared.tools
+        before, limit, tools = question.decided, self._limits.votes, self._equipment.tools
         fresh, question.fresh = question.fresh, []
         void: Mapping[Vote, Objection] = {}
         if not before:
@@ -289,7 +289,7 @@ class Lane:
         """Decides what is settled, as far as that may be decided now."""
         if not self._may_sign(question):
             return
-        vouched = inputs.vouched(question.request, self.catalog, self._shared.tools)
+        vouched = inputs.vouched(question.request, self.catalog, self._equipment.tools)
         if vouched:
             settled = settled or self.grants.use(question.request, self.catalog, self.now)
         else:
@@ -304,7 +304,7 @@ class Lane:
         request, now = question.request, self.now
         if request.expires_ms and now >= request.expires_ms:
             return False
-        key = self.catalog.keys.get(self._shared.key.kid)
+        key = self.catalog.keys.get(self._equipment.key.kid)
         if key is None or key.use != "decision" or not key.signs_at(now):
             self._hold(question, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
@@ -319,7 +319,7 @@ class Lane:
     def _decide(self, question: OpenQuestion, settled: Settled) -> None:
         request, grant, limit = question.request, settled.grant, self._limits.payload_bytes
         try:
-            decided, token = self._shared.sign(request, settled, self.now)
+            decided, token = self._equipment.sign(request, settled, self.now)
         except (UsageError, MalformedError) as error:
             self._hold(question, f"its decision cannot be signed: {error}")
             return

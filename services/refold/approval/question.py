@@ -15,7 +15,7 @@ from refold.core.wire import canonical
 from refold.ports.log import Record
 from refold.sdk.tool import ToolDef
 
-Tools = Mapping[str, ToolDef]
+ToolDefs = Mapping[str, ToolDef]
 KEPT = (*ballot.SAYING, "reassign")
 """What a verdict is worked out from. Whatever else is said is answered once."""
 
@@ -46,7 +46,7 @@ class OpenQuestion:
         """Keys have changed: every vote is read again."""
         self._read.clear()
 
-    def read(self, token: str, catalog: Catalog, tools: Tools) -> Vote | Objection:
+    def read(self, token: str, catalog: Catalog, tools: ToolDefs) -> Vote | Objection:
         """The vote in a token, or why it cannot be one."""
         vote = self._read.get(token)
         if vote is None:
@@ -56,7 +56,7 @@ class OpenQuestion:
             self._read[token] = vote
         return vote
 
-    def count(self, catalog: Catalog, tools: Tools) -> Count:
+    def count(self, catalog: Catalog, tools: ToolDefs) -> Count:
         """What the votes that say something add up to."""
         votes = [self.read(token, catalog, tools) for token in self.tokens]
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles)
@@ -145,7 +145,7 @@ def oversized(vote: Vote, limit: int) -> Objection | None:
     return Objection("too_large", f"{parts} have {size} bytes as JSON, and a decision takes at most {limit}")
 
 
-def unfit(request: ApprovalRequest, vote: Vote, tools: Tools) -> Objection | None:
+def unfit(request: ApprovalRequest, vote: Vote, tools: ToolDefs) -> Objection | None:
     """Why the tool that this process knows cannot take new arguments or a result of a vote."""
     if vote.action not in ("edit", "answer"):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from refold.approval.lane import Lane, Shared
+from refold.approval.lane import Equipment, Lane
 from refold.approval.settings import ApprovalSettings
 from refold.core.approval.signature import SigningKey
 from refold.ports.effects import Effect, Item, Now, Publish
@@ -26,7 +26,7 @@ class ApprovalService:
         self.counts, self.news = journal.counts, journal.news
         self.lanes: Lanes[Lane] = Lanes(self._open)
         self._now = 0
-        self._shared = Shared(settings, key, app.tools, nonce, lambda: next(numbers), journal)
+        self._equipment = Equipment(settings, key, app.tools, nonce, lambda: next(numbers), journal)
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         """See `Service`."""
@@ -40,7 +40,7 @@ class ApprovalService:
             else:
                 self.lanes.route(item)
         effects: list[Effect] = []
-        left = self._shared.settings.limits.turn_votes
+        left = self._equipment.settings.limits.turn_votes
         for lane in self.lanes:
             # However busy the lanes before it are, every lane gets on.
             left -= lane.work(max(1, left))
@@ -59,4 +59,4 @@ class ApprovalService:
                 return
 
     def _open(self, assigned: Assigned) -> Lane:
-        return Lane(assigned, self._shared, self._now)
+        return Lane(assigned, self._equipment, self._now)

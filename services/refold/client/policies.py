@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load(paths: Iterable[str]) -> dict[str, Any]:
+def load_files(paths: Iterable[str]) -> dict[str, Any]:
     """The content of policy files by name; of a folder, of all in it. **Raises** as `load_file`."""
     found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
     if not found:
@@ -76,7 +76,7 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
     return sorted(name for name in named - has if name.startswith("role:"))
 
 
-def problems(files: Mapping[str, Any]) -> list[Problem]:
+def problems_of(files: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong with policy files that are to be one policy; empty when they are fine."""
     found: list[Problem] = []
     rules: list[tuple[str, Rule]] = []
