@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.approval import decision, signature
-from refold.core.approval.ballot import Remember, Settled, Vote, count, open_vote, tally
+from refold.core.approval.ballot import Remember, Settled, Vote, count, open_vote
 from refold.core.approval.catalog import Roles
 from refold.core.approval.decision import Cast, lineage
 from refold.core.approval.signature import SigningKey
@@ -24,8 +24,12 @@ TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2))
 ONE = request()
 
 
+def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> Settled | None:
+    return count(asked, votes, roles).settled
+
+
 def verdict(asked: ApprovalRequest, *votes: Vote, roles: Roles = ROLES) -> str:
-    found = tally(asked, votes, roles)
+    found = tally(asked, list(votes), roles)
     return found.verdict if found else "open"
 
 

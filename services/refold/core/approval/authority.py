@@ -43,24 +43,25 @@ class Authority:
 
         `ahead` calls were proposed before this one and are not folded into the state yet.
         """
-        tool, known = self.tools.get(call.tool), self.catalog.policies.get(policy)
-        if known is None and (policy or (tool is not None and tool.approval)):
-            known = self.catalog.policy  # what has to be judged is judged by the policy in force, for want of its own
-        if known is not None and tool is not None:
-            facts = variables(state, call, tool, environment=self.environment, needs=known.needs)
+        tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
+        if judge is None and (policy or (tool is not None and tool.approval)):
+            judge = self.catalog.policy  # what has to be judged is judged by the policy in force if its own is unknown
+        if judge is not None and tool is not None:
+            facts = variables(state, call, tool, environment=self.environment, needs=judge.needs)
             if "run.calls" in facts:
                 facts["run.calls"] += ahead
-            found = known.judge(facts)
-        elif known is not None:
-            found = Judgement("require", NO_RULE, known.digest, f"no tool {call.tool}", known.fallback)
+            judgement = judge.judge(facts)
+        elif judge is not None:
+            judgement = Judgement("require", NO_RULE, judge.digest, f"no tool {call.tool}", judge.fallback)
         elif policy:
-            found = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", FALLBACK)
+            judgement = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", FALLBACK)
         else:
-            found = Judgement("allow", NO_RULE, policy)
-        if found.outcome == "allow" and tool is not None and tool.approval:
+            judgement = Judgement("allow", NO_RULE, policy)
+        if judgement.outcome == "allow" and tool is not None and tool.approval:
             why = "the tool never runs without a decision"
-            return Judgement("require", found.rule, found.policy, why, known.fallback if known else FALLBACK)
-        return found
+            needed = judge.fallback if judge else FALLBACK
+            return Judgement("require", judgement.rule, judgement.policy, why, needed)
+        return judgement
 
     def open(self, token: str) -> Decision:
         """The decision in a token. **Raises** UnauthorisedError when its signature does not hold."""
@@ -81,36 +82,36 @@ def variables(
     """What the rules of a policy may look at, for a call of a run; only what they need is worked out."""
     request = state.request
     labels = request.labels if request else {}
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name in needs:
         if name == "args":
-            found[name] = orjson.loads(call.args)
+            facts[name] = orjson.loads(call.args)
         elif name == "tool.name":
-            found[name] = call.tool
+            facts[name] = call.tool
         elif name == "tool.effect":
-            found[name] = call.effect
+            facts[name] = call.effect
         elif name == "tool.version":
-            found[name] = tool.version if tool else ""
+            facts[name] = tool.version if tool else ""
         elif name == "tool.tags":
-            found[name] = list(tool.tags) if tool else []
+            facts[name] = list(tool.tags) if tool else []
         elif name == "agent":
-            found[name] = request.agent if request else ""
+            facts[name] = request.agent if request else ""
         elif name == "actor":
-            found[name] = request.requester if request else ""
+            facts[name] = request.requester if request else ""
         elif name == "environment":
-            found[name] = environment
+            facts[name] = environment
         elif name == "run.id":
-            found[name] = state.run_id
+            facts[name] = state.run_id
         elif name == "run.input":
-            found[name] = orjson.loads(request.input) if request else None
+            facts[name] = orjson.loads(request.input) if request else None
         elif name == "run.session":
-            found[name] = labels.get("session", "")
+            facts[name] = labels.get("session", "")
         elif name == "run.labels":
-            found[name] = dict(labels)
+            facts[name] = dict(labels)
         elif name == "run.depth":
-            found[name] = state.run_id.count(".")
+            facts[name] = state.run_id.count(".")
         elif name == "run.calls":
-            found[name] = sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps)
+            facts[name] = sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps)
         elif name == "run.cost":
-            found[name] = 0.0
-    return found
+            facts[name] = 0.0
+    return facts

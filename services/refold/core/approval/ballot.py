@@ -134,11 +134,6 @@ def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
     return Vote.parse(payload, keys[kid])
 
 
-def tally(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Settled | None:
-    """What the votes decide, or None as long as they do not; see `count`."""
-    return count(request, votes, roles).settled
-
-
 def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Count:
     """Counts the votes on a request.
 
@@ -153,17 +148,13 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
             void[vote] = problem
         else:
             good.append(vote)
-    table = _table(request, good, roles)
-    said = table.said(good, roles)
-    lineages = _lineages(table, said, roles)
-    for vote in good:
-        if problem := _misplaced(request, vote, table, roles, lineages):
-            void[vote] = problem
-    deciding = [vote for vote in said.values() if vote.action in DECIDING and vote.actor in lineages]
-    cast = tuple((vote, _cast(vote, lineages[vote.actor])) for vote in sorted(deciding, key=order))
+    seats = _Seats(request, good, roles)
+    void |= {vote: problem for vote in good if (problem := seats.objection(vote))}
+    deciding = [vote for vote in seats.said.values() if vote.action in DECIDING and vote.actor in seats.lineages]
+    cast = tuple((vote, _cast(vote, seats.lineages[vote.actor])) for vote in sorted(deciding, key=order))
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
-    return Count(_settled(request, cast, groups), cast, leading, table.approvers, void)
+    return Count(_settled(request, cast, groups), cast, leading, seats.approvers, void)
 
 
 def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str) -> bool:
@@ -174,9 +165,8 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
     if actor == request.requester and request.requirement.not_requester:
         return False
     good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote) is None]
-    table = _table(request, good, roles)
-    others = table.said([vote for vote in good if vote.actor != actor], roles)
-    return bool(roles.entitled(table.approvers, actor)) or actor in _lineages(table, others, roles)
+    seats = _Seats(request, [vote for vote in good if vote.actor != actor or vote.action not in SAYING], roles)
+    return bool(roles.entitled(seats.approvers, actor)) or actor in seats.lineages
 
 
 def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
@@ -195,81 +185,59 @@ def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
     return None
 
 
-class _Table(NamedTuple):
-    """Who decides: the `listed` of the moment, put there by `by` if that was not the policy, and `more` at any time.
+class _Seats:
+    """Who decides by these votes, oldest first, and what entitles them.
 
-    `named` are those of the policy. Only they hand on: what was handed on is not handed on again.
+    `said` is the latest word of everybody, `lineages` whose words count and by what: the policy, or the word of one
+    whom the policy names. What was handed on is not handed on again, so whoever tries has said nothing by it.
     """
 
-    listed: tuple[str, ...]
-    named: tuple[str, ...]
-    more: tuple[str, ...]
-    by: tuple[Entitlement, ...] = ()
-
-    @property
-    def approvers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.listed, *self.more]))
-
-    def own(self, vote: Vote, roles: Roles) -> str:
-        """Which approver of the policy the actor of a vote is; nothing for whoever decides on another's word."""
-        return roles.entitled(self.named, vote.actor, vote.roles)
-
-    def lineage(self, vote: Vote, roles: Roles) -> tuple[Entitlement, ...]:
-        """What entitles the actor of a vote: the policy before anybody's word; or nothing."""
-        if own := self.own(vote, roles):
-            return (Entitlement(vote.actor, own),)
-        approver = roles.entitled(self.listed, vote.actor, vote.roles)
-        return (Entitlement(vote.actor, approver), *self.by) if approver else ()
-
-    def said(self, votes: list[Vote], roles: Roles) -> dict[str, Vote]:
-        """The latest word of everybody. Who may not hand on has said nothing by it: an earlier word stays."""
+    def __init__(self, request: ApprovalRequest, votes: list[Vote], roles: Roles) -> None:
+        needed = request.requirement
+        more = tuple(needed.escalate_to) if request.level else ()
+        self._roles, self._quorum = roles, needed.quorum
+        self._named = (*needed.approvers, *more)
+        self._listed, self._by = tuple(needed.approvers), tuple[Entitlement, ...]()
+        for vote in votes:
+            # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
+            if vote.action == "reassign" and needed.quorum <= 1 and (own := self._own(vote)):
+                self._listed, self._by = vote.to, (Entitlement(vote.actor, own),)
+        self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
         words = (vote for vote in votes if vote.action in SAYING)
-        return {vote.actor: vote for vote in words if vote.action != "delegate" or self.own(vote, roles)}
+        self.said = {vote.actor: vote for vote in words if vote.action != "delegate" or self._own(vote)}
+        seated = [vote for vote in self.said.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
+        self.lineages = {vote.actor: self._lineage(vote) for vote in seated}
+        for vote in sorted(seated, key=lambda vote: vote.actor):
+            deputy = vote.to[0] if vote.action == "delegate" else ""
+            if deputy not in self.lineages and roles.entitled([deputy], deputy):
+                self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
 
+    def _own(self, vote: Vote) -> str:
+        """Which approver of the policy somebody is; nothing for whoever decides on another's word."""
+        return self._roles.entitled(self._named, vote.actor, vote.roles)
 
-def _table(request: ApprovalRequest, votes: list[Vote], roles: Roles) -> _Table:
-    """Who decides after all reassignments. One person may hand on what one person may decide.
+    def _lineage(self, vote: Vote) -> tuple[Entitlement, ...]:
+        """What entitles the actor of a vote: the policy before anybody's word; or nothing."""
+        if own := self._own(vote):
+            return (Entitlement(vote.actor, own),)
+        approver = self._roles.entitled(self._listed, vote.actor, vote.roles)
+        return (Entitlement(vote.actor, approver), *self._by) if approver else ()
 
-    Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody to decide.
-    """
-    needed = request.requirement
-    more = tuple(needed.escalate_to) if request.level else ()
-    table = _Table(tuple(needed.approvers), (*needed.approvers, *more), more)
-    for vote in votes:
-        own = vote.action == "reassign" and needed.quorum <= 1 and table.own(vote, roles)
-        if own:
-            table = table._replace(listed=vote.to, by=(Entitlement(vote.actor, own),))
-    return table
-
-
-def _lineages(table: _Table, said: Mapping[str, Vote], roles: Roles) -> dict[str, tuple[Entitlement, ...]]:
-    """What entitles whom: the approvers themselves, then those in whose favour they stand back."""
-    seated = [vote for vote in said.values() if roles.entitled(table.approvers, vote.actor, vote.roles)]
-    lineages = {vote.actor: table.lineage(vote, roles) for vote in seated}
-    for vote in sorted(seated, key=lambda vote: vote.actor):
-        deputy = vote.to[0] if vote.action == "delegate" else ""
-        if deputy not in lineages and roles.entitled([deputy], deputy):
-            lineages[deputy] = (Entitlement(deputy, deputy), *lineages[vote.actor])
-    return lineages
-
-
-def _misplaced(
-    request: ApprovalRequest, vote: Vote, table: _Table, roles: Roles, lineages: Mapping[str, tuple[Entitlement, ...]]
-) -> Objection | None:
-    """Why a vote is void for who has said it."""
-    quorum, own = request.requirement.quorum, table.own(vote, roles)
-    if vote.action == "reassign" and quorum > 1:  # or one of them alone would choose all others
-        return Objection("unentitled", f"{quorum} people have to agree, and each may delegate their own word")
-    if vote.action in HANDING and not own:
-        lineage = lineages.get(vote.actor) or table.lineage(vote, roles)
-        if len(lineage) > 1:
-            word = f"{vote.actor} decides on the word of {lineage[-1].actor}"
-            return Objection("handed_on", f"{word}, and what was handed on is not handed on again")
-        names = dict.fromkeys((*table.approvers, *table.named))
-        return Objection("unentitled", f"{vote.actor} is none of {', '.join(names)}")
-    if vote.action in (*DECIDING, "delegate") and vote.actor not in lineages:
-        return Objection("unentitled", f"{vote.actor} is none of {', '.join(table.approvers)}")
-    return None
+    def objection(self, vote: Vote) -> Objection | None:
+        """Why a vote is void for who has said it."""
+        approvers, own = self.approvers, self._own(vote)
+        if vote.action == "reassign" and self._quorum > 1:  # or one of them alone would choose all others
+            reason = f"{self._quorum} people have to agree, and each may delegate their own word"
+            return Objection("unentitled", reason)
+        if vote.action in HANDING and not own:
+            lineage = self.lineages.get(vote.actor) or self._lineage(vote)
+            if len(lineage) > 1:
+                word = f"{vote.actor} decides on the word of {lineage[-1].actor}"
+                return Objection("handed_on", f"{word}, and what was handed on is not handed on again")
+            approvers = tuple(dict.fromkeys((*approvers, *self._named)))
+        elif vote.action not in (*DECIDING, "delegate") or vote.actor in self.lineages:
+            return None
+        return Objection("unentitled", f"{vote.actor} is none of {', '.join(approvers)}")
 
 
 def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:

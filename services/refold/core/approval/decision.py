@@ -25,6 +25,12 @@ VERDICTS = ("approve", "edit", "reject", "answer")
 RUN = "run"
 """How far a grant reaches. What is wider is a policy."""
 
+_AS_ASKED = (
+    *("question", "environment", "step", "tool", "version", "schema", "effect"),
+    *("attempt", "covers", "policy", "proposal"),
+)
+"""Fields of a request that a decision has as they are. The question binds them too."""
+
 SKEW_MS = 300_000
 """How far a decision may have been issued in the future of who checks it: clocks of different machines."""
 
@@ -117,10 +123,10 @@ class Decision:
 
     def payload(self) -> dict[str, Any]:
         """The object that is signed."""
-        found = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        found["votes"] = [vote._asdict() for vote in self.votes]
-        found["grant"] = self.grant._asdict() if self.grant else None
-        return {"kind": "decision", **found}
+        fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        fields["votes"] = [vote._asdict() for vote in self.votes]
+        fields["grant"] = self.grant._asdict() if self.grant else None
+        return {"kind": "decision", **fields}
 
     @staticmethod
     def parse(payload: Mapping[str, Any]) -> Decision:
@@ -164,21 +170,12 @@ def question_digest(request: ApprovalRequest) -> str:
     """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
     bound = {
         "args": args_digest(request.args),
-        "attempt": request.attempt,
         "call": request.call_id,
-        "covers": request.covers,
-        "effect": request.effect,
-        "environment": request.environment,
         "key": request.key,
-        "policy": request.policy,
-        "proposal": request.proposal,
         "requirement": dataclasses.asdict(request.requirement),
         "rule": request.rule,
         "run": request.run_id,
-        "schema": request.schema,
-        "step": request.step,
-        "tool": request.tool,
-        "version": request.version,
+        **{name: getattr(request, name) for name in _AS_ASKED if name != "question"},
     }
     return sha256(canonical.dumps(bound).encode()).hexdigest()
 
@@ -204,21 +201,10 @@ def build(
         )
     return Decision(
         approval=request.approval_id,
-        question=request.question,
-        environment=request.environment,
         run=request.run_id,
         call=request.call_id,
-        step=request.step,
-        tool=request.tool,
-        version=request.version,
-        schema=request.schema,
-        effect=request.effect,
         args=args_digest(args),
         key=key,
-        attempt=request.attempt,
-        covers=request.covers,
-        policy=request.policy,
-        proposal=request.proposal,
         verdict=verdict,
         edited=edited,
         result=result,
@@ -228,6 +214,7 @@ def build(
         issued=issued_ms,
         expires=issued_ms + request.requirement.valid_ms,
         nonce=nonce,
+        **{name: getattr(request, name) for name in _AS_ASKED},
     )
 
 
@@ -272,9 +259,9 @@ def refusal(
         # Else an order could name a policy that is in force, and the one that people decided under would go unnoticed.
         "policy": (decision.policy, request.policy),
     }
-    for what, (found, wanted) in expected.items():
-        if found != wanted:
-            return _final(f"the decision is for another {what}")
+    for part, (decided, ordered) in expected.items():
+        if decided != ordered:
+            return _final(f"the decision is for another {part}")
     if not decision.votes:
         return _final("nobody stands behind the decision")
     if tool.effect == "once" and decision.attempt != decision.covers:
@@ -285,9 +272,10 @@ def refusal(
     now = max(now_ms, request.at_ms)
     if decision.issued > now + SKEW_MS:
         return _final("the decision was issued in the future")
-    for what, found, wanted in (("version", decision.version, tool.version), ("schema", decision.schema, tool.schema)):
-        if found != wanted:  # it was deployed anew in between: people look at the call again
-            return Refusal("tool_changed", f"the decision is for another {what} of the tool", stale=True)
+    if decision.version != tool.version:  # it was deployed anew in between: people look at the call again
+        return Refusal("tool_changed", "the decision is for another version of the tool", stale=True)
+    if decision.schema != tool.schema:
+        return Refusal("tool_changed", "the decision is for another schema of the tool", stale=True)
     if now >= decision.expires:
         return Refusal("decision_expired", "the decision has expired", stale=True)
     return None
