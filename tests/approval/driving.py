@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
 from refold.approval.service import ApprovalService
-from refold.approval.settings import ApprovalSettings, Limits, membership
+from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import Decision
@@ -140,12 +140,14 @@ class Process:
 
     _starts = count(1)
 
-    def __init__(self, world: World, member: str = "a", *, limits: Limits | None = None, app_: App = app) -> None:
+    def __init__(
+        self, world: World, member: str = "a", *, limits: ApprovalLimits | None = None, app_: App = app
+    ) -> None:
         self.world = world
-        settings = ApprovalSettings(PARTITIONS, member, "test", limits or Limits())
+        settings = ApprovalSettings(PARTITIONS, member, "test", limits or ApprovalLimits())
         start, nonces = next(self._starts), count(1)
         self.service = ApprovalService(app_, settings, key=SERVICE, nonce=lambda: f"{start}.{next(nonces)}")
-        self.log = MemoryEventLog(world.broker, membership(settings))
+        self.log = MemoryEventLog(world.broker, settings.membership)
         self.fate: Literal["sent", "lost", "unsure", "held"] = "sent"
         self._held: list[Outgoing] = []
         self._answers: list[Item] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.approval import outbox
-from refold.approval.settings import Limits
+from refold.approval.settings import ApprovalLimits
 from refold.core.approval import decision, signature
 from refold.core.approval.decision import args_digest
 from refold.core.approval.signature import SigningKey
@@ -121,7 +121,7 @@ class TestDeciding:
         assert world.letters() == [(APPROVAL_VOTED, offset, "unknown")]
 
     def test_only_so_many_votes_wait(self, world: World) -> None:
-        process = Process(world, limits=Limits(parked=2)).run()
+        process = Process(world, limits=ApprovalLimits(parked=2)).run()
         offsets = [world.vote(request(f"run-1/{number}"), "ada") for number in (5, 7, 9)]
         process.run()
 

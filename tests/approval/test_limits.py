@@ -9,7 +9,7 @@ import pytest
 from pydantic import BeforeValidator
 
 from refold.approval.question import oversized
-from refold.approval.settings import Limits
+from refold.approval.settings import ApprovalLimits
 from refold.core.approval import signature
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
@@ -22,7 +22,7 @@ from tests.approval.planning import PAYLOAD_BYTES, Planning
 from tests.approval.questions import NOW
 
 EDITS = ('{"service":"db"}', "")
-MOST = Limits().said_bytes
+MOST = ApprovalLimits().said_bytes
 
 
 def full(action: str, *, over: int = 0) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_a_decision_that_cannot_be_is_held_and_kills_nobody(
 ) -> None:
     if cause == "signature":
         monkeypatch.setattr(signature, "TOKEN_BYTES", 3_000)
-    process = Process(world, limits=Limits(payload_bytes=3_000 if cause == "planner" else 2**20)).run()
+    process = Process(world, limits=ApprovalLimits(payload_bytes=3_000 if cause == "planner" else 2**20)).run()
     asked, other = request("run-1/5"), request("run-1/9", step=2)
     for each in (asked, other):
         world.ask(each)
@@ -144,7 +144,7 @@ class TestNumber:
     @pytest.mark.parametrize("what", ["unsigned", "approve", "comment", "withdraw", "changes"])
     @pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
     def test_what_does_not_count_keeps_nobody_from_deciding(self, what: str, restart: bool, world: World) -> None:
-        limits = Limits(votes=5)
+        limits = ApprovalLimits(votes=5)
         process = Process(world, limits=limits).run()
         asked = request(by="two")
         world.ask(asked)
@@ -167,7 +167,7 @@ class TestNumber:
         assert "too_many" not in [code for _, _, code in world.letters()]
 
     def test_what_does_not_count_goes_oldest_first(self, world: World) -> None:
-        process = Process(world, limits=Limits(votes=2)).run()
+        process = Process(world, limits=ApprovalLimits(votes=2)).run()
         asked = request()
         world.ask(asked)
         for at, who in enumerate(("zoe", "yan", "xia"), 1):
@@ -183,7 +183,7 @@ class TestNumber:
         assert world.verdicts(asked) == ["approve"]
 
     def test_votes_that_count_are_no_more_than_the_limit_and_the_latest_is_refused(self, world: World) -> None:
-        process = Process(world, limits=Limits(votes=2)).run()
+        process = Process(world, limits=ApprovalLimits(votes=2)).run()
         asked = request(by="two")
         world.ask(asked)
         offsets = [
@@ -218,7 +218,7 @@ class TestTurns:
         return found
 
     def test_a_turn_judges_no_more_than_so_much_and_does_not_sleep_on_the_rest(self, world: World) -> None:
-        process = Process(world, limits=Limits(turn_votes=4)).run()
+        process = Process(world, limits=ApprovalLimits(turn_votes=4)).run()
         asked = self.asked(world)
         process.run()
         for each in asked:
@@ -238,7 +238,7 @@ class TestTurns:
         assert process.service.next_due_ms() is None
 
     def test_all_lanes_share_a_turn_and_every_lane_gets_on(self, world: World) -> None:
-        process = Process(world, limits=Limits(turn_votes=4)).run()
+        process = Process(world, limits=ApprovalLimits(turn_votes=4)).run()
         runs = {home(run, PARTITIONS): run for run in (f"run-{number}" for number in range(20))}
         for run in runs.values():
             for number in (5, 9):

@@ -20,7 +20,6 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics, declared, wanted_topics
-from refold.approval import settings as approving
 from refold.approval.settings import ApprovalSettings
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
@@ -236,7 +235,7 @@ def membership(role: str) -> Membership:
         return PlannerSettings(partitions=PARTITIONS, member="planner-1").membership
     if role == "executor":
         return ExecutorSettings(pool="default", member="executor-1").membership
-    return approving.membership(ApprovalSettings(partitions=PARTITIONS))
+    return ApprovalSettings(partitions=PARTITIONS).membership
 
 
 class Member:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from refold.approval import inputs, outbox
 from refold.approval.granting import Grants, may_grant
-from refold.approval.outbox import Outbox
+from refold.approval.outbox import ApprovalOutbox
 from refold.approval.question import KEPT, OpenQuestion, Over, ToolDefs, vote_in
-from refold.approval.settings import TOPICS, ApprovalSettings
+from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import Objection, Settled, Vote
 from refold.core.approval.catalog import Catalog
@@ -57,7 +57,7 @@ class Equipment:
         return made, signature.sign(made.payload(), self.key)
 
 
-class Lane:
+class ApprovalLane:
     """See the module. `work` is called once a turn, after what came was taken."""
 
     def __init__(self, assigned: Assigned, equipment: Equipment, now: int) -> None:
@@ -67,9 +67,9 @@ class Lane:
         self.catalog = Catalog()
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
-        self._catch_up = CatchUp(assigned, TOPICS)
+        self._catch_up = CatchUp(assigned, REPLAYED)
         ends = self._catch_up.ends
-        self.outbox = Outbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
+        self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
         self.live = False
         self._parking: Parking[Parked] = Parking(self._limits.parked)
         self._over = Over(self._limits.remember)

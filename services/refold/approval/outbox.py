@@ -17,7 +17,7 @@ from refold.ports.log import NEVER, Outgoing, Record
 from refold.runtime.lanes import Journal, Tokens
 
 
-class Outbox:
+class ApprovalOutbox:
     """The records of a lane that are on their way.
 
     All of them are true for good, so each may be written again whatever came between: a second one is harmless, a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from refold.approval.lane import Equipment, Lane
+from refold.approval.lane import ApprovalLane, Equipment
 from refold.approval.settings import ApprovalSettings
 from refold.core.approval.signature import SigningKey
 from refold.ports.effects import Effect, Item, Now, Publish
@@ -24,7 +24,7 @@ class ApprovalService:
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:
         journal, numbers = Journal(), count(1)
         self.counts, self.news = journal.counts, journal.news
-        self.lanes: Lanes[Lane] = Lanes(self._open)
+        self.lanes: Lanes[ApprovalLane] = Lanes(self._open)
         self._now = 0
         self._equipment = Equipment(settings, key, app.tools, nonce, lambda: next(numbers), journal)
 
@@ -58,5 +58,5 @@ class ApprovalService:
             if lane.outbox.delivered(delivery.token, delivery.offset):
                 return
 
-    def _open(self, assigned: Assigned) -> Lane:
-        return Lane(assigned, self._equipment, self._now)
+    def _open(self, assigned: Assigned) -> ApprovalLane:
+        return ApprovalLane(assigned, self._equipment, self._now)

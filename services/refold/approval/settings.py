@@ -8,11 +8,11 @@ from refold.core.approval.signature import TOKEN_BYTES
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Membership
 
-TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
+REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ApprovalLimits:
     """What a lane keeps.
 
     **Units**: milliseconds and bytes. `parked` votes wait for an approval that is not known yet, `park_ms` each: the
@@ -45,9 +45,9 @@ class ApprovalSettings:
     partitions: int
     member: str = "approval-1"
     environment: str = "dev"
-    limits: Limits = field(default_factory=Limits)
+    limits: ApprovalLimits = field(default_factory=ApprovalLimits)
 
-
-def membership(settings: ApprovalSettings) -> Membership:
-    """How the service reads: the group decides on the requests, and everything is read from the start."""
-    return Membership(group="refold-approval", member=settings.member, subscribe=APPROVAL_REQUESTED, replay=TOPICS)
+    @property
+    def membership(self) -> Membership:
+        """How the service reads: the group decides on the requests, and everything is read from the start."""
+        return Membership("refold-approval", self.member, subscribe=APPROVAL_REQUESTED, replay=REPLAYED)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from refold.approval.lane import Lane
+from refold.approval.lane import ApprovalLane
 from refold.core.approval import ballot, decision
 from refold.core.approval.authority import Authority
 from refold.core.approval.ballot import Objection, Vote
@@ -136,7 +136,7 @@ CREDULOUS: dict[str, Bug] = {
     "expiry-by-own-clock": Bug(("slow-clock",), _refusal(_own_clock)),
     "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never),)),
     "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
-    "decides-again": Bug(("approve-keyed",), ((Lane, "_decided", _never),)),
+    "decides-again": Bug(("approve-keyed",), ((ApprovalLane, "_decided", _never),)),
     "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),)),
     "expiry-ignored": Bug(("brief-once",), ((asking, "permitted", _permits_for_ever),)),
 }

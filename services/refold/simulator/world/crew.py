@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.approval import settings as approval_settings
 from refold.approval.service import ApprovalService
-from refold.approval.settings import ApprovalSettings
-from refold.approval.settings import Limits as ApprovalLimits
+from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
@@ -85,4 +83,4 @@ class Kit:
         service = self.approval(
             simulated, settings, key=world.decision_key, nonce=lambda: world.chance.rng.randbytes(8).hex()
         )
-        return [service], approval_settings.membership(settings)
+        return [service], settings.membership
