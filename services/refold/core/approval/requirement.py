@@ -31,13 +31,12 @@ def read_requirement(content: Any, base: Requirement | None = None) -> Requireme
     known(content, REQUIREMENT_FIELDS)
     if base is None and "approvers" not in content:
         raise wrong("approvers", "it is missing", "require: {approvers: [role:lead]}")
-    found = base or Requirement([])
     changes: dict[str, Any] = {}
-    for name, value in content.items():
-        changes |= _READERS[name](name, value)
-    found = replace(found, **changes)
-    _check(found, content)
-    return found
+    for field, value in content.items():
+        changes |= _changes(field, value)
+    needed = replace(base or Requirement([]), **changes)
+    _check(needed, content)
+    return needed
 
 
 def wrong(field: str, reason: str, hint: str = "") -> UsageError:
@@ -62,10 +61,10 @@ def message(field: str, value: Any) -> str:
 def duration_ms(field: str, value: Any) -> int:
     """`90s`, `15m`, `2h`, `7d` or milliseconds. **Raises** UsageError."""
     match = _DURATION.match(value) if isinstance(value, str) else None
-    found = int(match[1]) * _UNITS[match[2]] if match else value
-    if type(found) is not int or not 0 <= found <= MAX_MS:
+    milliseconds = int(match[1]) * _UNITS[match[2]] if match else value
+    if type(milliseconds) is not int or not 0 <= milliseconds <= MAX_MS:
         raise wrong(field, f"{value!r} is not a duration", "write 90s, 15m, 2h, 7d or milliseconds, up to 3650d")
-    return found
+    return milliseconds
 
 
 def _approvers(field: str, value: Any) -> list[str]:
@@ -88,48 +87,37 @@ def _escalation(field: str, value: Any) -> dict[str, Any]:
     return {"escalate_to": _approvers("escalate.to", value["to"]), "escalate_ms": after}
 
 
-def _number(field: str, value: Any) -> dict[str, Any]:
-    if type(value) is not int or not 1 <= value <= MAX_APPROVERS:
+def _changes(field: str, value: Any) -> dict[str, Any]:
+    """What a field of the text says of a requirement. **Raises** UsageError."""
+    if field == "approvers":
+        return {field: _approvers(field, value)}
+    if field == "escalate":
+        return _escalation(field, value)
+    if field == "message":
+        return {field: message(field, value)}
+    if field in ("expires", "valid"):
+        return {f"{field}_ms": duration_ms(field, value)}
+    if field == "quorum" and (type(value) is not int or not 1 <= value <= MAX_APPROVERS):
         raise wrong(field, f"it is not a number from 1 to {MAX_APPROVERS}")
-    return {field: value}
-
-
-def _switch(field: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, bool):
+    if field == "not_requester" and not isinstance(value, bool):
         raise wrong(field, "it is not true or false")
-    return {field: value}
-
-
-def _choice(field: str, value: Any) -> dict[str, Any]:
-    if value not in ON_EXPIRY:
+    if field == "on_expiry" and value not in ON_EXPIRY:
         raise wrong(field, f"it is none of {', '.join(ON_EXPIRY)}")
     return {field: value}
 
 
-_READERS: dict[str, Any] = {
-    "approvers": lambda field, value: {field: _approvers(field, value)},
-    "quorum": _number,
-    "not_requester": _switch,
-    "expires": lambda field, value: {"expires_ms": duration_ms(field, value)},
-    "on_expiry": _choice,
-    "escalate": _escalation,
-    "valid": lambda field, value: {"valid_ms": duration_ms(field, value)},
-    "message": lambda field, value: {field: message(field, value)},
-}
-
-
-def _check(found: Requirement, content: Mapping[str, Any]) -> None:
+def _check(needed: Requirement, content: Mapping[str, Any]) -> None:
     """What no field shows by itself: a requirement that nobody can meet, or that does not do what it says."""
-    people = {*found.approvers, *found.escalate_to}
-    if found.quorum > len(people) and not any(name == "*" or name.startswith("role:") for name in people):
-        raise wrong("quorum", f"{found.quorum} of {len(people)} people cannot agree", "name more people, or a role")
-    if not found.valid_ms:
+    people = {*needed.approvers, *needed.escalate_to}
+    if needed.quorum > len(people) and not any(name == "*" or name.startswith("role:") for name in people):
+        raise wrong("quorum", f"{needed.quorum} of {len(people)} people cannot agree", "name more people, or a role")
+    if not needed.valid_ms:
         raise wrong("valid", "a decision that may never be used decides nothing", "write 15m, or leave it out")
-    if "on_expiry" in content and not found.expires_ms:
+    if "on_expiry" in content and not needed.expires_ms:
         raise wrong("on_expiry", "nothing expires", "write expires: 1h, or leave it out")
-    if found.on_expiry == "escalate" and not found.escalate_to:
+    if needed.on_expiry == "escalate" and not needed.escalate_to:
         raise wrong("on_expiry", "it escalates to nobody", "escalate: {to: [role:head]}")
-    if found.escalate_to and not found.escalate_ms and found.on_expiry != "escalate":
+    if needed.escalate_to and not needed.escalate_ms and needed.on_expiry != "escalate":
         raise wrong("escalate.after", "it is missing", "escalate: {after: 30m, to: [role:head]}")
-    if found.expires_ms and found.escalate_ms >= found.expires_ms:
+    if needed.expires_ms and needed.escalate_ms >= needed.expires_ms:
         raise wrong("escalate.after", "it has expired by then", "escalate earlier, or let it expire later")
