@@ -100,6 +100,15 @@ def _requester_too(original: Callable[..., Objection | None]) -> Callable[..., O
     return objection
 
 
+def _hands_on_again(original: Callable[..., str]) -> Callable[..., str]:
+    """Whoever was put on the list hands on as if the policy named them."""
+
+    def own(self: Any, vote: Vote) -> str:
+        return original(self, vote) or self._roles.entitled(self._listed, vote.actor, vote.roles)
+
+    return own
+
+
 def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[Event]]:
     def propose(self: Agents, state: RunState, step: int, *args: Any, **how: Any) -> list[Event]:
         events = original(self, state, step, *args, **how)
@@ -133,6 +142,7 @@ CREDULOUS: dict[str, Bug] = {
     "order-says-its-class": Bug((), _refusal(_any_class), seeds=60),
     "not-at-home": Bug((), ((decision, "away", _never),), seeds=60),
     "requester-counted": Bug(("requester-votes",), ((ballot, "objection", _requester_too(ballot.objection)),)),
+    "handed-on-again": Bug(("handed-on-twice",), ((ballot._Seats, "_own", _hands_on_again(ballot._Seats._own)),)),
     "expiry-by-own-clock": Bug(("slow-clock",), _refusal(_own_clock)),
     "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never),)),
     "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
