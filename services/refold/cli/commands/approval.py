@@ -15,7 +15,8 @@ from refold.cli.addresses import data_dir
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login, source
 from refold.cli.views import approvals as approval_views
-from refold.client.approvals import Answer, Approval, Approvals, canonical_json, changed, reach, said
+from refold.client.approvals import Answered, Approvals, canonical_json, changed
+from refold.client.register import Approval, reach, said
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.approval.signature import SigningKey
@@ -175,9 +176,7 @@ def approve(
     for_: Annotated[
         str | None, typer.Option("--for", help="How long it is remembered, as 30m or 1h.", show_default="1h")
     ] = None,
-    uses: Annotated[
-        int | None, typer.Option("--uses", help="How often it is used.", min=1, show_default="1")
-    ] = None,
+    uses: Annotated[int | None, typer.Option("--uses", help="How often it is used.", min=1, show_default="1")] = None,
     voter: Messenger,
 ) -> None:
     """Say that the call may go out as it is."""
@@ -295,7 +294,7 @@ def _warn_of_logins(approval: Approval, to: tuple[str, ...]) -> None:
         output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
 
 
-def answer_text(answer: Answer, action: str) -> str:
+def answer_text(answer: Answered, action: str) -> str:
     """What became of a vote, in words."""
     name = f"[bold]{output.escape(answer.approval)}[/]"
     if answer.what == "decided" and answer.decision:

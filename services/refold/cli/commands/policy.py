@@ -41,8 +41,8 @@ def check_policy(files: FilesArgument, *, json_: JsonOption = False) -> None:
     """Say what is wrong with policy files, rules that no call can reach too; exit code 1 if there is anything."""
     content: dict[str, Any] = {}
     try:
-        content = policies.load(files)
-        wrong = policies.problems(content)
+        content = policies.load_files(files)
+        wrong = policies.problems_of(content)
     except MalformedError as error:
         wrong = [policies.Problem("", "", f"{error.message} ({error.hint})")]
     policy = None if any(problem.fatal for problem in wrong) else merged_policy(content)
@@ -82,9 +82,9 @@ def publish_policy(
     policy = None
     warnings: list[str] = []
     if files:
-        content = policies.load(files)
+        content = policies.load_files(files)
         policy = merged_policy(content)
-        warnings = [_problem_text(problem) for problem in policies.problems(content)]
+        warnings = [_problem_text(problem) for problem in policies.problems_of(content)]
         # The policy before the word that it is in force, and roles that it may name before both.
         entries += policy_entries(policy, actor or login())
     platform = shell.platform
@@ -173,7 +173,7 @@ def try_policy(
     """Say what a draft would have decided on the calls in the log; exit code 1 if anything else than was."""
     after_ms = since_ms(since)
     platform = shell.platform
-    asked = _hindsight(merged_policy(policies.load(files)), app_, platform)
+    asked = _hindsight(merged_policy(policies.load_files(files)), app_, platform)
     chosen = [run for run in _runs(platform, runs or ["all"]) if not agent or _agent(run) == agent]
     calls = [call for run in chosen for call in hindsight.recorded(run) if call.at_ms >= after_ms]
     differences = list(asked.differences(calls))
@@ -205,7 +205,7 @@ def explain_judgement(
 ) -> None:
     """Show which rule judged a call, and with which values."""
     run, _ = parse_call_id(call)
-    content = policies.load(draft) if draft else None
+    content = policies.load_files(draft) if draft else None
     platform = shell.platform
     recorded = hindsight.find(platform.runs.get(run), call)
     if recorded.call_id != call:

@@ -19,7 +19,7 @@ from refold.cli.clock import clock_ms
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
-from refold.core.approval.catalog import CURRENT, ROLES, Roles
+from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Roles
 from refold.core.approval.policy import Policy, merge
 from refold.core.errors import NotFoundError
 from refold.core.messages import CatalogEntry
@@ -96,7 +96,7 @@ class Provision:
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
-        policy = merged_policy(policies.load([str(folder or resource("infra", "default-policy.yaml"))]))
+        policy = merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
         return [
             _key(self.decision_key, "decision"),
             _key(self.vote_key, "vote"),
@@ -123,7 +123,7 @@ def roles_entry(path: Path, actor: str) -> CatalogEntry:
     """The roles of a file. **Raises** MalformedError."""
     content = policies.load_file(path)
     Roles.parse(content)
-    return CatalogEntry(ROLES, "roles", canonical.dumps(content), actor, clock_ms())
+    return CatalogEntry(ROLES_ENTRY, "roles", canonical.dumps(content), actor, clock_ms())
 
 
 @setup_group.command()

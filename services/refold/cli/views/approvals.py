@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from refold.cli.clock import clock_ms
 from refold.cli.output import Data, escape, json_text, plain, print_table, say
-from refold.client.approvals import Approval, Granted, said
+from refold.client.register import Approval, Granted, said
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
 from refold.core.messages import ApprovalRequest

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.cli.output import Data, escape, json_text, plain, print_table, say
-from refold.client.hindsight import Difference, Recorded
+from refold.client.hindsight import OtherRuling, Recorded
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Explanation, Judgement, Policy, Rule
 
@@ -31,7 +31,7 @@ def in_force(catalog: Catalog) -> Data:
     }
 
 
-def difference_row(found: Difference) -> Data:
+def difference_row(found: OtherRuling) -> Data:
     """A call of which a draft says something else."""
     call = found.call
     return {

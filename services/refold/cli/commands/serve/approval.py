@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from refold.adapters.kafka.log import KafkaEventLog
-from refold.approval import service as approving
-from refold.approval.process import Limits
-from refold.approval.service import ApprovalService, ApprovalSettings
+from refold.approval.service import ApprovalService
+from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
 from refold.core.approval.signature import SigningKey
@@ -39,9 +38,9 @@ def approval(
         partitions=options.kafka.partitions,
         member=process.member,
         environment=options.environment,
-        limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.approval.park_ms),
+        limits=ApprovalLimits(payload_bytes=options.max_payload_bytes, park_ms=options.approval.park_ms),
     )
-    event_log = KafkaEventLog(options.kafka, approving.membership(own))
+    event_log = KafkaEventLog(options.kafka, own.membership)
     signing = _decision_key(key or options.approval.key)
     service = ApprovalService(process.load(app), own, key=signing, nonce=lambda: secrets.token_hex(16))
     process.run(Host([service], event_log))
