@@ -17,7 +17,7 @@ from tests.cli.terminal import refold
 from tests.core.histories import examples
 
 READS = "rules: [{name: reads, when: 'tool.effect == \"pure\"', allow: true}]"
-REST = "rules: [{name: rest, when: 'true', require: {approvers: [role:lead]}}]"
+REST = "rules: [{name: rest, when: 'true', require: {approvers: [role:lead], expires: 1d}}]"
 
 
 @pytest.fixture
@@ -107,9 +107,13 @@ def test_every_problem_has_its_file_its_rule_and_a_reason(folder: Path, text: st
 @pytest.mark.parametrize(
     ("needed", "reason"),
     [
-        ("{approvers: [Role:lead]}", "'Role:lead' is taken for a person; a role is written role:lead"),
+        ("{approvers: [Role:lead], expires: 1d}", "'Role:lead' is taken for a person; a role is written role:lead"),
         ("{approvers: [role:lead], expires: 0s}", "expires: it never expires"),
         ("{approvers: [role:lead], expires: 5}", "expires: people have 5 ms"),
+        (
+            "{approvers: [ada], expires: 8h, on_expiry: escalate, escalate: {after: 2h, to: [bob]}}",
+            "on_expiry: more people are asked once",
+        ),
     ],
 )
 def test_a_slip_of_the_pen_is_told_and_is_a_policy_all_the_same(tmp_path: Path, needed: str, reason: str) -> None:
@@ -121,6 +125,18 @@ def test_a_slip_of_the_pen_is_told_and_is_a_policy_all_the_same(tmp_path: Path, 
 
     assert [(problem.rule, problem.fatal) for problem in found] == [("fallback", False), ("a", False)]
     assert all(reason in problem.reason for problem in found)
+
+
+def test_a_rule_that_may_wait_for_ever_is_told(tmp_path: Path) -> None:
+    needed = "{approvers: [role:lead]}"  # of a fallback that is 24 hours
+    (tmp_path / "a.yaml").write_text(
+        f"rules: [{{name: a, when: tool.name == 'x', require: {needed}}}]\nfallback: {needed}"
+    )
+
+    (problem,) = problems_of(load_files([str(tmp_path)]))
+
+    assert (problem.rule, problem.fatal) == ("a", False)
+    assert "it may for ever" in problem.reason
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

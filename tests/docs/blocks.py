@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +44,19 @@ def blocks(path: Path, language: str = "") -> list[Block]:
             opened = None
     assert opened is None, f"{path} has a fence that is never closed"
     return [block for block in found if language in ("", block.language)]
+
+
+def outputs(path: Path) -> list[tuple[Block, Block]]:
+    """What is typed, with what the page says that it prints: a `text` block right after a `bash` one."""
+    return [pair for pair in pairwise(blocks(path)) if [block.language for block in pair] == ["bash", "text"]]
+
+
+def replace(block: Block, text: str) -> None:
+    """Writes other text into a block of its page."""
+    lines = block.path.read_text().splitlines(keepends=True)
+    end = lines.index("```\n", block.line)
+    lines[block.line : end] = [f"{line.rstrip()}\n" for line in text.splitlines()]
+    block.path.write_text("".join(lines))
 
 
 def everywhere(language: str = "") -> list[Block]:

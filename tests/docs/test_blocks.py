@@ -15,6 +15,7 @@ from refold.cli.lazy import Later
 from refold.cli.main import app
 from refold.client import policies
 from refold.core.approval.catalog import Roles
+from refold.core.wire.canonical import dumps, idempotency_key
 from refold.testing import run
 from tests.docs.blocks import ROOT, Block, blocks, everywhere
 
@@ -90,6 +91,17 @@ def test_the_agent_of_the_readme_does_what_it_says(tmp_path: Path, monkeypatch: 
     (written,) = tmp_path.glob("report-*.txt")
     assert written.read_text() == f"{words} words in 2 files"
     assert done.value == written.name
+
+
+def test_the_key_of_the_guide_is_that_of_the_code(tmp_path: Path) -> None:
+    (block,) = (each for each in everywhere("python") if "def idempotency_key" in each.text)
+    script = tmp_path / "key.py"
+    script.write_text(block.text)
+    shown = runpy.run_path(str(script))["idempotency_key"]
+
+    for arguments in ({"path": "report.py"}, {}, {"b": [1, True, None], "a": {"\u00e4": '\u2028"\\'}}):
+        key = idempotency_key(environment="prod", run="r:7", step=12, tool="pay", args=dumps(arguments))
+        assert shown("prod", "r:7", 12, "pay", arguments) == key
 
 
 def groups() -> set[str]:

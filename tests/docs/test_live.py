@@ -1,4 +1,7 @@
-"""What the pages tell a reader to type, typed: against a real broker, Valkey and services, with the kills."""
+"""What the pages tell a reader to type, typed: against a real broker, Valkey and services, with the kills.
+
+`REFOLD_WRITE_OUTPUTS=1 pytest tests/docs/test_live.py -k readme` writes what was printed into the pages.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.docs.blocks import ROOT, Block, blocks, everywhere
+from tests.docs.blocks import ROOT, Block, blocks, everywhere, outputs, replace
 from tests.waiting import eventually
 
 GUIDES = ROOT / "docs" / "guides"
@@ -99,7 +102,7 @@ def developing(page: Path, folder: Path) -> Iterator[Stack]:
 
 
 def is_dev(block: Block) -> bool:
-    return block.text.startswith("refold dev ")
+    return re.fullmatch(r"refold dev \S+\.py\n", block.text) is not None
 
 
 def is_make(block: Block) -> bool:
@@ -126,13 +129,25 @@ def test_no_shell_block_is_left_out() -> None:
 
 
 def test_every_block_of_the_readme_does_what_it_says(stack: Stack) -> None:
-    said = [stack.type(block.text) for block in typed(ROOT / "README.md")]
+    said = {block: stack.type(block.text) for block in typed(ROOT / "README.md")}
+    shown = outputs(ROOT / "README.md")
+    if os.environ.get("REFOLD_WRITE_OUTPUTS"):
+        for block, printed in reversed(shown):  # from the end, so that the lines of those before stay where they are
+            replace(printed, said[block])
 
     words = len((stack.folder / "report.py").read_text().split())
     reports = [path.read_text() for path in stack.folder.glob("report-*.txt")]
     assert reports == [f"{words} words in 1 files"] * 2
-    assert len(said) == 3
-    assert "everything agrees" in said[1]
+    assert len(said) == 4
+    assert len(shown) == 2
+    for (block, _), (_, printed) in zip(shown, outputs(ROOT / "README.md"), strict=True):
+        assert settled(printed.text) == settled(said[block])
+
+
+def settled(printed: str) -> list[str]:
+    """Lines without what differs from run to run: moments, durations, digests, processes."""
+    changing = (r"\d{4}-\d\d-\d\dT[\d:.]+Z", r"\b\d+ ms\b", r"\b[0-9a-f]{32}\b", r"\b\d+(?= \(SIG)")
+    return [re.sub("|".join(changing), "...", line).rstrip() for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize("block", [*typed(CLASSES), *typed(OPERATING)], ids=lambda block: block.name)

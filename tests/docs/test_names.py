@@ -14,7 +14,10 @@ from pydantic import BaseModel
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.core.approval import policy, requirement
 from refold.runtime.settings import PREFIX, Settings
+from refold.simulator.bugs.bugs import BUGS
+from tests.chaos.test_judge import LIES
 from tests.docs.blocks import ROOT, blocks, pages
+from tests.fuzz.test_forgeries import HOLES
 
 PACKAGE = ROOT / "services" / "refold"
 _SYMBOL = re.compile(r"`([\w/]+\.py):([\w.]+)`")
@@ -95,6 +98,13 @@ def test_the_page_on_acls_has_every_role() -> None:
     text = (ROOT / "docs" / "guides" / "keys-and-acls.md").read_text()
 
     assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == PRINCIPAL_ROLES
+
+
+def test_the_page_on_reliability_counts_what_is_planted() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text()
+
+    for planted, what in ((BUGS, "planted bugs"), (LIES, "planted lies"), (HOLES, "holes are planted")):
+        assert f"{len(planted)} {what}" in " ".join(text.split())
 
 
 def test_the_picture_of_the_readme_has_the_topics_that_are_made() -> None:

@@ -136,7 +136,13 @@ def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -
     ]
     if "expires" in text and needed.expires_ms < 1_000:
         left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
-        found.append(f"expires: {left} (write 90s, 15m, 2h or 7d, or leave it out)")
+        found.append(f"expires: {left} (write 90s, 15m, 2h or 7d)")
+    elif not needed.expires_ms:
+        found.append(
+            "expires: without it nobody is told that the run waits, and it may for ever (write 90s, 15m, 2h or 7d)"
+        )
+    if needed.on_expiry == "escalate" and needed.escalate_ms:
+        found.append("on_expiry: more people are asked once, by escalate.after (leave out one of the two)")
     return [Problem(file, rule, reason, fatal=False) for reason in found]
 
 
