@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.approval import decision, signature
-from refold.core.approval.ballot import Remember, Settled, Vote, count, open_vote
+from refold.core.approval.ballot import BallotResult, Remember, Vote, count, open_vote
 from refold.core.approval.catalog import Roles
 from refold.core.approval.decision import Cast, lineage
 from refold.core.approval.signature import SigningKey
@@ -24,7 +24,7 @@ TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2))
 ONE = request()
 
 
-def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> Settled | None:
+def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> BallotResult | None:
     return count(asked, votes, roles).settled
 
 
@@ -44,7 +44,7 @@ class TestWhoCounts:
     def test_one_person_of_the_role_decides(self) -> None:
         found = tally(ONE, [vote(ONE, "ada", strength="mfa")], ROLES)
 
-        assert found == Settled("approve", (Cast("ada", "role:lead", "mfa", "ada-approve-1", NOW + 1),))
+        assert found == BallotResult("approve", (Cast("ada", "role:lead", "mfa", "ada-approve-1", NOW + 1),))
 
     def test_somebody_else_does_not_count(self) -> None:
         said = vote(ONE, "dan")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from refold.core.approval import decision, signature
-from refold.core.approval.ballot import Objection, Settled, Vote
+from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
 from refold.core.approval.signature import PublicKey
@@ -79,7 +79,7 @@ class Grants:
         self._standing.setdefault(grant.id, Standing(given, grant, token))
         return True
 
-    def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> Settled | None:
+    def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> BallotResult | None:
         """The decision that a grant makes of a request, if one covers it: the next use of the oldest such grant.
 
         A call that is asked about once more is for people: the grant has let it out before, and that did not do.
@@ -92,7 +92,7 @@ class Grants:
             if good and standing.signed(catalog.keys):
                 given = standing.given
                 grant = standing.grant._replace(use=use)
-                return Settled("approve", given.votes, message=given.message, grant=grant)
+                return BallotResult("approve", given.votes, message=given.message, grant=grant)
         return None
 
     def revoke(self, vote: Vote, roles: Roles) -> Objection | None:

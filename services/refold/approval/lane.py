@@ -17,7 +17,7 @@ from refold.approval.outbox import ApprovalOutbox
 from refold.approval.question import KEPT, OpenQuestion, Over, ToolDefs, vote_in
 from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.core.approval import decision, signature
-from refold.core.approval.ballot import Objection, Settled, Vote
+from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
 from refold.core.approval.signature import SigningKey
@@ -41,7 +41,7 @@ class Equipment:
     number: Callable[[], int]
     journal: Journal
 
-    def sign(self, request: ApprovalRequest, settled: Settled, now: int) -> tuple[Decision, str]:
+    def sign(self, request: ApprovalRequest, settled: BallotResult, now: int) -> tuple[Decision, str]:
         """The decision on a request, and its token. **Raises** UsageError and MalformedError if there can be none."""
         made = decision.build(
             request,
@@ -285,7 +285,7 @@ class ApprovalLane:
             self._journal.tell("grant.revoked", grant=vote.approval, actor=vote.actor)
         return problem
 
-    def _conclude(self, question: OpenQuestion, settled: Settled | None) -> None:
+    def _conclude(self, question: OpenQuestion, settled: BallotResult | None) -> None:
         """Decides what is settled, as far as that may be decided now."""
         if not self._may_sign(question):
             return
@@ -316,7 +316,7 @@ class ApprovalLane:
             question.held = reason
             self._journal.tell("approval.held", approval_id=question.request.approval_id, reason=reason)
 
-    def _decide(self, question: OpenQuestion, settled: Settled) -> None:
+    def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
         request, grant, limit = question.request, settled.grant, self._limits.payload_bytes
         try:
             decided, token = self._equipment.sign(request, settled, self.now)

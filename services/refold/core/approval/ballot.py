@@ -101,7 +101,7 @@ class Vote:
         return dataclasses.replace(vote, strength=key.strength or vote.strength)
 
 
-class Settled(NamedTuple):
+class BallotResult(NamedTuple):
     """What the votes decide. `votes` are those that it rests on, `edited` and `result` what they agreed on."""
 
     verdict: Verdict
@@ -119,7 +119,7 @@ class Count:
     `approvers` is who may decide by now: reassignments replace the list, an escalation adds to it.
     """
 
-    settled: Settled | None
+    settled: BallotResult | None
     cast: tuple[tuple[Vote, Cast], ...]
     leading: int
     approvers: tuple[str, ...]
@@ -249,10 +249,12 @@ def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
     return list(wanted.values())
 
 
-def _settled(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]]) -> Settled | None:
+def _settled(
+    request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]]
+) -> BallotResult | None:
     for vote, by in cast:
         if vote.action == "reject":
-            return Settled("reject", (by,), message=vote.message)
+            return BallotResult("reject", (by,), message=vote.message)
     quorum = max(1, request.requirement.quorum)
     ready = [group for group in groups if len(group) >= quorum]
     if not ready:
@@ -260,7 +262,7 @@ def _settled(request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], grou
     group = min(ready, key=lambda votes: order(votes[quorum - 1]))
     by_vote = dict(cast)
     first = group[0]
-    return Settled(
+    return BallotResult(
         DECIDING[first.action],
         tuple(by_vote[vote] for vote in group),
         edited=first.args,

@@ -21,8 +21,8 @@ from refold.core.wire import canonical
 
 __all__ = ["FALLBACK", "VARIABLES", "Explanation", "Judgement", "Policy", "Rule", "merge"]
 
-Ruling = Literal["allow", "deny", "require"]
-OUTCOMES: tuple[Ruling, ...] = ("allow", "deny", "require")
+RuleOutcome = Literal["allow", "deny", "require"]
+OUTCOMES: tuple[RuleOutcome, ...] = ("allow", "deny", "require")
 POLICY_FIELDS = ("recheck", "fallback", "rules")
 MAX_RULES = 1_000
 MAX_KINDS = 1_000
@@ -46,7 +46,7 @@ class Judgement:
     wrong in the rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
     """
 
-    outcome: Ruling
+    outcome: RuleOutcome
     rule: str
     policy: str
     message: str = ""
@@ -59,7 +59,7 @@ class Rule:
 
     name: str
     when: Condition
-    outcome: Ruling
+    outcome: RuleOutcome
     message: str = ""
     requirement: Requirement | None = None
 
