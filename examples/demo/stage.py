@@ -94,7 +94,7 @@ class Stage:
         # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
         env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "5000"}
         services = [Service(service.name, service.argv, env) for service in dev_services(app, needs)]
-        self.stack = DevStack(folder, services, prepare=needs.prepare(), progress=progress)
+        self.stack = DevStack(folder, services, prepare=needs.prepare, progress=progress)
 
     def __enter__(self) -> Stage:
         try:

@@ -47,7 +47,7 @@ class Scene:
         needs = Provision(app_pools(APP), folder / "keys", EXAMPLE / "policies")
         env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS)}
         services = [Service(service.name, service.argv, env) for service in dev_services(APP, needs)]
-        self.stack = DevStack(folder, services=services, prepare=needs.prepare())
+        self.stack = DevStack(folder, services=services, prepare=needs.prepare)
         self._vote_key = needs.vote_key
 
     def open(self) -> None:

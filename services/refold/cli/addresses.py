@@ -30,7 +30,7 @@ class Addresses:
             raise UnreachableError(f"no `refold dev` runs on {self.lost}", hint=hint)
 
 
-def addresses(*, kafka: str = "", redis: str = "", data: str = "", **overrides: Any) -> Addresses:
+def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     """The settings by what was said on the command line and by what is known here."""
     running = running_dev(data)
     named = kafka or os.environ.get("REFOLD_KAFKA__BOOTSTRAP")
@@ -39,7 +39,7 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "", **overrides: 
         parts["kafka"] = {"bootstrap": address}
     if address := redis or os.environ.get("REFOLD_REDIS__URL") or running.get("redis"):
         parts["redis"] = {"url": address}
-    settings = load(**parts, **overrides)
+    settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
     return Addresses(settings, bool(running) and not named, data_dir(data) if default and meant else None)

@@ -43,6 +43,7 @@ DataOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
+ActorOption = Annotated[str, typer.Option("--actor", help="Who says so.  \\[default: your login]", show_default=False)]
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,7 @@ class Platform:
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker of the list accepts a connection."""
         self.where.check()
-        servers = self.settings.kafka.bootstrap.split(",")
-        if not any(listens(server) for server in servers):
+        if not self._listens():
             raise UnreachableError(
                 f"nobody listens at {self.settings.kafka.bootstrap}, where Kafka should be",
                 hint="`refold dev` starts one here; --kafka or REFOLD_KAFKA__BOOTSTRAP names another",
@@ -90,8 +90,11 @@ class Platform:
             time.sleep(KNOCK_AGAIN_S)
         return None
 
+    def _listens(self) -> bool:
+        return any(map(listens, self.settings.kafka.bootstrap.split(",")))
+
     def _answers(self, *, again: bool) -> bool:
-        if not any(listens(server) for server in self.settings.kafka.bootstrap.split(",")):
+        if not self._listens():
             return False
         try:  # a broker that has just been started listens before it can be used
             return not again or bool(clients.admin(self.settings.kafka).list_topics(timeout=1.0).brokers)
@@ -125,10 +128,10 @@ class Shell:
             in_words()
 
 
-def connect(*, kafka: str = "", redis: str = "", data: str = "", **overrides: Any) -> Platform:
+def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
     """The platform that a command is about."""
     quiet()
-    return Platform(addresses(kafka=kafka, redis=redis, data=data, **overrides))
+    return Platform(addresses(kafka=kafka, redis=redis, data=data))
 
 
 def quiet() -> None:
@@ -155,6 +158,14 @@ def listens(server: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
+    """The two sides of `NAME=VALUE`. **Raises** UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{text!r} {problem}", hint=hint)
+    return name, value
 
 
 def source(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Annotated
@@ -15,23 +16,12 @@ from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.core.errors import UsageError
 
-PrincipalOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--principal",
-        metavar="ROLE=User:NAME",
-        help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
-        "Roles: planner, executor, approval, client, approver, operator.",
-        show_default=False,
-    ),
-]
 _STATES = {
     "there": "[green]there[/]",
     "missing": "[red]missing[/]",
     "surplus": "[red]surplus[/]",
     "wider": "[yellow]surplus, and about more than ours[/]",
 }
-_CHANGED = {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"}
 
 
 def compare_acls(
@@ -43,7 +33,16 @@ def compare_acls(
     commands: Annotated[
         bool, typer.Option("--commands", help="Print command lines of kafka-acls.sh, and ask no broker.")
     ] = False,
-    principal: PrincipalOption = None,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--principal",
+            metavar="ROLE=User:NAME",
+            help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
+            "Roles: planner, executor, approval, client, approver, operator.",
+            show_default=False,
+        ),
+    ] = None,
     shell: Shell,
 ) -> None:
     """Show who may do what, and whether the broker has it so; exit code 1 if not.
@@ -75,7 +74,7 @@ def compare_acls(
 def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
     """The rules as command lines of Kafka's own tool, one for each principal and thing."""
     for (principal, kind, name, pattern), group in groupby(acls, key=_place):
-        operations = [word for acl in group for word in ("--operation", _camel(acl.operation))]
+        operations = [word for acl in group for word in ("--operation", acl.operation.title().replace("_", ""))]
         where = [f"--{kind}", name, *(["--resource-pattern-type", "prefixed"] if pattern == "prefixed" else [])]
         server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
         yield shlex.join(["kafka-acls.sh", *server, "--add", "--allow-principal", principal, *operations, *where])
@@ -85,13 +84,9 @@ def _place(acl: Acl) -> tuple[str, str, str, str]:
     return acl.principal, acl.kind, acl.name, acl.pattern
 
 
-def _camel(operation: str) -> str:
-    return "".join(word.capitalize() for word in operation.split("_"))
-
-
 def _tell(rules: list[AclRule]) -> None:
     _lines(rules, _STATES)
-    count = {state: sum(rule.state == state for rule in rules) for state in _STATES}
+    count = Counter(rule.state for rule in rules)
     if count["missing"]:
         output.say(f"{count['missing']} rules are missing; `refold topics acls --apply` creates them")
     if count["surplus"]:
@@ -103,16 +98,15 @@ def _tell(rules: list[AclRule]) -> None:
 
 
 def _tell_changes(changes: list[AclRule]) -> None:
-    if changes:
-        _lines(changes, _CHANGED)
-    else:
+    _lines(changes, {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"})
+    if not changes:
         output.say("[green]all rules are as they should be[/]")
 
 
 def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
     """A line for what a principal may do with a thing, as far as the broker has it or not. No table: a terminal may be
     too narrow for the names, and half a name is none."""
-    wide = max(len(_thing(rule.acl)) for rule in rules)
+    wide = max((len(_thing(rule.acl)) for rule in rules), default=0)
     for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
         output.say(f"[bold]{output.escape(principal)}[/]")
         for (*_, state), group in groupby(own, key=_order):

@@ -13,7 +13,7 @@ import typer
 from refold.cli import output
 from refold.cli.addresses import data_dir
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, Shell, login, source
+from refold.cli.platform import Platform, Shell, login, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.client.approvals import Answered, Approvals, canonical_json, changed
 from refold.client.register import Approval, reach, said
@@ -32,21 +32,19 @@ approval_group = Commands(
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 ApprovalArgument = Annotated[
-    str,
-    typer.Argument(metavar="CALL", help="RUN/SEQ, as `refold approval list` prints it, or the approval's id."),
+    str, typer.Argument(metavar="CALL", help="RUN/SEQ, as `refold approval list` prints it, or the approval's id.")
 ]
-JsonArgument = Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which approvals are meant; an empty field means any."""
 
-    state: str
-    agent: str
-    tool: str
-    run: str
-    approver: str
+    state: str = "open"
+    agent: str = ""
+    tool: str = ""
+    run: str = ""
+    approver: str = ""
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
@@ -81,7 +79,7 @@ def list_approvals(
         return
     known = approvals.read().all()
     rows = [approval_views.row(approval) for approval in known if wanted(approval)]
-    others = len(known) if wanted != Filter("open", "", "", "", "") else 0
+    others = len(known) if wanted != Filter() else 0
     shell.tell(rows, lambda: approval_views.print_approvals(rows, others=others))
 
 
@@ -107,10 +105,8 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     grant = next((each for each in grants if given and each.grant.id == given.id), None)
     ended = "" if shown.state == "open" else approval_views.ended(shell.runs.find(shown.request.run_id), shown)
     more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended}
-    shell.tell(
-        {**approval_views.data(shown), **more},
-        lambda: approval_views.print_approval(shown, grant=grant, ended=ended),
-    )
+    row = approval_views.data(shown) | more
+    shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended))
 
 
 @approval_group.command("grants")
@@ -143,8 +139,8 @@ class Voter(Shell):
         approval = approval_of(approvals, name, self.runs.partitions, only=True)
         actor = login() if self.actor is None else self.actor
         vote = approvals.vote(approval, action, actor=actor, **more)
-        if action == "reassign":
-            _warn_of_logins(approvals.get(approval), vote.to)
+        if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
+            output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
         position = approvals.send(vote, key, self.platform.publisher)
         answer = approvals.answered(vote, position, self.timeout)
 
@@ -201,10 +197,9 @@ def edit(
     voter: Messenger,
 ) -> None:
     """Approve the call with other arguments: all of them as one object, or with --set some of them changed."""
-    if args and set_:
-        raise UsageError("the arguments are given twice", hint="the whole object, or --set NAME=VALUE")
-    if not args and not set_:
-        raise UsageError("say what the arguments shall be", hint="the whole object, or --set NAME=VALUE")
+    if bool(args) == bool(set_):
+        problem = "the arguments are given twice" if args else "say what the arguments shall be"
+        raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
     if args:
         text = canonical_json(source(args))
     else:
@@ -216,7 +211,12 @@ def edit(
 
 
 @approval_group.command()
-def answer(approval: ApprovalArgument, result: JsonArgument, *, voter: Messenger) -> None:
+def answer(
+    approval: ApprovalArgument,
+    result: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")],
+    *,
+    voter: Messenger,
+) -> None:
     """Give the result in the tool's place: the call never goes out."""
     voter.vote(approval, "answer", result=canonical_json(source(result)))
 
@@ -289,11 +289,6 @@ def approval_of(approvals: Approvals, name: str, partitions: int, *, only: bool 
     return asked[-1]
 
 
-def _warn_of_logins(approval: Approval, to: tuple[str, ...]) -> None:
-    if elsewhere := reach(to, approval.roles)[1]:
-        output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
-
-
 def answer_text(answer: Answered, action: str) -> str:
     """What became of a vote, in words."""
     name = f"[bold]{output.escape(answer.approval)}[/]"
@@ -303,8 +298,8 @@ def answer_text(answer: Answered, action: str) -> str:
         return f"{name} was decided without this vote: {output.escape(said(answer.decision))}"
     if answer.what == "counted":
         return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
-    decides = answer.decision and action != "revoke-grant"
-    by = f", which is decided: {output.escape(said(answer.decision))}" if answer.decision and decides else ""
+    decides = answer.decision if action != "revoke-grant" else None
+    by = f", which is decided: {output.escape(said(decides))}" if decides else ""
     return f"it is recorded with {name}{by}"
 
 
@@ -330,16 +325,14 @@ def vote_key(path: str, data: str) -> SigningKey:
 
 def _setting(text: str) -> tuple[str, str]:
     """A name and its new value as text; a file's text becomes a JSON string."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"{text!r} sets nothing", hint="write --set NAME=VALUE")
+    name, value = pair(text, "sets nothing", hint="write --set NAME=VALUE")
     return name, canonical.dumps(source(value)) if value.startswith("@") else value
 
 
 def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None:
-    if not scope and (for_ is not None or uses is not None):
-        raise UsageError("--for and --uses are about what is remembered", hint="add --remember run")
     if not scope:
+        if for_ is not None or uses is not None:
+            raise UsageError("--for and --uses are about what is remembered", hint="add --remember run")
         return None
     for_ = "1h" if for_ is None else for_
     if scope != "run":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -111,18 +111,10 @@ def _home(platform: Platform, content: DeadLetter) -> int:
         return content.partition
 
 
-def _row(place: str, content: DeadLetter) -> dict[str, Any]:
-    return {
-        "letter": place,
-        "from": f"{content.topic}/{content.partition}/{content.offset}",
-        "topic": content.topic,
-        "partition": content.partition,
-        "offset": content.offset,
-        "code": content.code,
-        "reason": content.reason,
-        "service": content.service,
-        "at_ms": content.at_ms,
-    }
+def _row(place: str, content: DeadLetter) -> output.Data:
+    whole: output.Data = output.plain(content)
+    del whole["key"], whole["value"]
+    return {"letter": place, "from": f"{content.topic}/{content.partition}/{content.offset}", **whole}
 
 
 def _text(data: bytes) -> str:

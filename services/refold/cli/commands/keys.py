@@ -12,21 +12,19 @@ import typer
 from refold.cli import output
 from refold.cli.addresses import data_dir
 from refold.cli.clock import clock_ms, time_ms
+from refold.cli.commands.provision import key_entry
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login
 from refold.client import catalog
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.core.messages import CatalogEntry
-from refold.core.wire import canonical
 from refold.runtime import keys
 
 keys_group = Commands("Make, publish, retire and revoke the keys that sign.")
 
 KidArgument = Annotated[str, typer.Argument(metavar="KID", help="The key's id, as `refold keys list` prints it.")]
 OutOption = Annotated[
-    str,
-    typer.Option("--out", metavar="FILE", help="The private key; without it, keys/KID.json in --data."),
+    str, typer.Option("--out", metavar="FILE", help="The private key; without it, keys/KID.json in --data.")
 ]
 
 
@@ -61,7 +59,8 @@ def new_key(
 def list_keys(*, shell: Shell) -> None:
     """List the keys in the catalog."""
     now_ms = clock_ms()
-    rows = [{**key.content(), "state": _state(key, now_ms)} for key in _known(shell.platform).values()]
+    known = catalog.read_catalog(shell.runs.reader).keys.values()
+    rows = [{**key.content(), "state": _state(key, now_ms)} for key in known]
     columns = ("kid", "use", "state", "actors", "strength", "reason")
     shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
 
@@ -115,21 +114,15 @@ def revoke_key(
     shell.tell(public.content(), lambda: output.say(text))
 
 
-def _known(platform: Platform) -> dict[str, PublicKey]:
-    """The keys of the catalog, from its first partition: every one has them all."""
-    return catalog.read_catalog(platform.runs.reader).keys
-
-
 def _find(platform: Platform, kid: str) -> PublicKey:
-    key = _known(platform).get(kid)
+    key = catalog.read_catalog(platform.runs.reader).keys.get(kid)
     if key is None:
         raise NotFoundError(f"the catalog has no key {kid}", hint="`refold keys list`")
     return key
 
 
 def _publish(platform: Platform, public: PublicKey) -> None:
-    entry = CatalogEntry(f"key/{public.kid}", "key", canonical.dumps(public.content()), login(), clock_ms())
-    catalog.publish(platform.publisher, platform.runs.partitions, entry)
+    catalog.publish(platform.publisher, platform.runs.partitions, key_entry(public, login()))
 
 
 def _save(key: SigningKey, out: str, data: str) -> Path:

@@ -12,15 +12,14 @@ import typer
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.clock import since_ms
-from refold.cli.commands.provision import merged_policy, policy_entries, roles_entry
+from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import JsonOption, Platform, Shell, login
+from refold.cli.platform import ActorOption, JsonOption, Platform, Shell, login
 from refold.cli.views import policies as policy_views
 from refold.client import catalog, hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
 from refold.client.policies import Problem
-from refold.client.runs import Run
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import home, parse_call_id
@@ -67,9 +66,7 @@ def publish_policy(
     ] = None,
     *,
     roles: Annotated[str, typer.Option("--roles", metavar="FILE", help="Who has which role, and who none.")] = "",
-    actor: Annotated[
-        str, typer.Option("--actor", help="Who says so.  \\[default: your login]", show_default=False)
-    ] = "",
+    actor: ActorOption = "",
     shell: Shell,
 ) -> None:
     """Put a policy in force for new runs, and roles for everybody, at once. Published again, it changes nothing.
@@ -92,8 +89,8 @@ def publish_policy(
     for entry in entries:
         catalog.publish(platform.publisher, partitions, entry)
     there = catalog.read_catalog(platform.runs.reader)
-    if nobody := policies.nobody_has(there.policy, there.roles):
-        warnings.append(f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
+    if missing := nobody_text(there):
+        warnings.append(missing)
     for warning in warnings:
         output.warn(warning)
     if shell.json_:
@@ -150,9 +147,8 @@ def show_policy(*, shell: Shell) -> None:
         return
     policy_views.print_in_force(there[0])
     if behind:
-        output.say(
-            f"[red]partitions {', '.join(map(str, behind))} of the catalog have something else: publish again[/]"
-        )
+        names = ", ".join(map(str, behind))
+        output.say(f"[red]partitions {names} of the catalog have something else: publish again[/]")
 
 
 @policy_group.command("test")
@@ -174,7 +170,12 @@ def try_policy(
     after_ms = since_ms(since)
     platform = shell.platform
     asked = _hindsight(merged_policy(policies.load_files(files)), app_, platform)
-    chosen = [run for run in _runs(platform, runs or ["all"]) if not agent or _agent(run) == agent]
+    if runs and "all" not in runs:
+        chosen = [platform.runs.get(name) for name in dict.fromkeys(runs)]
+    else:
+        chosen = platform.runs.all()
+    if agent:
+        chosen = [run for run in chosen if run.state.request and run.state.request.agent == agent]
     calls = [call for run in chosen for call in hindsight.recorded(run) if call.at_ms >= after_ms]
     differences = list(asked.differences(calls))
     rows = [policy_views.difference_row(each) for each in differences]
@@ -213,21 +214,14 @@ def explain_judgement(
     policy = merged_policy(content) if content is not None else _policy_of(platform, recorded)
     asked = _hindsight(policy, app_, platform)
     now, rules = asked.judge(recorded.state, recorded.call), asked.explain(recorded.state, recorded.call)
-    row = {
-        "call_id": recorded.call_id,
-        "tool": recorded.call.tool,
-        "recorded": recorded.judgement,
-        "now": now,
-        "rules": rules,
-    }
     if shell.json_:
-        row["args"] = output.json_text(recorded.call.args)
+        row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement}
+        row |= {"now": now, "rules": rules, "args": output.json_text(recorded.call.args)}
         row["edited_args"] = output.json_text(recorded.edited.args) if recorded.edited else None
         output.emit(row)
         return
-    policy_views.print_explanation(
-        recorded, now, rules, asks_itself=not draft and _asks_itself(policy, recorded, rules)
-    )
+    asks_itself = not draft and _asks_itself(policy, recorded, rules)
+    policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
     _tell_unknown(asked)
 
 
@@ -265,13 +259,3 @@ def _policy_of(platform: Platform, recorded: Recorded) -> Policy:
     if policy is None:
         raise NotFoundError(f"the policy {digest} is not in the catalog", hint="--draft FILE asks one that you have")
     return policy
-
-
-def _runs(platform: Platform, names: list[str]) -> list[Run]:
-    if "all" in names:
-        return platform.runs.all()
-    return [platform.runs.get(name) for name in dict.fromkeys(names)]
-
-
-def _agent(run: Run) -> str:
-    return run.state.request.agent if run.state.request else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,8 +18,9 @@ from refold.cli.clock import clock_ms
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
-from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Roles
+from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy, merge
+from refold.core.approval.signature import PublicKey
 from refold.core.errors import NotFoundError
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
@@ -28,7 +28,7 @@ from refold.core.wire import canonical, codec
 from refold.core.wire.resources import resource
 from refold.ports.log import LogReader
 from refold.runtime import keys
-from refold.runtime.settings import Settings, load
+from refold.runtime.settings import load
 
 setup_group = Commands()
 
@@ -56,17 +56,10 @@ class Provision:
         """The key that this machine's command line signs votes with."""
         return self.keys / "vote.json"
 
-    def prepare(self) -> Callable[[str], None]:
-        """What makes all of it true on a broker. Whatever is there already is left alone."""
-
-        def prepared(bootstrap: str) -> None:
-            settings = load(kafka={"bootstrap": bootstrap})
-            Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
-            self._publish(settings)
-
-        return prepared
-
-    def _publish(self, settings: Settings) -> None:
+    def prepare(self, bootstrap: str) -> None:
+        """Makes all of it true on a broker. Whatever is there already is left alone."""
+        settings = load(kafka={"bootstrap": bootstrap})
+        Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
         count = settings.kafka.partitions
         reader = KafkaLogReader(settings.kafka)
         known = [_entries_of(reader, number) for number in range(count)]
@@ -75,21 +68,17 @@ class Provision:
             # A key that is there stays as it is: it may have been retired or revoked.
             if any(_differs(there.get(entry.name), entry) for there in known):
                 catalog.publish(publisher, count, entry)
-        for trouble in self.troubles(settings):
-            output.warn(trouble)
+        self._warn(catalog.read_catalog(reader))
 
-    def troubles(self, settings: Settings) -> list[str]:
-        """What keeps people from deciding though all is published: keys that sign no more, roles that nobody has."""
-        there = catalog.read_catalog(KafkaLogReader(settings.kafka))
-        troubles = []
+    def _warn(self, there: Catalog) -> None:
+        """Tells what keeps people from deciding: keys that sign no more, roles that nobody has."""
         for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
             public = there.keys[keys.load(path).kid]
             if not public.signs_at(clock_ms()):
                 mend = f"`refold keys new NAME --use {use}` makes another, to be named by --key"
-                troubles.append(f"the key {public.kid} in {path} signs nothing any more ({public.reason}); {mend}")
-        if nobody := policies.nobody_has(there.policy, there.roles):
-            troubles.append(f"nobody has {', '.join(nobody)} by the catalog: only logins may say so")
-        return troubles
+                output.warn(f"the key {public.kid} in {path} signs nothing any more ({public.reason}); {mend}")
+        if missing := nobody_text(there):
+            output.warn(missing)
 
     def _entries(self) -> list[CatalogEntry]:
         """Keys and roles before the policy that needs them, and its text before the word that it is in force."""
@@ -97,12 +86,8 @@ class Provision:
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
         policy = merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
-        return [
-            _key(self.decision_key, "decision"),
-            _key(self.vote_key, "vote"),
-            *people,
-            *policy_entries(policy, _ACTOR),
-        ]
+        signing = [_key(self.decision_key, "decision"), _key(self.vote_key, "vote")]
+        return [*signing, *people, *policy_entries(policy, _ACTOR)]
 
 
 def merged_policy(content: dict[str, Any]) -> Policy:
@@ -117,6 +102,17 @@ def policy_entries(policy: Policy, actor: str) -> list[CatalogEntry]:
         CatalogEntry(f"policy/{policy.digest}", "policy", text, actor, now_ms),
         CatalogEntry(CURRENT, "current", canonical.dumps(policy.digest), actor, now_ms),
     ]
+
+
+def key_entry(public: PublicKey, actor: str) -> CatalogEntry:
+    """What makes a key known."""
+    return CatalogEntry(f"key/{public.kid}", "key", canonical.dumps(public.content()), actor, clock_ms())
+
+
+def nobody_text(there: Catalog) -> str:
+    """Which roles nobody has by the catalog, of those that the policy in force asks for, or nothing."""
+    nobody = policies.nobody_has(there.policy, there.roles)
+    return f"nobody has {', '.join(nobody)} by the catalog: only logins may say so" if nobody else ""
 
 
 def roles_entry(path: Path, actor: str) -> CatalogEntry:
@@ -142,7 +138,7 @@ def setup(
     platform.knock()
     folder = Path(policies) if policies else folder_of(app)
     needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder)
-    needs.prepare()(platform.settings.kafka.bootstrap)
+    needs.prepare(platform.settings.kafka.bootstrap)
     output.say(f"topics, public keys and a policy are on {output.escape(platform.settings.kafka.bootstrap)}")
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
     output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
@@ -156,14 +152,9 @@ def folder_of(app: str) -> Path | None:
 
 
 def _entries_of(reader: LogReader, partition: int) -> dict[str, str]:
-    entries: dict[str, str] = {}
-    for record in reader.scan(CATALOG, partition):
-        if record.value is None:
-            entries.pop((record.key or b"").decode(), None)
-        else:
-            entry = codec.decode(CatalogEntry, record.value)
-            entries[entry.name] = entry.content
-    return entries
+    last = {record.key: record.value for record in reader.scan(CATALOG, partition)}
+    entries = [codec.decode(CatalogEntry, value) for value in last.values() if value is not None]
+    return {entry.name: entry.content for entry in entries}
 
 
 def _differs(there: str | None, entry: CatalogEntry) -> bool:
@@ -176,5 +167,4 @@ def _key(path: Path, use: str) -> CatalogEntry:
     except NotFoundError:
         key = keys.new(use, f"dev-{use}")
         keys.save(key, path)
-    strength = {"strength": "login"} if use == "vote" else {}
-    return CatalogEntry(f"key/{key.kid}", "key", canonical.dumps(key.public(**strength).content()), _ACTOR)
+    return key_entry(key.public(strength="login") if use == "vote" else key.public(), _ACTOR)

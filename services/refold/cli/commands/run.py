@@ -6,6 +6,7 @@ import re
 import secrets
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from refold.cli import output
 from refold.cli.clock import since_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, Shell, login, source
+from refold.cli.platform import ActorOption, Platform, Shell, login, pair, source
 from refold.cli.views import runs as run_views
 from refold.cli.views import verification, watching
 from refold.client.inputs import InputAnswer, Inputs, resolution
@@ -35,9 +36,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")
 class Operator(Shell):
     """Who says something about a run, and how long they wait: the options of what only a human may do."""
 
-    actor: Annotated[str, typer.Option("--actor", help="Who says so.  \\[default: your login]", show_default=False)] = (
-        ""
-    )
+    actor: ActorOption = ""
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the planner.", min=0.1)] = 30.0
 
     def tell_answer(self, answer: InputAnswer, text: str, **facts: Any) -> None:
@@ -66,7 +65,8 @@ def begin_run(
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
     run = ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}")
     text = canonical.dumps(canonical.parse(source(input_)))
-    request = RunRequest(run, agent, text, requester or login(), 0, _labels(label))
+    labels = dict(pair(each, "is not a label", hint="write --label team=payments") for each in label or [])
+    request = RunRequest(run, agent, text, requester or login(), 0, labels)
     inputs, waits = _inputs(shell.platform), wait or timeout is not None
     known = bool(id_) and not waits and _is_known(shell.runs, request)
     position = inputs.start(request)
@@ -127,13 +127,9 @@ def print_events(
     history = shell.runs.get(run)
     rows = run_views.raw_records(history) if raw else run_views.event_rows(history)
     rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
+    line = run_views.raw_line if raw else partial(run_views.event_line, limit=0 if full else run_views.CUT)
     for row in rows:
-        if shell.json_:
-            output.emit(row)
-        else:
-            output.say(
-                run_views.raw_line(row) if raw else run_views.event_line(row, limit=0 if full else run_views.CUT)
-            )
+        output.emit(row) if shell.json_ else output.say(line(row))
     if not (raw or full or shell.json_) and any(map(run_views.is_cut, rows)):
         output.note(f"values that end in … have more than {run_views.CUT} characters: --full shows all of them")
 
@@ -233,13 +229,3 @@ def _is_known(runs: Runs, request: RunRequest) -> bool:
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
     return taken is not None
-
-
-def _labels(pairs: list[str] | None) -> dict[str, str]:
-    labels = {}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise UsageError(f"{pair!r} is not a label", hint="write --label team=payments")
-        labels[name] = value
-    return labels

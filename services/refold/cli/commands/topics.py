@@ -25,14 +25,14 @@ PoolsOption = Annotated[
 @topics_group.command("apply")
 def apply_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
     """Create what is missing and correct what differs. Never changes a partition count."""
-    changes = _topics(shell.platform, app_).apply()
+    changes = topics_of(shell.platform, app_).apply()
     shell.tell(changes, lambda: _print(changes, "is now"))
 
 
 @topics_group.command("diff")
 def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
     """Show what `apply` would do; exit code 1 if there is anything."""
-    differences = _topics(shell.platform, app_).diff()
+    differences = topics_of(shell.platform, app_).diff()
     shell.tell(differences, lambda: _print(differences, "should be"))
     if differences:
         fail(FAILED)
@@ -41,11 +41,12 @@ def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
 @topics_group.command("list")
 def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
-    rows = [output.plain(row) for row in _topics(shell.platform, "").present()]
+    rows = [output.plain(row) for row in topics_of(shell.platform, "").present()]
     shell.tell(rows, lambda: output.print_rows(rows, ("topic", "partitions", "replication"), "no topics"))
 
 
-def _topics(platform: Platform, app: str) -> Topics:
+def topics_of(platform: Platform, app: str) -> Topics:
+    """The topics that a platform needs to serve an app. **Raises** UnreachableError."""
     platform.knock()
     settings = platform.settings
     return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)

@@ -7,7 +7,7 @@ something else than they see.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from refold.cli.clock import clock_ms
@@ -22,11 +22,8 @@ _EDIT = ("before", "after")
 _WHOLE = 200
 """Lines of a text that are shown with all that stays: what is not shown could be anything."""
 
-_COLUMNS = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
 _ARGUMENTS = 80
 """Characters of the arguments that a list shows."""
-
-_GRANT_COLUMNS = ("grant", "state", "tool", "scope", "given by", "until", "used")
 
 
 def row(found: Approval) -> Data:
@@ -72,14 +69,15 @@ def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
         text = f"nothing here; `refold approval list --state all` has {others}"
         say(text if others else "[green]nothing waits for people[/]")
         return
-    print_table(_COLUMNS, [[_cell(name, each) for name in _COLUMNS] for each in rows])
+    columns = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
+    print_table(columns, map(_cells, rows))
     if any(len(canonical.dumps(each["args"])) > _ARGUMENTS for each in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
 def print_change(each: Data) -> None:
     """An approval in a line, for a list that goes on."""
-    say("  ".join(_cell(name, each) for name in _COLUMNS))
+    say("  ".join(_cells(each)))
 
 
 def grant_row(found: Granted) -> Data:
@@ -103,7 +101,8 @@ def print_grants(rows: Sequence[Data]) -> None:
     if not rows:
         say("[green]no call passes without asking because people said so[/]")
         return
-    print_table(_GRANT_COLUMNS, [_grant_cells(each) for each in rows])
+    columns = ("grant", "state", "tool", "scope", "given by", "until", "used")
+    print_table(columns, map(_grant_cells, rows))
 
 
 def _grant_cells(each: Data) -> list[str]:
@@ -146,7 +145,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     _print_args(request.args)
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
-        print_diff(request.proposed_args, request.args)
+        _print_diff(diff(request.proposed_args, request.args))
     _print_said(found)
     if found.state == "open":
         name = escape(request.call_id)
@@ -181,15 +180,10 @@ def _escalation(request: ApprovalRequest) -> str:
     return f"at {_moment(request.asked_ms + needed.escalate_ms)} to {to}" if to and needed.escalate_ms else ""
 
 
-def print_diff(before: str, after: str) -> None:
-    """What differs between two texts of arguments."""
-    for line in diff(before, after):
-        _print_change(line)
-
-
-def _print_change(line: str) -> None:
-    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-    say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
+def _print_diff(lines: Iterable[str]) -> None:
+    for line in lines:
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
 
 
 def _print_args(args: str) -> None:
@@ -201,8 +195,7 @@ def _print_args(args: str) -> None:
     _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in _EDIT})))
     before, after = (value[name].split("\n") for name in _EDIT)
     found = list(difflib.unified_diff(before, after, *_EDIT, lineterm="", n=_WHOLE if len(before) <= _WHOLE else 3))
-    for line in found:
-        _print_change(line)
+    _print_diff(found)
     hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in found)
     if hidden > 0:
         say(f"  [yellow]{hidden} lines stay as they are and are not shown; --json has all[/]")
@@ -210,8 +203,7 @@ def _print_args(args: str) -> None:
 
 def diff(before: str, after: str) -> list[str]:
     """A unified diff of two arguments, multi-line texts line by line."""
-    found = difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm="")
-    return list(found)
+    return list(difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm=""))
 
 
 def readable(args: str) -> list[str]:
@@ -244,7 +236,7 @@ def _print_said(found: Approval) -> None:
         words = " ".join(filter(None, (vote.action, ", ".join(vote.to), vote.message)))
         say(f"  {_moment(vote.issued)}  {escape(vote.actor)}  {escape(words)}{void}")
         if vote.action == "edit":
-            print_diff(found.request.args, vote.args)
+            _print_diff(diff(found.request.args, vote.args))
         if vote.action == "answer":
             _print_lines(readable(vote.result))
     for name, reason in found.refused:
@@ -252,37 +244,23 @@ def _print_said(found: Approval) -> None:
 
 
 def _said(found: Approval, vote: Vote) -> Data:
-    void = found.count.void.get(vote)
-    return {
-        **plain(vote),
-        "counts": found.fate(vote) == "counts",
-        "fate": found.fate(vote),
-        "void": void.reason if void else "",
-    }
+    void, fate = found.count.void.get(vote), found.fate(vote)
+    return {**plain(vote), "counts": fate == "counts", "fate": fate, "void": void.reason if void else ""}
 
 
-def _cell(name: str, each: Data) -> str:
-    if name == "votes" and each["grant"]:
-        return escape(f"grant {each['grant']}")
-    if name == "votes":
-        return f"{each['leading']} of {each['quorum']}"
-    if name == "until":
-        return _until(each["expires_ms"])
-    if name == "call":
-        return escape(each["call_id"])
-    if name == "arguments":
-        return escape(canonical.dumps(each["args"]), _ARGUMENTS)
-    if name == "asked for by":
-        return escape(each["requester"] or "-")
-    if name == "age":
-        return _age(clock_ms() - each["asked_ms"])
-    if name == "who decides":
-        return escape(", ".join(each["approvers"]))
-    if name == "state" and each["held"]:
-        return escape(f"held: {each['held']}")
-    if name == "state" and each["verdict"]:
-        return escape(f"{each['state']}: {each['verdict']}")
-    return escape(str(each[name]))
+def _cells(each: Data) -> list[str]:
+    state = f"{each['state']}: {each['verdict']}" if each["verdict"] else each["state"]
+    return [
+        escape(each["call_id"]),
+        escape(f"held: {each['held']}" if each["held"] else state),
+        escape(each["tool"]),
+        escape(canonical.dumps(each["args"]), _ARGUMENTS),
+        escape(each["requester"] or "-"),
+        _age(clock_ms() - each["asked_ms"]),
+        escape(f"grant {each['grant']}" if each["grant"] else f"{each['leading']} of {each['quorum']}"),
+        escape(", ".join(each["approvers"])),
+        _until(each["expires_ms"]),
+    ]
 
 
 def _age(ms: int) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from refold.cli import output
+from refold.cli.clock import clock_ms
 from refold.client.verify import Verified, verify_log
 from refold.core.errors import NotFoundError
 from refold.ports.log import LogReader
@@ -12,7 +11,7 @@ from refold.ports.log import LogReader
 
 def report(reader: LogReader, run: str, *, settle_s: float, as_json: bool) -> bool:
     """Verifies and prints; true if nothing is wrong. **Raises** NotFoundError for a run that is not there."""
-    found = verify_log(reader, now_ms=time.time_ns() // 1_000_000, settle_s=settle_s)
+    found = verify_log(reader, now_ms=clock_ms(), settle_s=settle_s)
     if run:
         _only(found, run)
     if as_json:
