@@ -103,12 +103,27 @@ class Platform:
 
 
 @dataclass(frozen=True)
-class Shell:
+class Teller:
+    """The option of what tells something without a platform."""
+
+    json_: JsonOption = False
+
+    def tell(self, value: Any, words: str | Callable[[], object]) -> None:
+        """Tells what was found, as JSON or in words: lines of markup, or what prints them."""
+        if self.json_:
+            output.emit(value)
+        elif isinstance(words, str):
+            output.say(words)
+        else:
+            words()
+
+
+@dataclass(frozen=True)
+class Shell(Teller):
     """The options of most commands: where the platform is, and how to tell what was found."""
 
     kafka: KafkaOption = ""
     data: DataOption = ""
-    json_: JsonOption = False
 
     @cached_property
     def platform(self) -> Platform:
@@ -119,13 +134,6 @@ class Shell:
     def runs(self) -> Runs:
         """The runs in its log."""
         return self.platform.runs
-
-    def tell(self, value: Any, in_words: Callable[[], object]) -> None:
-        """Tells what was found, as JSON or in words."""
-        if self.json_:
-            output.emit(value)
-        else:
-            in_words()
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:

@@ -100,9 +100,8 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     """Show what is asked: the call as the log has it, who may decide, and what was said."""
     approvals = _approvals(shell.platform)
     shown = approvals.get(approval_of(approvals, approval, shell.runs.partitions))
-    given = shown.decision.grant if shown.decision else None
-    grants = approvals.read().grants() if given else []
-    grant = next((each for each in grants if given and each.grant.id == given.id), None)
+    given = shown.decision and shown.decision.grant
+    grant = next((each for each in approvals.read().grants() if each.grant.id == given.id), None) if given else None
     ended = "" if shown.state == "open" else approval_views.ended(shell.runs.find(shown.request.run_id), shown)
     more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended}
     row = approval_views.data(shown) | more
@@ -143,12 +142,8 @@ class Voter(Shell):
             output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
         position = approvals.send(vote, key, self.platform.publisher)
         answer = approvals.answered(vote, position, self.timeout)
-
-        def in_words() -> None:
-            output.say(answer_text(answer, action))
-            output.say(f"[dim]{position.topic}/{position.partition}/{position.offset}[/]")
-
-        self.tell({**output.plain(answer), "vote": vote.vote}, in_words)
+        place = f"[dim]{position.topic}/{position.partition}/{position.offset}[/]"
+        self.tell({**output.plain(answer), "vote": vote.vote}, f"{answer_text(answer, action)}\n{place}")
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,8 @@ def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
     content = _find(shell.platform, letter)
     row = _row(letter, content) | {"key": _text(content.key), "value": _text(content.value)}
     row |= {"value_hex": content.value.hex(), "key_hex": content.key.hex()}
-
-    def in_words() -> None:
-        for name in ("letter", "from", "code", "reason", "service", "key", "value"):
-            output.say(f"{name:<8} {output.escape(str(row[name]), 4_000)}")
-
-    shell.tell(row, in_words)
+    names = ("letter", "from", "code", "reason", "service", "key", "value")
+    shell.tell(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
 
 
 @letter_group.command("replay")
@@ -69,7 +65,7 @@ def replay_letter(
     what = f"{len(content.value)} bytes with key {_text(content.key)!r} to {content.topic}/{partition}"
     if dry_run:
         row = {"sent": False, "topic": content.topic, "partition": partition}
-        shell.tell(row, lambda: output.say(output.escape(f"would send {what}")))
+        shell.tell(row, output.escape(f"would send {what}"))
         return
     if not yes and not typer.confirm(f"Send {what}?"):
         output.say("nothing was sent")
@@ -77,7 +73,7 @@ def replay_letter(
     key = content.key or b""
     at = platform.publisher.send_raw(content.topic, partition, key=key, value=content.value, headers=[])
     row = {"sent": True, "topic": content.topic, "partition": at[0], "offset": at[1]}
-    shell.tell(row, lambda: output.say(output.escape(f"sent {what}, offset {at[1]}")))
+    shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))
 
 
 def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:

@@ -52,7 +52,7 @@ def new_key(
     path = _save(key, out, shell.data)
     if publish:
         _publish(platform, public)
-    _tell_new(public, path, published=publish, as_json=shell.json_)
+    _tell_new(shell, public, path, published=publish)
 
 
 @keys_group.command("list")
@@ -94,7 +94,7 @@ def rotate_key(
     public = key.public(actors=old.actors, strength=old.strength)
     _publish(platform, public)
     _publish(platform, replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}"))
-    _tell_new(public, path, published=True, as_json=shell.json_, rotated=kid, retired_ms=retired_ms)
+    _tell_new(shell, public, path, rotated=kid, retired_ms=retired_ms)
 
 
 @keys_group.command("revoke")
@@ -111,7 +111,7 @@ def revoke_key(
     public = replace(_find(platform, kid), revoked=True, reason=reason)
     _publish(platform, public)
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
-    shell.tell(public.content(), lambda: output.say(text))
+    shell.tell(public.content(), text)
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:
@@ -131,16 +131,16 @@ def _save(key: SigningKey, out: str, data: str) -> Path:
     return path
 
 
-def _tell_new(public: PublicKey, path: Path, *, published: bool, as_json: bool, **more: Any) -> None:
-    if as_json:
-        output.emit({**public.content(), "file": str(path), "published": published, **more})
-        return
-    output.say(f"key [bold]{output.escape(public.kid)}[/] signs {public.use}s")
-    output.say(f"private: {output.escape(str(path))}")
-    output.say(f"public:  {'in the catalog' if published else output.escape(public.x) + ', not published'}")
+def _tell_new(shell: Shell, public: PublicKey, path: Path, *, published: bool = True, **more: Any) -> None:
+    lines = [
+        f"key [bold]{output.escape(public.kid)}[/] signs {public.use}s",
+        f"private: {output.escape(str(path))}",
+        f"public:  {'in the catalog' if published else output.escape(public.x) + ', not published'}",
+    ]
     if "rotated" in more:
         until = datetime.fromtimestamp(more["retired_ms"] / 1000, UTC)
-        output.say(f"key [bold]{output.escape(more['rotated'])}[/] signs until {until:%Y-%m-%d %H:%M:%S} UTC")
+        lines.append(f"key [bold]{output.escape(more['rotated'])}[/] signs until {until:%Y-%m-%d %H:%M:%S} UTC")
+    shell.tell({**public.content(), "file": str(path), "published": published, **more}, "\n".join(lines))
 
 
 def _state(public: PublicKey, now_ms: int) -> str:

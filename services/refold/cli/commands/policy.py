@@ -93,16 +93,12 @@ def publish_policy(
         warnings.append(missing)
     for warning in warnings:
         output.warn(warning)
-    if shell.json_:
-        names = [entry.name for entry in entries]
-        row = {"digest": policy.digest if policy else "", "entries": names, "partitions": partitions}
-        output.emit({**row, "warnings": warnings})
-        return
-    if roles:
-        output.say("the roles are in force")
+    lines = ["the roles are in force"] if roles else []
     if policy:
         rules = output.counted(len(policy.rules), "rule")
-        output.say(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
+        lines.append(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
+    row = {"digest": policy.digest if policy else "", "entries": [entry.name for entry in entries]}
+    shell.tell({**row, "partitions": partitions, "warnings": warnings}, "\n".join(lines))
 
 
 @policy_group.command("drop")
@@ -131,10 +127,8 @@ def drop_policy(
         hint = f"wait until they are over ({names}), or --force: then these approvals can only be rejected"
         raise ConflictError(f"policy {digest[:12]} is in use: {held}", hint=hint)
     catalog.remove(platform.publisher, len(known), f"policy/{digest}")
-    shell.tell(
-        {"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting},
-        lambda: output.say(f"policy [bold]{digest}[/] is out of the catalog; {held}"),
-    )
+    row = {"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting}
+    shell.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
 
 
 @policy_group.command("show")

@@ -15,7 +15,7 @@ import typer
 from refold.cli import output
 from refold.cli.addresses import data_dir, running_dev
 from refold.cli.lazy import Commands
-from refold.cli.platform import DataOption, JsonOption, listens
+from refold.cli.platform import DataOption, Teller, listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.embedded.files import FolderLock
 
@@ -25,11 +25,10 @@ ROLES_KILLED = ("planner", "executor", "approval", "broker", "valkey")
 
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(Teller):
     """The options of what looks at a running `refold dev`."""
 
     data: DataOption = ""
-    json_: JsonOption = False
 
     def running(self) -> dict[str, Any]:
         """What its dev.json says. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""
@@ -44,12 +43,8 @@ def status(*, beside: Beside) -> None:
     """Show what a running `refold dev` consists of."""
     content = beside.running()
     addresses = [
-        {
-            "name": name,
-            "address": content[name],
-            "answers": listens(content[name].rpartition("//")[2].partition("/")[0]),
-        }
-        for name in ("kafka", "redis")
+        {"name": name, "address": address, "answers": listens(address.rpartition("//")[2].partition("/")[0])}
+        for name, address in (("kafka", content["kafka"]), ("redis", content["redis"]))
     ]
     restarts = content.get("restarts", {})
     processes = [
@@ -57,12 +52,14 @@ def status(*, beside: Beside) -> None:
         for role, pids in content["processes"].items()
         for number, pid in enumerate(pids or [0], start=1)
     ]
-    if beside.json_:
-        return output.emit({"addresses": addresses, "processes": processes})
-    for each in addresses:
-        answers = "[green]listens[/]" if each["answers"] else "[red]nobody listens[/]"
-        output.say(f"{each['name']:<9} {output.escape(each['address'])}  {answers}")
-    return output.print_rows(processes, ("role", "number", "pid", "state", "restarts"), "no processes")
+
+    def in_words() -> None:
+        for each in addresses:
+            answers = "[green]listens[/]" if each["answers"] else "[red]nobody listens[/]"
+            output.say(f"{each['name']:<9} {output.escape(each['address'])}  {answers}")
+        output.print_rows(processes, ("role", "number", "pid", "state", "restarts"), "no processes")
+
+    beside.tell({"addresses": addresses, "processes": processes}, in_words)
 
 
 @kill_group.command()
@@ -89,11 +86,9 @@ def kill_processes(
     for _, pid in victims:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    if beside.json_:
-        return output.emit([{"role": name, "pid": pid} for name, pid in victims])
-    for name, pid in victims:
-        output.say(f"killed [bold]{name} {pid}[/] (SIGKILL); `refold dev status` shows its successor")
-    return None
+    row = [{"role": name, "pid": pid} for name, pid in victims]
+    killed = "killed [bold]{} {}[/] (SIGKILL); `refold dev status` shows its successor"
+    beside.tell(row, "\n".join(killed.format(*victim) for victim in victims))
 
 
 def state_of(pid: int) -> str:

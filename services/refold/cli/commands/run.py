@@ -43,7 +43,7 @@ class Operator(Shell):
         """Tells what became of what they said."""
         state = answer.run.state
         row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts}
-        self.tell(row, lambda: output.say(f"{text} is {output.styled(state.status)}"))
+        self.tell(row, f"{text} is {output.styled(state.status)}")
 
 
 @run_group.command("start")
@@ -78,12 +78,9 @@ def begin_run(
             fail(FAILED)
         return
     words = "is known already, and asked for again:" if known else "requested"
-
-    def in_words() -> None:
-        output.say(f"{words} [bold]{run}[/] (run-requested/{position.partition}/{position.offset})")
-        output.say(f"[dim]follow it: refold run watch {run}[/]")
-
-    shell.tell({"run_id": run, "request": position}, in_words)
+    place = f"run-requested/{position.partition}/{position.offset}"
+    follow = f"[dim]follow it: refold run watch {run}[/]"
+    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{follow}")
 
 
 @run_group.command("show")
@@ -159,9 +156,8 @@ def cancel_run(
 ) -> None:
     """Cancel a run. Best effort for a call that an executor has claimed already."""
     who = operator.actor or login()
-    signal = RunSignal(
-        ids.run_id(run), f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), who
-    )
+    data = canonical.dumps({"reason": reason})
+    signal = RunSignal(ids.run_id(run), f"cancel-{secrets.token_hex(6)}", "cancel", data, who)
     answer = _inputs(operator.platform).cancel(signal, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 

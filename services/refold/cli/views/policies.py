@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from refold.cli.output import Data, escape, json_text, plain, print_table, say
 from refold.client.hindsight import OtherRuling, Recorded
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.policy import Explanation, Judgement, Policy, Rule
+from refold.core.approval.policy import Explanation, Judgement, Policy
 
 _COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
 ARGS_SHOWN = 60
@@ -54,7 +54,10 @@ def print_in_force(found: Data) -> None:
         recheck = ", judges calls of other policies again" if found["policy"].get("recheck") else ""
         say(f"policy [bold]{escape(found['current'])}[/] is in force for new runs{recheck}")
         policy = Policy.parse(found["policy"])
-        rows = [_rule_row(rule) for rule in policy.rules]
+        rows = []
+        for rule in policy.rules:
+            detail = plain(rule.requirement) if rule.requirement else rule.message
+            rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
         rows.append(("[dim]no rule holds, or one fails[/]", "", _outcome("require", plain(policy.fallback))))
         print_table(("rule", "when", "then"), rows)
     for old in found["policies"]:
@@ -108,8 +111,9 @@ def what_changes(row: Data) -> str:
 def _value_text(name: str, requirement: Data, value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "nobody"
-    timed = f"{name}_ms" in requirement and isinstance(value, int)
-    return (_long(value) if value else "never") if timed and isinstance(value, int) else str(value) or "none"
+    if f"{name}_ms" in requirement and isinstance(value, int):
+        return _long(value) if value else "never"
+    return str(value) or "none"
 
 
 def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
@@ -132,11 +136,6 @@ def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanati
         say(f"  {mark} {escape(each.rule)}: {escape(each.when)}  {value}")
         for name, shown in each.values.items():
             say(f"      [dim]{escape(name)} = {escape(json.dumps(shown, ensure_ascii=False))}[/]")
-
-
-def _rule_row(rule: Rule) -> tuple[str, str, str]:
-    detail = plain(rule.requirement) if rule.requirement else rule.message
-    return escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)
 
 
 def _outcome(outcome: str, detail: Data | str) -> str:

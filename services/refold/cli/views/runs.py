@@ -63,7 +63,10 @@ def run_data(run: Run) -> Data:
         | {"offset": last.record.offset, "digest": state.digest()},
         "entries": len(run.records),
         "void_records": len(run.void),
-        "timeline": [_step_data(line) for line in run.timeline.steps],
+        "timeline": [
+            plain(line) | {"args": json_text(line.args), "result": json_text(line.result)}
+            for line in run.timeline.steps
+        ],
         "resolve": [command for line in run.timeline.in_doubt for command in resolve_commands(line)],
     }
 
@@ -201,7 +204,8 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
-    if len(step.attempts) > 1 or any(_remarkable(attempt) for attempt in step.attempts):
+    usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)
+    if len(step.attempts) > 1 or not usual:
         lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
     if step.failure and step.status == "failed" and not rejected:
@@ -210,9 +214,8 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
         why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""
         lines.append(f"       [magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]")
     for late in step.late:
-        lines.append(
-            f"       [magenta]late result{' contradicts' if late.contradicts else ''}: {escape(late.result, 60)}[/]"
-        )
+        contradicts = " contradicts" if late.contradicts else ""
+        lines.append(f"       [magenta]late result{contradicts}: {escape(late.result, 60)}[/]")
     if step.status == "doubt":
         lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
         lines += [f"         {escape(command)}" for command in resolve_commands(step)]
@@ -251,10 +254,6 @@ _VERDICTS = {
 }
 
 
-def _remarkable(attempt: AttemptLine) -> bool:
-    return attempt.dispatches > 1 or attempt.status not in ("running", "completed")
-
-
 def _attempt_line(attempt: AttemptLine) -> str:
     text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
@@ -271,11 +270,6 @@ def _end_lines(run: Run) -> list[str]:
     if found["failure"]:
         return [f"  [red]{escape(found['failure']['code'])}: {escape(found['failure']['message'], 400)}[/]"]
     return [f"  [red]cancelled[/] {escape(found['reason'])}"] if found["status"] == "cancelled" else []
-
-
-def _step_data(line: StepLine) -> Data:
-    found: Data = plain(line)
-    return found | {"args": json_text(line.args), "result": json_text(line.result)}
 
 
 def _place(judged: JudgedRecord) -> Data:
