@@ -122,6 +122,14 @@ def moment(at_ms: int) -> str:
         return f"{at_ms} ms"
 
 
+def in_utc(at_ms: int) -> str:
+    """A time in UTC, to the second, for people who decide by it."""
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
 def escape(text: str, limit: int = 0) -> str:
     """Text from outside, visible and safe in markup and, with a limit, shortened."""
     return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -90,11 +91,11 @@ def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:
 
 
 def _find(platform: Platform, name: str) -> DeadLetter:
-    partition, _, offset = name.partition("/")
-    if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
+    if not re.fullmatch("[0-9]+/[0-9]+", name):
         raise UsageError(f"{name!r} is not a dead letter", hint="write PARTITION/OFFSET, as `refold deadletter list`")
+    partition, offset = map(int, name.split("/"))
     for place, content in _letters(platform):
-        if place == f"{int(partition)}/{int(offset)}":
+        if place == f"{partition}/{offset}":
             return content
     raise NotFoundError(f"there is no dead letter {name}", hint="`refold deadletter list` shows all")
 

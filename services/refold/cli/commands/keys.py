@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -138,8 +137,8 @@ def _tell_new(shell: Shell, public: PublicKey, path: Path, *, published: bool = 
         f"public:  {'in the catalog' if published else output.escape(public.x) + ', not published'}",
     ]
     if "rotated" in more:
-        until = datetime.fromtimestamp(more["retired_ms"] / 1000, UTC)
-        lines.append(f"key [bold]{output.escape(more['rotated'])}[/] signs until {until:%Y-%m-%d %H:%M:%S} UTC")
+        until = output.in_utc(more["retired_ms"])
+        lines.append(f"key [bold]{output.escape(more['rotated'])}[/] signs until {until}")
     shell.tell({**public.content(), "file": str(path), "published": published, **more}, "\n".join(lines))
 
 

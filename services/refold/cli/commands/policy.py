@@ -15,7 +15,7 @@ from refold.cli.clock import since_ms
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import ActorOption, JsonOption, Platform, Shell, login
+from refold.cli.platform import ActorOption, Platform, Shell, Teller, login
 from refold.cli.views import policies as policy_views
 from refold.client import catalog, hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
@@ -36,7 +36,7 @@ AppOption = Annotated[
 
 
 @policy_group.command("check")
-def check_policy(files: FilesArgument, *, json_: JsonOption = False) -> None:
+def check_policy(files: FilesArgument, *, teller: Teller) -> None:
     """Say what is wrong with policy files, rules that no call can reach too; exit code 1 if there is anything."""
     content: dict[str, Any] = {}
     try:
@@ -45,16 +45,13 @@ def check_policy(files: FilesArgument, *, json_: JsonOption = False) -> None:
     except MalformedError as error:
         wrong = [policies.Problem("", "", f"{error.message} ({error.hint})")]
     policy = None if any(problem.fatal for problem in wrong) else merged_policy(content)
-    if json_:
-        digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
-        output.emit({"ok": not wrong, "digest": digest, "rules": rules, "files": sorted(content), "problems": wrong})
-    else:
-        for problem in wrong:
-            colour = "red" if problem.fatal else "yellow"
-            output.say(f"[{colour}]{output.escape(_problem_text(problem))}[/]")
-        if policy:
-            many = output.counted(len(policy.rules), "rule"), output.counted(len(content), "file")
-            output.say(f"policy [bold]{policy.digest}[/]: {many[0]} in {many[1]}")
+    digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
+    row = {"ok": not wrong, "digest": digest, "rules": rules, "files": sorted(content), "problems": wrong}
+    lines = [f"[{'red' if each.fatal else 'yellow'}]{output.escape(_problem_text(each))}[/]" for each in wrong]
+    if policy:
+        many = output.counted(rules, "rule"), output.counted(len(content), "file")
+        lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
+    teller.tell(row, "\n".join(lines))
     if wrong:
         fail(FAILED)
 

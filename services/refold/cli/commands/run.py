@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.clock import since_ms
+from refold.cli.clock import clock_ms, since_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Platform, Shell, login, pair, source
@@ -20,6 +20,7 @@ from refold.cli.views import runs as run_views
 from refold.cli.views import verification, watching
 from refold.client.inputs import InputAnswer, Inputs, resolution
 from refold.client.runs import Runs
+from refold.client.verify import verify_log
 from refold.core import ids
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
@@ -198,7 +199,12 @@ def verify_runs(
     shell: Shell,
 ) -> None:
     """Re-check the whole log from raw bytes: the chain, the folds, and that all topics agree with them."""
-    if not verification.report(shell.runs.reader, run, settle_s=settle, as_json=shell.json_):
+    verified = verify_log(shell.runs.reader, now_ms=clock_ms(), settle_s=settle)
+    if run:
+        verification.only(verified, run)
+    row = {"ok": not verified.violations, **output.plain(verified)}
+    shell.tell(row, lambda: verification.print_verified(verified))
+    if verified.violations:
         fail(FAILED)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 from refold.cli.clock import clock_ms
-from refold.cli.output import Data, escape, json_text, plain, print_table, say
+from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say
 from refold.client.register import Approval, Granted, said
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
@@ -106,9 +105,8 @@ def print_grants(rows: Sequence[Data]) -> None:
 
 
 def _grant_cells(each: Data) -> list[str]:
-    scope = f"run {each['run_id']}"
-    used = f"{len(each['used'])}, at most {each['uses']} in each run"
-    told = (each["grant"], each["state"], each["tool"], scope, ", ".join(each["given_by"]), _until(each["until_ms"]))
+    given_by, used = ", ".join(each["given_by"]), f"{len(each['used'])}, at most {each['uses']} in each run"
+    told = (each["grant"], each["state"], each["tool"], f"run {each['run_id']}", given_by, _until(each["until_ms"]))
     return [escape(text) for text in (*told, used)]
 
 
@@ -177,7 +175,7 @@ def _escalation(request: ApprovalRequest) -> str:
     to = ", ".join(needed.escalate_to)
     if request.level:
         return f"it was escalated to {to}"
-    return f"at {_moment(request.asked_ms + needed.escalate_ms)} to {to}" if to and needed.escalate_ms else ""
+    return f"at {in_utc(request.asked_ms + needed.escalate_ms)} to {to}" if to and needed.escalate_ms else ""
 
 
 def _print_diff(lines: Iterable[str]) -> None:
@@ -234,7 +232,7 @@ def _print_said(found: Approval) -> None:
         if fate == "void":
             void = f"  [red]void, it does not count now: {escape(found.count.void[vote].reason)}[/]"
         words = " ".join(filter(None, (vote.action, ", ".join(vote.to), vote.message)))
-        say(f"  {_moment(vote.issued)}  {escape(vote.actor)}  {escape(words)}{void}")
+        say(f"  {in_utc(vote.issued)}  {escape(vote.actor)}  {escape(words)}{void}")
         if vote.action == "edit":
             _print_diff(diff(found.request.args, vote.args))
         if vote.action == "answer":
@@ -271,11 +269,4 @@ def _age(ms: int) -> str:
 
 
 def _until(at_ms: int) -> str:
-    return _moment(at_ms) if at_ms else "never"
-
-
-def _moment(at_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
+    return in_utc(at_ms) if at_ms else "never"

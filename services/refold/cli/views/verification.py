@@ -1,28 +1,14 @@
-"""`refold run verify`: what the verifier found, as data or as words."""
+"""What the verifier found, of all runs or of one, in words."""
 
 from __future__ import annotations
 
 from refold.cli import output
-from refold.cli.clock import clock_ms
-from refold.client.verify import Verified, verify_log
+from refold.client.verify import Verified
 from refold.core.errors import NotFoundError
-from refold.ports.log import LogReader
 
 
-def report(reader: LogReader, run: str, *, settle_s: float, as_json: bool) -> bool:
-    """Verifies and prints; true if nothing is wrong. **Raises** NotFoundError for a run that is not there."""
-    found = verify_log(reader, now_ms=clock_ms(), settle_s=settle_s)
-    if run:
-        _only(found, run)
-    if as_json:
-        output.emit({"ok": not found.violations, **output.plain(found)})
-    else:
-        _print(found)
-    return not found.violations
-
-
-def _only(found: Verified, run: str) -> None:
-    """Leaves what is about one run."""
+def only(found: Verified, run: str) -> None:
+    """Leaves what is about one run. **Raises** NotFoundError if it is not there."""
     mine = [violation for violation in found.violations if violation.run_id == run]
     if run not in found.digests and run not in found.frozen and not mine:
         raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
@@ -33,7 +19,8 @@ def _only(found: Verified, run: str) -> None:
         names[:] = [name for name in names if name == run]
 
 
-def _print(found: Verified) -> None:
+def print_verified(found: Verified) -> None:
+    """What `refold run verify` says."""
     void = ", ".join(f"{count} {reason}" for reason, count in sorted(found.void.items())) or "none"
     statuses = ", ".join(f"{count} {output.styled(status)}" for status, count in sorted(found.runs.items())) or "none"
     output.say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")
