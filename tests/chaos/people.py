@@ -162,7 +162,7 @@ class People(Actor):
             result=str(ANSWERED) if word.action == "answer" else "",
             remember=word.remember,
         )
-        _, for_ms, uses = word.remember or ("", 0, 0)
+        for_ms, uses = word.remember or (0, 0)
         self.votes[name] = Said(vote.approval, word.actor, word.action, word.void, uses, vote.issued + for_ms)
         self.counts[f"votes.{word.void or word.action}"] += 1
         token = signature.sign(vote.payload(), self._forger if word.void == "unauthorised" else self._key)
