@@ -24,7 +24,6 @@ from refold.ports.ledger import (
     Superseded,
     Unsent,
     outbox_field,
-    parse_outbox_field,
 )
 from tests.contract.ledger_benches import HOUR_MS, Bench, MemoryBench, RedisBench, ask, outbox_of
 
@@ -399,7 +398,3 @@ def test_started_entries_are_kept_for_a_month_and_others_for_a_week(bench: Bench
     assert days() == 7
     ask(bench, complete("ann", success=False))
     assert days() == 7
-
-
-def test_an_outbox_field_tells_its_call_and_attempt() -> None:
-    assert parse_outbox_field(outbox_field("a:b@c~d.12/34", 5)) == ("a:b@c~d.12/34", 5)

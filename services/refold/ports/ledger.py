@@ -158,12 +158,6 @@ def outbox_field(call: CallId, attempt: int) -> str:
     return f"{call}#{attempt}"
 
 
-def parse_outbox_field(field: str) -> tuple[str, int]:
-    """The call and the attempt of an outbox field."""
-    call, _, attempt = field.rpartition("#")
-    return call, int(attempt)
-
-
 class Ledger(Protocol):
     """Runs operations; keys of one home share a hash tag, so a cluster shards as the log does."""
 

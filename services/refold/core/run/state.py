@@ -34,8 +34,6 @@ Status = Literal["pending", "running", "suspended", "completed", "failed", "canc
 StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
 Step = CallProposed | NoteRecorded | SleepStarted
 Settled = CallCompleted | CallFailed | SleepEnded
-TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
-
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""

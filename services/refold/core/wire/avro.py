@@ -20,8 +20,6 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 Write = Callable[[bytearray, Any], None]
 Schema = Any
 
-_MAX_LONG = 2**63 - 1
-
 
 def reader(schema: Schema, classes: Mapping[str, type]) -> Callable[[bytes, int], Any]:
     """A function that reads a body which was written with the schema, from an offset to the end of the bytes.

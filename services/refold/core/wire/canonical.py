@@ -128,7 +128,5 @@ def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args:
     `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical
     object is put together from its pieces.
     """
-    from refold.core.wire.canonical import text
-
     parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
     return sha256(parts.encode()).hexdigest()

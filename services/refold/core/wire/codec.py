@@ -98,18 +98,6 @@ def _reader(cls: Any, number: bytes) -> Callable[[bytes, int], Any]:
 _READERS: dict[tuple[Any, bytes], Callable[[bytes, int], Any]] = {}
 
 
-def schema_id(value: bytes) -> int | None:
-    """The schema id in the frame, or None when there is no frame."""
-    if len(value) < FRAME_BYTES or value[0] != 0:
-        return None
-    return int(_FRAME.unpack_from(value)[1])
-
-
-def body(value: bytes) -> bytes:
-    """The Avro body of a framed value."""
-    return value[FRAME_BYTES:]
-
-
 def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...]) -> _T:
     """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro.
 
