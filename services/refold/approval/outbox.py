@@ -10,10 +10,11 @@ from refold.core.approval.ballot import Objection
 from refold.core.approval.decision import Decision
 from refold.core.ids import RunId
 from refold.core.messages import ApprovalDecision
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER
-from refold.core.wire import codec, letters
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED
+from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Outgoing, Record
+from refold.runtime import letters
 from refold.runtime.lanes import Journal, Tokens
 
 
@@ -63,8 +64,7 @@ class ApprovalOutbox:
         event = "vote.void" if record.topic == APPROVAL_VOTED else "request.void"
         self._journal.tell(event, **_place(record), **void._asdict())
         member, limit = self._settings.member, self._settings.limits.payload_bytes
-        letter = letters.letter(record, code=void.code, reason=void.reason, service=member, at_ms=now, limit=limit)
-        self.send(Outgoing(DEAD_LETTER, self._partition, letter.key, letter.value, letter.headers, 0))
+        self.send(letters.letter(record, code=void.code, reason=void.reason, service=member, at_ms=now, limit=limit))
 
     def alarm(self, record: Record, reason: str) -> None:
         """Somebody has written what they may not, or with a key that does not hold."""

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
+from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.ports.log import Headers, LogReader
+from refold.ports.log import LogReader
 
 
-class RawSender(Protocol):
-    """What publishes bytes into a partition and waits for the ack, as `KafkaPublisher` does."""
-
-    def send_raw(
-        self, topic: str, partition: int, *, key: bytes, value: bytes | None, headers: Headers
-    ) -> tuple[int, int]:
-        """Publishes; returns partition and offset."""
-        ...
-
-
-def publish(publisher: RawSender, partitions: int, entry: CatalogEntry) -> None:
+def publish(publisher: KafkaPublisher, partitions: int, entry: CatalogEntry) -> None:
     """Writes an entry into every partition of the catalog.
 
     What an entry refers to goes first: the policy before the `current` that names it.
@@ -38,7 +28,7 @@ def publish(publisher: RawSender, partitions: int, entry: CatalogEntry) -> None:
         publisher.send_raw(CATALOG, number, key=key, value=value, headers=headers)
 
 
-def remove(publisher: RawSender, partitions: int, name: str) -> None:
+def remove(publisher: KafkaPublisher, partitions: int, name: str) -> None:
     """Takes an entry out of every partition of the catalog. **Raises** as `publish`."""
     for number in range(partitions):
         publisher.send_raw(CATALOG, number, key=name.encode(), value=None, headers=())

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalEscalated,
-    ApprovalRequested,
-    AttemptFailed,
-    CallCompleted,
-    CallDispatched,
-    CallDoubted,
-    CallFailed,
-    CallProposed,
-    DoubtResolved,
-    Entry,
-    Failure,
-    LateResultRecorded,
-    NoteRecorded,
-    SleepEnded,
-    SleepStarted,
-)
-from refold.core.ids import RunId, call_id
+from refold.core import events
+from refold.core.ids import CallId, RunId, call_id
 
 StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
 
@@ -41,7 +23,7 @@ class AttemptLine:
     dispatches: int = 1
     ended_ms: int = 0
     status: str = "running"
-    failure: Failure | None = None
+    failure: events.Failure | None = None
     retry_ms: int = 0
 
 
@@ -88,9 +70,9 @@ class StepLine:
     approvals: list[Ask] = field(default_factory=list)
     attempts: list[AttemptLine] = field(default_factory=list)
     result: str = ""
-    failure: Failure | None = None
-    resolved: DoubtResolved | None = None
-    late: list[LateResultRecorded] = field(default_factory=list)
+    failure: events.Failure | None = None
+    resolved: events.DoubtResolved | None = None
+    late: list[events.LateResultRecorded] = field(default_factory=list)
 
 
 class Timeline:
@@ -100,12 +82,16 @@ class Timeline:
         self.run_id = run_id
         self.steps: list[StepLine] = []
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: events.Entry) -> None:
         """Takes an accepted entry."""
-        for number, event in enumerate(entry.events, start=entry.seq):
-            handler = _HANDLERS.get(type(event))
-            if handler is not None:
-                handler(self, event, number, entry.at_ms)
+        for seq, event in enumerate(entry.events, start=entry.seq):
+            line = _asked_for(event, call_id(self.run_id, seq), entry.at_ms)
+            if line is not None:
+                self.steps.append(line)
+            elif isinstance(event, _OfPeople):
+                _consult(self.steps[event.step - 1], event, call_id(self.run_id, seq), entry.at_ms)
+            elif not isinstance(event, _OfTheRun):
+                _go_on(self.steps[event.step - 1], event, entry.at_ms)
 
     @property
     def in_doubt(self) -> list[StepLine]:
@@ -117,122 +103,89 @@ class Timeline:
         """The calls that wait for people to decide."""
         return [line for line in self.steps if line.status == "approval"]
 
-    def line(self, step: int) -> StepLine:
-        """A step that was asked for."""
-        return self.steps[step - 1]
+
+_OfPeople = events.ApprovalRequested | events.ApprovalEscalated | events.ApprovalDecided
+_OfTheRun = events.RunRequested | events.RunStarted | events.RunCompleted | events.RunFailed | events.RunCancelled
 
 
-def _noted(timeline: Timeline, event: NoteRecorded, seq: int, at_ms: int) -> None:
-    line = StepLine(event.step, "note", event.kind, "noted", result=event.data, started_ms=at_ms, ended_ms=at_ms)
-    timeline.steps.append(line)
+def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None:
+    """The line of a new step, if the event is one."""
+    match event:
+        case events.NoteRecorded():
+            return StepLine(
+                event.step, "note", event.kind, "noted", result=event.data, started_ms=at_ms, ended_ms=at_ms
+            )
+        case events.SleepStarted():
+            return StepLine(event.step, "sleep", "sleep", "sleeping", started_ms=at_ms, until_ms=event.until_ms)
+        case events.CallProposed():
+            return StepLine(
+                event.step,
+                "call",
+                event.tool,
+                "proposed",
+                call_id=call,
+                effect=event.effect,
+                args=event.args,
+                key=event.key,
+                started_ms=at_ms,
+                rule=event.rule,
+            )
+    return None
 
 
-def _slept(timeline: Timeline, event: SleepStarted, seq: int, at_ms: int) -> None:
-    timeline.steps.append(StepLine(event.step, "sleep", "sleep", "sleeping", started_ms=at_ms, until_ms=event.until_ms))
+def _consult(
+    line: StepLine,
+    event: events.ApprovalRequested | events.ApprovalEscalated | events.ApprovalDecided,
+    approval: CallId,
+    at_ms: int,
+) -> None:
+    """What people were asked about a call, and what they said."""
+    match event:
+        case events.ApprovalRequested(requirement=needed):
+            line.status = "approval"
+            people = list(needed.approvers)
+            ask = Ask(approval, event.rule, people, needed.quorum, needed.message, at_ms, event.expires_ms)
+            line.approvals.append(ask)
+        case events.ApprovalEscalated():
+            ask = line.approvals[-1]
+            ask.approvers, ask.expires_ms, ask.escalated = list(event.approvers), event.expires_ms, True
+        case events.ApprovalDecided():
+            ask = line.approvals[-1]
+            ask.verdict, ask.actors, ask.said, ask.ended_ms = event.verdict, list(event.actors), event.message, at_ms
+            ask.args, ask.grant, ask.use = event.args, event.grant, event.use
 
 
-def _proposed(timeline: Timeline, event: CallProposed, seq: int, at_ms: int) -> None:
-    timeline.steps.append(
-        StepLine(
-            event.step,
-            "call",
-            event.tool,
-            "proposed",
-            call_id=call_id(timeline.run_id, seq),
-            effect=event.effect,
-            args=event.args,
-            key=event.key,
-            started_ms=at_ms,
-            rule=event.rule,
-        )
-    )
+def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
+    """What became of a step by one more event."""
+    match event:
+        case events.CallDispatched():
+            line.status = "running"
+            if line.attempts and line.attempts[-1].number == event.attempt:
+                line.attempts[-1].dispatches += 1
+            else:
+                line.attempts.append(AttemptLine(event.attempt, at_ms))
+        case events.AttemptFailed():
+            line.status = "backoff"
+            _end(line, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
+            line.attempts[-1].retry_ms = event.retry_ms
+        case events.CallCompleted():
+            line.status, line.result, line.ended_ms = "completed", event.result, at_ms
+            _end(line, event.attempt, at_ms, "completed", None)
+        case events.CallFailed():
+            line.status, line.failure, line.ended_ms = "failed", event.failure, at_ms
+            _end(line, event.attempt, at_ms, "failed", event.failure)
+        case events.CallDoubted():
+            line.status = "doubt"
+            _end(line, event.attempt, at_ms, "doubt", event.failure)
+        case events.DoubtResolved():
+            line.resolved = event
+        case events.LateResultRecorded():
+            line.late.append(event)
+        case events.SleepEnded():
+            line.status, line.ended_ms = "completed", at_ms
 
 
-def _asked(timeline: Timeline, event: ApprovalRequested, seq: int, at_ms: int) -> None:
-    line, needed = timeline.line(event.step), event.requirement
-    line.status = "approval"
-    name = call_id(timeline.run_id, seq)
-    ask = Ask(name, event.rule, list(needed.approvers), needed.quorum, needed.message, at_ms, event.expires_ms)
-    line.approvals.append(ask)
-
-
-def _escalated(timeline: Timeline, event: ApprovalEscalated, seq: int, at_ms: int) -> None:
-    ask = timeline.line(event.step).approvals[-1]
-    ask.approvers, ask.expires_ms, ask.escalated = list(event.approvers), event.expires_ms, True
-
-
-def _decided(timeline: Timeline, event: ApprovalDecided, seq: int, at_ms: int) -> None:
-    ask = timeline.line(event.step).approvals[-1]
-    ask.verdict, ask.actors, ask.said, ask.ended_ms = event.verdict, list(event.actors), event.message, at_ms
-    ask.args, ask.grant, ask.use = event.args, event.grant, event.use
-
-
-def _dispatched(timeline: Timeline, event: CallDispatched, seq: int, at_ms: int) -> None:
-    line = timeline.line(event.step)
-    line.status = "running"
-    if line.attempts and line.attempts[-1].number == event.attempt:
-        line.attempts[-1].dispatches += 1
-    else:
-        line.attempts.append(AttemptLine(event.attempt, at_ms))
-
-
-def _failed_attempt(timeline: Timeline, event: AttemptFailed, seq: int, at_ms: int) -> None:
-    line = timeline.line(event.step)
-    line.status = "backoff"
-    _end(line, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
-    line.attempts[-1].retry_ms = event.retry_ms
-
-
-def _completed(timeline: Timeline, event: CallCompleted, seq: int, at_ms: int) -> None:
-    line = timeline.line(event.step)
-    line.status, line.result, line.ended_ms = "completed", event.result, at_ms
-    _end(line, event.attempt, at_ms, "completed", None)
-
-
-def _failed(timeline: Timeline, event: CallFailed, seq: int, at_ms: int) -> None:
-    line = timeline.line(event.step)
-    line.status, line.failure, line.ended_ms = "failed", event.failure, at_ms
-    _end(line, event.attempt, at_ms, "failed", event.failure)
-
-
-def _doubted(timeline: Timeline, event: CallDoubted, seq: int, at_ms: int) -> None:
-    line = timeline.line(event.step)
-    line.status = "doubt"
-    _end(line, event.attempt, at_ms, "doubt", event.failure)
-
-
-def _resolved(timeline: Timeline, event: DoubtResolved, seq: int, at_ms: int) -> None:
-    timeline.line(event.step).resolved = event
-
-
-def _late(timeline: Timeline, event: LateResultRecorded, seq: int, at_ms: int) -> None:
-    timeline.line(event.step).late.append(event)
-
-
-def _woke(timeline: Timeline, event: SleepEnded, seq: int, at_ms: int) -> None:
-    line = timeline.line(event.step)
-    line.status, line.ended_ms = "completed", at_ms
-
-
-def _end(line: StepLine, number: int, at_ms: int, status: str, failure: Failure | None) -> None:
+def _end(line: StepLine, number: int, at_ms: int, status: str, failure: events.Failure | None) -> None:
     for attempt in line.attempts:
         if attempt.number == number and attempt.status in ("running", "doubt"):
             attempt.ended_ms, attempt.status, attempt.failure = at_ms, status, failure
-
-
-_HANDLERS: dict[type, Callable[[Timeline, Any, int, int], None]] = {
-    NoteRecorded: _noted,
-    SleepStarted: _slept,
-    SleepEnded: _woke,
-    CallProposed: _proposed,
-    ApprovalRequested: _asked,
-    ApprovalEscalated: _escalated,
-    ApprovalDecided: _decided,
-    CallDispatched: _dispatched,
-    AttemptFailed: _failed_attempt,
-    CallCompleted: _completed,
-    CallFailed: _failed,
-    CallDoubted: _doubted,
-    DoubtResolved: _resolved,
-    LateResultRecorded: _late,
-}

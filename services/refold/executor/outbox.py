@@ -9,14 +9,15 @@ from typing import Generic, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.messages import ToolClaim, ToolResult
-from refold.core.topics import DEAD_LETTER, TOOL_CLAIMED
-from refold.core.wire import codec, letters
+from refold.core.topics import TOOL_CLAIMED
+from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
 from refold.executor.inputs import Offsets
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
 from refold.ports.log import Delivery, Outgoing, Record
+from refold.runtime import letters
 from refold.runtime.batches import Batches
 from refold.runtime.lanes import Journal, Tokens
 
@@ -89,8 +90,7 @@ class ExecutorOutbox(Generic[Claimant]):
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
         service, at_ms = self.settings.member, self.now.wall_ms
-        key, value, headers = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
-        letter = Outgoing(DEAD_LETTER, record.partition, key, value, headers, 0)
+        letter = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
         self._put(Burial(letter, offsets, record.offset))
 
     def delivered(self, delivery: Delivery) -> Claimant | None:

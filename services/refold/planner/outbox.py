@@ -17,12 +17,13 @@ from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands
 from refold.core.planning.verdict import Decided
 from refold.core.run.state import RunState
-from refold.core.topics import APPROVAL_REQUESTED, DEAD_LETTER, RUN_LOG, TOOL_REQUESTED, tool_requested
-from refold.core.wire import codec, letters
+from refold.core.topics import APPROVAL_REQUESTED, RUN_LOG, TOOL_REQUESTED, tool_requested
+from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.planner.acceptance import SentEntry
 from refold.planner.inbox import Pending
 from refold.ports.log import Outgoing
+from refold.runtime import letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Outbox:
         assert item.letter is not None, "a dead letter has a reason"
         code, reason = item.letter
         letter = letters.letter(item.record, code=code, reason=reason, service=self._actor, at_ms=now, limit=limit)
-        self._publish(Outgoing(DEAD_LETTER, self._partition, letter.key, letter.value, letter.headers, 0), item)
+        self._publish(letter, item)
 
     def low_water(self, position: int) -> int:
         """The run-log offset below which every command is acknowledged; `position` is how far the log is accepted."""

@@ -10,9 +10,16 @@ An entry is STARTED (token, attempt, lease) or DONE (attempt, success, result), 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from refold.core.ids import CallId
+
+DEFAULT_RETENTION = timedelta(days=7)
+"""How long what is done or closed is remembered. A command that comes back later is refused by the planner alone."""
+
+STARTED_RETENTION = timedelta(days=30)
+"""How long a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
 
 
 class Claim(NamedTuple):

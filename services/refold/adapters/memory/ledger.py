@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from refold.ports.ledger import (
+    DEFAULT_RETENTION,
+    STARTED_RETENTION,
     Busy,
     Claim,
     Claimed,
@@ -30,8 +32,7 @@ from refold.ports.ledger import (
 _Place = tuple[int, str]
 _Value = TypeVar("_Value")
 
-_STARTED_MS = 30 * 24 * 3_600_000
-"""As on Redis: how long a started entry is kept after its last renewal."""
+_STARTED_MS = STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
@@ -59,7 +60,7 @@ class Snapshot(NamedTuple):
 class MemoryLedger:
     """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards."""
 
-    def __init__(self, clock: Callable[[], int], *, retention: timedelta = timedelta(days=7)) -> None:
+    def __init__(self, clock: Callable[[], int], *, retention: timedelta = DEFAULT_RETENTION) -> None:
         self._clock = clock
         self._keep = retention // timedelta(milliseconds=1)
         self._entries: dict[_Place, CallEntry] = {}

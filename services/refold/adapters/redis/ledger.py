@@ -19,6 +19,8 @@ from redis.exceptions import NoScriptError
 from refold.adapters.redis import checks, scripts
 from refold.adapters.redis.link import Link, first_refusal, pack
 from refold.ports.ledger import (
+    DEFAULT_RETENTION,
+    STARTED_RETENTION,
     Busy,
     Claim,
     Claimed,
@@ -38,12 +40,6 @@ from refold.ports.ledger import (
     Unsent,
     outbox_field,
 )
-
-DEFAULT_RETENTION = timedelta(days=7)
-"""How long what is done or closed is remembered. A command that comes back later is refused by the planner alone."""
-
-STARTED_RETENTION = timedelta(days=30)
-"""How long a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
 
 _TIMEOUT = timedelta(seconds=5)
 

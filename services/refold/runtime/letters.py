@@ -1,0 +1,28 @@
+"""Dead letters: an input that nobody can use, kept whole with its position and the reason."""
+
+from __future__ import annotations
+
+from refold.core.messages import DeadLetter
+from refold.core.topics import DEAD_LETTER
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
+from refold.ports.log import Outgoing, Record
+
+
+def letter(record: Record, *, code: str, reason: str, service: str, at_ms: int, limit: int | None = None) -> Outgoing:
+    """The dead letter of an input, for its partition; of a value longer than `limit` bytes it has the beginning."""
+    content = DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        code=code,
+        reason=reason,
+        key=record.key or b"",
+        value=(record.value or b"")[:limit],
+        service=service,
+        at_ms=at_ms,
+    )
+    position = f"{record.topic}/{record.partition}/{record.offset}"
+    headers = cloud_event(DEAD_LETTER, position, id=position, source=service, at_ms=at_ms)
+    key = record.key or position.encode()
+    return Outgoing(DEAD_LETTER, record.partition, key, codec.encode(content), headers, 0)
