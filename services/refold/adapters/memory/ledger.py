@@ -6,33 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from refold.ports.ledger import (
-    DEFAULT_RETENTION,
-    STARTED_RETENTION,
-    Busy,
-    Claim,
-    Claimed,
-    Close,
-    Complete,
-    Completed,
-    Fenced,
-    Lapsed,
-    Operation,
-    Release,
-    Renew,
-    Renewed,
-    Reply,
-    Sent,
-    Stored,
-    Superseded,
-    Unsent,
-    outbox_field,
-)
+from refold.ports import ledger
 
 _Place = tuple[int, str]
 _Value = TypeVar("_Value")
 
-_STARTED_MS = STARTED_RETENTION // timedelta(milliseconds=1)
+_STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
@@ -60,24 +39,24 @@ class Snapshot(NamedTuple):
 class MemoryLedger:
     """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards."""
 
-    def __init__(self, clock: Callable[[], int], *, retention: timedelta = DEFAULT_RETENTION) -> None:
+    def __init__(self, clock: Callable[[], int], *, retention: timedelta = ledger.DEFAULT_RETENTION) -> None:
         self._clock = clock
         self._keep = retention // timedelta(milliseconds=1)
         self._entries: dict[_Place, CallEntry] = {}
         self._leases: dict[_Place, dict[str, int]] = {}
         self._outbox: dict[_Place, dict[str, bytes]] = {}
-        self._rules: dict[type, Callable[[Any, int], Reply]] = {
-            Claim: self._claim,
-            Renew: self._renew,
-            Release: self._release,
-            Complete: self._complete,
-            Close: self._close,
-            Lapsed: self._lapsed,
-            Unsent: self._list_outbox,
-            Sent: self._sent,
+        self._rules: dict[type, Callable[[Any, int], ledger.Reply]] = {
+            ledger.Claim: self._claim,
+            ledger.Renew: self._renew,
+            ledger.Release: self._release,
+            ledger.Complete: self._complete,
+            ledger.Close: self._close,
+            ledger.Lapsed: self._lapsed,
+            ledger.Unsent: self._list_outbox,
+            ledger.Sent: self._sent,
         }
 
-    def run(self, operations: Sequence[Operation]) -> list[Reply]:
+    def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
         """See `Ledger.run`; never raises."""
         now, rules = self._clock(), self._rules
         return [rules[type(operation)](operation, now) for operation in operations]
@@ -119,41 +98,43 @@ class MemoryLedger:
             return None
         return entry
 
-    def _claim(self, operation: Claim, now: int) -> Reply:
+    def _claim(self, operation: ledger.Claim, now: int) -> ledger.Reply:
         home, pool, call, attempt, token, lease_ms, request = operation
         entry = self._find(home, call, now)
         if entry is not None:
             if entry.state == "done" and (entry.success or entry.attempt == attempt):
-                return Stored(self._put(home, pool, outbox_field(call, entry.attempt), entry.result), entry.result)
+                return ledger.Stored(
+                    self._put(home, pool, ledger.outbox_field(call, entry.attempt), entry.result), entry.result
+                )
             if entry.closed or attempt < entry.attempt:
-                return Superseded()
+                return ledger.Superseded()
             if entry.state == "started":
                 if entry.token == token:
-                    return Claimed(entry.takeover)
+                    return ledger.Claimed(entry.takeover)
                 until = self._leases.get((home, pool), {}).get(call, 0)
                 if until > now:
-                    return Busy(until - now)
+                    return ledger.Busy(until - now)
         takeover = entry is not None and entry.state == "started"
         self._entries[home, call] = CallEntry(
             "started", attempt, token, now + _STARTED_MS, takeover=takeover, request=request
         )
         self._leases.setdefault((home, pool), {})[call] = now + lease_ms
-        return Claimed(takeover)
+        return ledger.Claimed(takeover)
 
-    def _renew(self, operation: Renew, now: int) -> Reply:
+    def _renew(self, operation: ledger.Renew, now: int) -> ledger.Reply:
         home, pool, call, attempt, token, lease_ms, request = operation
         entry = self._find(home, call, now)
         if entry is None:
             entry = CallEntry("started", attempt, token, 0, request=request)
         elif entry.token != token:
-            return Fenced()
+            return ledger.Fenced()
         elif entry.state == "done" or entry.closed:
-            return Renewed(closed=True)
+            return ledger.Renewed(closed=True)
         self._entries[home, call] = entry._replace(expires_ms=now + _STARTED_MS)
         self._leases.setdefault((home, pool), {})[call] = now + lease_ms
-        return Renewed(closed=False)
+        return ledger.Renewed(closed=False)
 
-    def _release(self, operation: Release, now: int) -> Reply:
+    def _release(self, operation: ledger.Release, now: int) -> ledger.Reply:
         home, pool, call, token = operation
         entry = self._find(home, call, now)
         if entry is not None and entry.state == "started" and entry.token == token:
@@ -161,21 +142,21 @@ class MemoryLedger:
             self._unlease(home, pool, call)
         return None
 
-    def _complete(self, operation: Complete, now: int) -> Reply:
+    def _complete(self, operation: ledger.Complete, now: int) -> ledger.Reply:
         home, pool, call, attempt, token, success, result = operation
         entry = self._find(home, call, now)
         if entry is not None and entry.token != token:
-            return Fenced()
+            return ledger.Fenced()
         if entry is not None and entry.state == "done":
-            return Completed(self._put(home, pool, outbox_field(call, entry.attempt), entry.result))
+            return ledger.Completed(self._put(home, pool, ledger.outbox_field(call, entry.attempt), entry.result))
         closed = entry is not None and entry.closed
         self._entries[home, call] = CallEntry(
             "done", attempt, token, now + self._keep, closed=closed, success=success, result=result
         )
         self._unlease(home, pool, call)
-        return Completed(self._put(home, pool, outbox_field(call, attempt), result))
+        return ledger.Completed(self._put(home, pool, ledger.outbox_field(call, attempt), result))
 
-    def _close(self, operation: Close, now: int) -> Reply:
+    def _close(self, operation: ledger.Close, now: int) -> ledger.Reply:
         home, pool, call = operation
         entry = self._find(home, call, now)
         if entry is not None and entry.state == "started" and not entry.closed:
@@ -183,7 +164,7 @@ class MemoryLedger:
             self._unlease(home, pool, call)
         return None
 
-    def _lapsed(self, operation: Lapsed, now: int) -> Reply:
+    def _lapsed(self, operation: ledger.Lapsed, now: int) -> ledger.Reply:
         home, pool, limit = operation
         leases = self._leases.get((home, pool))
         if not leases:
@@ -198,11 +179,11 @@ class MemoryLedger:
                 del leases[call]
         return requests
 
-    def _list_outbox(self, operation: Unsent, now: int) -> Reply:
+    def _list_outbox(self, operation: ledger.Unsent, now: int) -> ledger.Reply:
         home, pool, limit = operation
         return list(self._outbox.get((home, pool), {}).items())[:limit]
 
-    def _sent(self, operation: Sent, now: int) -> Reply:
+    def _sent(self, operation: ledger.Sent, now: int) -> ledger.Reply:
         results = self._outbox.get((operation.home, operation.pool), {})
         for field in operation.fields:
             results.pop(field, None)

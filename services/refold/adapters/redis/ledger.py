@@ -18,28 +18,7 @@ from redis.exceptions import NoScriptError
 
 from refold.adapters.redis import checks, scripts
 from refold.adapters.redis.link import Link, first_refusal, pack
-from refold.ports.ledger import (
-    DEFAULT_RETENTION,
-    STARTED_RETENTION,
-    Busy,
-    Claim,
-    Claimed,
-    Close,
-    Complete,
-    Completed,
-    Fenced,
-    Lapsed,
-    Operation,
-    Release,
-    Renew,
-    Renewed,
-    Reply,
-    Sent,
-    Stored,
-    Superseded,
-    Unsent,
-    outbox_field,
-)
+from refold.ports import ledger
 
 _TIMEOUT = timedelta(seconds=5)
 
@@ -56,27 +35,27 @@ class RedisLedger:
         url: str,
         *,
         prefix: str = "refold",
-        retention: timedelta = DEFAULT_RETENTION,
+        retention: timedelta = ledger.DEFAULT_RETENTION,
         timeout: timedelta = _TIMEOUT,
     ) -> None:
         self._prefix = prefix
         self._keep = retention // timedelta(milliseconds=1)
-        self._keep_started = STARTED_RETENTION // timedelta(milliseconds=1)
+        self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
         self._sha = {name: scripts.sha_of(source) for name, source in scripts.SOURCES.items()}
         self._loads = [pack("SCRIPT", "LOAD", source) for source in scripts.SOURCES.values()]
         self._link = Link(url, timeout=timeout, greeting=self._loads)
         self._packers: dict[type, Callable[[Any], bytes]] = {
-            Claim: self._claim,
-            Renew: self._renew,
-            Release: self._release,
-            Complete: self._complete,
-            Close: self._close,
-            Lapsed: self._lapsed,
-            Unsent: self._outbox,
-            Sent: self._sent,
+            ledger.Claim: self._claim,
+            ledger.Renew: self._renew,
+            ledger.Release: self._release,
+            ledger.Complete: self._complete,
+            ledger.Close: self._close,
+            ledger.Lapsed: self._lapsed,
+            ledger.Unsent: self._outbox,
+            ledger.Sent: self._sent,
         }
 
-    def run(self, operations: Sequence[Operation]) -> list[Reply]:
+    def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
         """See `Ledger.run`."""
         if not operations:
             return []
@@ -108,7 +87,7 @@ class RedisLedger:
         if error := first_refusal(replies):
             raise self._link.refused(error)
 
-    def _claim(self, operation: Claim) -> bytes:
+    def _claim(self, operation: ledger.Claim) -> bytes:
         home, pool, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack(
@@ -116,7 +95,7 @@ class RedisLedger:
             *(call, attempt, token, lease_ms, request, self._keep_started),
         )
 
-    def _renew(self, operation: Renew) -> bytes:
+    def _renew(self, operation: ledger.Renew) -> bytes:
         home, pool, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack(
@@ -124,12 +103,12 @@ class RedisLedger:
             *(call, attempt, token, lease_ms, request, self._keep_started),
         )
 
-    def _release(self, operation: Release) -> bytes:
+    def _release(self, operation: ledger.Release) -> bytes:
         home, pool, call, token = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack("EVALSHA", self._sha["release"], 2, f"{at}call:{call}", f"{at}leases:{pool}", call, token)
 
-    def _complete(self, operation: Complete) -> bytes:
+    def _complete(self, operation: ledger.Complete) -> bytes:
         home, pool, call, attempt, token, success, result = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack(
@@ -137,66 +116,70 @@ class RedisLedger:
             *(call, attempt, token, 1 if success else 0, result, self._keep),
         )
 
-    def _close(self, operation: Close) -> bytes:
+    def _close(self, operation: ledger.Close) -> bytes:
         home, pool, call = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack("EVALSHA", self._sha["close"], 2, f"{at}call:{call}", f"{at}leases:{pool}", call, self._keep)
 
-    def _lapsed(self, operation: Lapsed) -> bytes:
+    def _lapsed(self, operation: ledger.Lapsed) -> bytes:
         home, pool, limit = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack("EVALSHA", self._sha["lapsed"], 1, f"{at}leases:{pool}", f"{at}call:", limit)
 
-    def _outbox(self, operation: Unsent) -> bytes:
+    def _outbox(self, operation: ledger.Unsent) -> bytes:
         # A random choice, so that what is published but not yet acknowledged cannot keep the rest waiting.
         key = f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}"
         return pack("HRANDFIELD", key, operation.limit, "WITHVALUES")
 
-    def _sent(self, operation: Sent) -> bytes:
+    def _sent(self, operation: ledger.Sent) -> bytes:
         # HDEL wants at least one field, and no outbox field is empty.
         return pack(
             "HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *(operation.fields or ("",))
         )
 
 
-def _read_claim(operation: Claim, reply: list[Any]) -> Reply:
+def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
     word = reply[0]
     if word == b"claimed":
-        return Claimed(reply[1] == 1)
+        return ledger.Claimed(reply[1] == 1)
     if word == b"busy":
-        return Busy(reply[1])
+        return ledger.Busy(reply[1])
     if word == b"superseded":
-        return Superseded()
-    return Stored(outbox_field(operation.call, int(reply[1])), reply[2])
+        return ledger.Superseded()
+    return ledger.Stored(ledger.outbox_field(operation.call, int(reply[1])), reply[2])
 
 
-def _read_renew(operation: Renew, reply: list[Any]) -> Reply:
-    return Fenced() if reply[0] == b"fenced" else Renewed(reply[1] == 1)
+def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
+    return ledger.Fenced() if reply[0] == b"fenced" else ledger.Renewed(reply[1] == 1)
 
 
-def _read_complete(operation: Complete, reply: list[Any]) -> Reply:
-    return Fenced() if reply[0] == b"fenced" else Completed(outbox_field(operation.call, int(reply[1])))
+def _read_complete(operation: ledger.Complete, reply: list[Any]) -> ledger.Reply:
+    return (
+        ledger.Fenced()
+        if reply[0] == b"fenced"
+        else ledger.Completed(ledger.outbox_field(operation.call, int(reply[1])))
+    )
 
 
-def _read_nothing(operation: Operation, reply: Any) -> Reply:
+def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:
     return None
 
 
-def _read_requests(operation: Lapsed, reply: list[bytes]) -> Reply:
+def _read_requests(operation: ledger.Lapsed, reply: list[bytes]) -> ledger.Reply:
     return reply
 
 
-def _read_outbox(operation: Unsent, reply: list[bytes]) -> Reply:
+def _read_outbox(operation: ledger.Unsent, reply: list[bytes]) -> ledger.Reply:
     return [(field.decode(), result) for field, result in zip(reply[::2], reply[1::2], strict=True)]
 
 
-_READERS: dict[type, Callable[[Any, Any], Reply]] = {
-    Claim: _read_claim,
-    Renew: _read_renew,
-    Release: _read_nothing,
-    Complete: _read_complete,
-    Close: _read_nothing,
-    Lapsed: _read_requests,
-    Unsent: _read_outbox,
-    Sent: _read_nothing,
+_READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
+    ledger.Claim: _read_claim,
+    ledger.Renew: _read_renew,
+    ledger.Release: _read_nothing,
+    ledger.Complete: _read_complete,
+    ledger.Close: _read_nothing,
+    ledger.Lapsed: _read_requests,
+    ledger.Unsent: _read_outbox,
+    ledger.Sent: _read_nothing,
 }

@@ -9,25 +9,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from refold.core import events
 from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalEscalated,
-    ApprovalRequested,
-    CallCompleted,
-    CallDispatched,
-    CallDoubted,
-    CallFailed,
-    CallJudged,
-    CallProposed,
-    Event,
-    Failure,
-    RunFailed,
-)
 from refold.core.ids import call_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling
@@ -40,21 +27,21 @@ from refold.core.wire.canonical import idempotency_key
 class Proposal:
     """A call that is judged for the first time: its seq, and how many others are proposed before it in this entry."""
 
-    call: CallProposed
+    call: events.CallProposed
     seq: int
     ahead: int
 
 
 def propose(
     state: RunState, new: Proposal, authority: Authority, now: int
-) -> tuple[CallProposed, CallFailed | ApprovalRequested | None]:
+) -> tuple[events.CallProposed, events.CallFailed | events.ApprovalRequested | None]:
     """A new call with the rule that has judged it, and the event that keeps it in; None: it may go out."""
     call, request = new.call, state.request
     found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
     if found.rule:
         call = dataclasses.replace(call, rule=found.rule)
     if found.outcome == "deny":
-        return call, CallFailed(call.step, 0, _denied(found))
+        return call, events.CallFailed(call.step, 0, _denied(found))
     if found.outcome == "require":
         return call, _ask(state, call, found, authority, seq=new.seq, attempt=1, now=now)
     return call, None
@@ -75,7 +62,7 @@ def permitted(state: RunState, step: int, attempt: int, authority: Authority, no
 
 def judge_again(
     state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
-) -> list[Event]:
+) -> list[events.Event]:
     """What stands before another attempt: it goes out, or people are asked, or it is over."""
     opened, call, authority = state.open[step], state.call(step), rules.authority
     assert authority is not None, "only an authority judges"
@@ -84,34 +71,43 @@ def judge_again(
         return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
     if judgement.outcome == "require":
         return [_ask(state, call, judgement, authority, seq=state.seqs[step - 1], attempt=attempt, now=now)]
-    return [CallJudged(step, judgement.policy, judgement.rule), dispatch(call, attempt, 0, now, rules)]
+    return [events.CallJudged(step, judgement.policy, judgement.rule), dispatch(call, attempt, 0, now, rules)]
 
 
-def send(state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool) -> list[Event]:
+def send(
+    state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
+) -> list[events.Event]:
     """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
     if rules.authority and not permitted(state, step, attempt, rules.authority, now):
         return judge_again(state, step, attempt, now, rules, may_have_happened=may_have_happened)
     return [dispatch(state.call(step), attempt, 0, now, rules)]
 
 
-def closed(opened: OpenStep, step: int, failure: Failure, *, may_have_happened: bool) -> Event:
+def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_happened: bool) -> events.Event:
     """A call that goes no further: failed, unless an earlier attempt may have had its effect."""
     if may_have_happened:
-        return CallDoubted(step, opened.attempt, failure)
-    return CallFailed(step, opened.attempt, failure)
+        return events.CallDoubted(step, opened.attempt, failure)
+    return events.CallFailed(step, opened.attempt, failure)
 
 
-def _denied(found: Judgement) -> Failure:
-    return Failure("denied", found.message or f"the rule {found.rule!r} denies it", found.rule)
+def _denied(found: Judgement) -> events.Failure:
+    return events.Failure("denied", found.message or f"the rule {found.rule!r} denies it", found.rule)
 
 
 def _ask(
-    state: RunState, call: CallProposed, found: Judgement, authority: Authority, *, seq: int, attempt: int, now: int
-) -> ApprovalRequested:
+    state: RunState,
+    call: events.CallProposed,
+    found: Judgement,
+    authority: Authority,
+    *,
+    seq: int,
+    attempt: int,
+    now: int,
+) -> events.ApprovalRequested:
     needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
     assert needed is not None, "what is required has a requirement"
     last = call.retry.attempts + (opened.sent_back if opened else 0)
-    event = ApprovalRequested(
+    event = events.ApprovalRequested(
         step=call.step,
         attempt=attempt,
         # A `once` call that was sent is never sent again on an old decision: nothing else would keep it single.
@@ -129,11 +125,11 @@ def _ask(
     return dataclasses.replace(event, question=decision.question_digest(request))
 
 
-def question_of(state: RunState, call: CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
+def question_of(state: RunState, call: events.CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
     """What people are asked: the call as it would go out, proposed as event `seq` of its run."""
     event, request, edited = asked.event, state.request, call.step in state.edited
     proposed = state.steps[call.step - 1] if edited else call
-    assert isinstance(proposed, CallProposed), "only calls need an approval"
+    assert isinstance(proposed, events.CallProposed), "only calls need an approval"
     return ApprovalRequest(
         approval_id=call_id(state.run_id, asked.seq),
         run_id=state.run_id,
@@ -211,14 +207,14 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
     return ""
 
 
-def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[Event]:
+def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
     """The events of a decision that holds; what it lets pass goes out with it."""
     opened = state.open[step]
     asked = opened.question
     assert asked is not None, "only an open approval is decided"
     edits = found.verdict == "edit"
     actors = [vote.actor for vote in found.votes]
-    taken = ApprovalDecided(
+    taken = events.ApprovalDecided(
         step,
         asked.seq,
         found.verdict,
@@ -234,10 +230,10 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
     )
     if found.verdict == "reject":
         by = ", ".join(actors)
-        failure = Failure("rejected", found.message or f"{by} said no", by)
+        failure = events.Failure("rejected", found.message or f"{by} said no", by)
         return [taken, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
     if found.verdict == "answer":
-        return [taken, CallCompleted(step, opened.attempt, found.result)]
+        return [taken, events.CallCompleted(step, opened.attempt, found.result)]
     call = state.call(step)
     return [taken, dispatch(call, asked.event.attempt, 0, now, rules)]
 
@@ -248,17 +244,17 @@ def _key(state: RunState, step: int, found: Decision) -> str:
     return idempotency_key(environment=found.environment, run=state.run_id, step=step, tool=tool, args=args)
 
 
-def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[Event]:
+def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
     """An approval ends with a decision that does not hold any more, and the call is judged again."""
     opened = state.open[step]
     asked = opened.question
     assert asked is not None, "only an open approval is asked anew"
-    ended = ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
+    ended = events.ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
     attempt = asked.event.attempt
     return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
 
 
-def due(state: RunState, step: int, now: int) -> list[Event]:
+def due(state: RunState, step: int, now: int) -> list[events.Event]:
     """What becomes of an approval whose time has come: more people are asked, or it ends as the policy says."""
     opened = state.open[step]
     asked = opened.question
@@ -268,19 +264,19 @@ def due(state: RunState, step: int, now: int) -> list[Event]:
     if not asked.escalated and (not late or needed.on_expiry == "escalate"):
         approvers = list(dict.fromkeys([*asked.approvers, *needed.escalate_to]))
         expires_ms = now + needed.expires_ms if late else asked.expires_ms
-        return [ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
-    ended = ApprovalDecided(step, asked.seq, "expire")
-    failure = Failure("approval_expired", "nobody decided in time")
+        return [events.ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
+    ended = events.ApprovalDecided(step, asked.seq, "expire")
+    failure = events.Failure("approval_expired", "nobody decided in time")
     # A run does not end over an effect that may have happened: the call falls into doubt, and somebody looks.
     if needed.on_expiry == "fail" and not opened.may_have_happened:
-        return [ended, RunFailed(failure)]
+        return [ended, events.RunFailed(failure)]
     return [ended, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
-def dispatch(call: CallProposed, attempt: int, dispatches: int, now: int, rules: Rules) -> CallDispatched:
+def dispatch(call: events.CallProposed, attempt: int, dispatches: int, now: int, rules: Rules) -> events.CallDispatched:
     """The event that sends an attempt to the executors, with the deadline for an answer."""
     wait = min(rules.redispatch_cap_ms, rules.redispatch_ms << min(dispatches, 20))
-    return CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
+    return events.CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
 
 
 def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ruling:

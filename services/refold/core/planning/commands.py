@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalEscalated,
-    ApprovalRequested,
-    CallCompleted,
-    CallDispatched,
-    CallFailed,
-    CallProposed,
-    Entry,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-)
+from refold.core import events
 from refold.core.ids import call_id
 from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
 from refold.core.planning import asking
@@ -37,7 +25,7 @@ class Command:
     message: ToolRequest | ApprovalRequest | RunOutcome | None
 
 
-def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
+def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
     """The orders of an accepted entry. `state` is the state right after it, `offset` where it lies.
 
     **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone.
@@ -45,15 +33,15 @@ def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
     found: list[Command] = []
     closed: list[Command] = []
     for event in entry.events:
-        if isinstance(event, CallDispatched):
+        if isinstance(event, events.CallDispatched):
             found.append(_request(state, event, offset, at_ms=entry.at_ms))
-        elif isinstance(event, ApprovalRequested | ApprovalEscalated):
+        elif isinstance(event, events.ApprovalRequested | events.ApprovalEscalated):
             found += ask_people(state, event.step)
-        elif isinstance(event, ApprovalDecided):
+        elif isinstance(event, events.ApprovalDecided):
             closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, event.approval), None))
-        elif isinstance(event, CallCompleted | CallFailed):
+        elif isinstance(event, events.CallCompleted | events.CallFailed):
             closed.append(close(state, event.step))
-        elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
+        elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
             for step, opened in state.open.items():
                 if opened.question is not None:
                     closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.question.seq), None))
@@ -66,7 +54,7 @@ def commands(state: RunState, entry: Entry, offset: int) -> list[Command]:
 def close(state: RunState, step: int) -> Command:
     """The tombstone of a call that is settled."""
     call = state.steps[step - 1]
-    assert isinstance(call, CallProposed), "only calls are closed"
+    assert isinstance(call, events.CallProposed), "only calls are closed"
     return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None)
 
 
@@ -79,7 +67,7 @@ def ask_people(state: RunState, step: int) -> list[Command]:
     return [Command(APPROVAL_REQUESTED, request.approval_id, request)]
 
 
-def _request(state: RunState, event: CallDispatched, offset: int, *, at_ms: int) -> Command:
+def _request(state: RunState, event: events.CallDispatched, offset: int, *, at_ms: int) -> Command:
     call, opened = state.call(event.step), state.open.get(event.step)
     first_ms = opened.first_sent_ms if opened else state.at_ms
     name = call_id(state.run_id, state.seqs[event.step - 1])
@@ -103,14 +91,14 @@ def _request(state: RunState, event: CallDispatched, offset: int, *, at_ms: int)
     return Command(tool_requested(call.pool), name, request)
 
 
-def _outcome(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Command:
+def _outcome(state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> Command:
     request = state.request
     outcome = RunOutcome(
         run_id=state.run_id,
         status=state.status,
         agent=request.agent if request else "",
-        result=event.result if isinstance(event, RunCompleted) else "null",
-        failure=event.failure if isinstance(event, RunFailed) else None,
+        result=event.result if isinstance(event, events.RunCompleted) else "null",
+        failure=event.failure if isinstance(event, events.RunFailed) else None,
         seq=state.head.seq,
         request=state.position,
         at_ms=state.at_ms,

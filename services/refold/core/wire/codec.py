@@ -12,23 +12,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from refold.core import events, messages
+from refold.core import events, messages, topics
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, entry_id
-from refold.core.topics import (
-    APPROVAL_DECIDED,
-    APPROVAL_REQUESTED,
-    APPROVAL_VOTED,
-    CATALOG,
-    DEAD_LETTER,
-    RUN_COMPLETED,
-    RUN_LOG,
-    RUN_REQUESTED,
-    RUN_SIGNALLED,
-    TOOL_CLAIMED,
-    TOOL_COMPLETED,
-    TOOL_REQUESTED,
-)
 from refold.core.wire import avro, canonical, schemas
 
 _T = TypeVar("_T")
@@ -36,18 +22,18 @@ _FRAME = struct.Struct(">bI")
 FRAME_BYTES = _FRAME.size
 
 SUBJECTS: dict[type, str] = {
-    events.Entry: RUN_LOG,
-    messages.RunRequest: RUN_REQUESTED,
-    messages.RunSignal: RUN_SIGNALLED,
-    messages.ToolRequest: TOOL_REQUESTED,
-    messages.ToolClaim: TOOL_CLAIMED,
-    messages.ToolResult: TOOL_COMPLETED,
-    messages.RunOutcome: RUN_COMPLETED,
-    messages.DeadLetter: DEAD_LETTER,
-    messages.ApprovalRequest: APPROVAL_REQUESTED,
-    messages.ApprovalVote: APPROVAL_VOTED,
-    messages.ApprovalDecision: APPROVAL_DECIDED,
-    messages.CatalogEntry: CATALOG,
+    events.Entry: topics.RUN_LOG,
+    messages.RunRequest: topics.RUN_REQUESTED,
+    messages.RunSignal: topics.RUN_SIGNALLED,
+    messages.ToolRequest: topics.TOOL_REQUESTED,
+    messages.ToolClaim: topics.TOOL_CLAIMED,
+    messages.ToolResult: topics.TOOL_COMPLETED,
+    messages.RunOutcome: topics.RUN_COMPLETED,
+    messages.DeadLetter: topics.DEAD_LETTER,
+    messages.ApprovalRequest: topics.APPROVAL_REQUESTED,
+    messages.ApprovalVote: topics.APPROVAL_VOTED,
+    messages.ApprovalDecision: topics.APPROVAL_DECIDED,
+    messages.CatalogEntry: topics.CATALOG,
 }
 
 _PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy, events.Requirement)
