@@ -59,7 +59,10 @@ def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None 
         line = Registered(number, subject, version, sha256(text.encode()).hexdigest())
         _path(folder, line).write_text(text)
         added.append(line)
-    _append(folder, added)
+    if added:
+        path = folder / "schemas.lock"
+        old = path.read_text() if path.exists() else _HEADER
+        path.write_text(old + "".join(f"{line.id} {line.subject} {line.version} {line.sha256}\n" for line in added))
     schemas.registered.cache_clear()
     return added
 
@@ -79,7 +82,8 @@ def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None =
             problems.append(
                 f"{subject}: {message.__name__} differs from version {newest.version}; run `refold schemas export`"
             )
-    problems += [f"{line.subject}: no class has this subject any more" for line in _orphans(lines, subjects)]
+    orphans = [line.subject for line in lines if line.version == 1 and line.subject not in subjects.values()]
+    problems += [f"{subject}: no class has this subject any more" for subject in orphans]
     return problems + _compatibility_problems(folder, lines, subjects)
 
 
@@ -89,24 +93,11 @@ def _lines(folder: Path) -> list[Registered]:
 
 
 def _path(folder: Path, line: Registered) -> Path:
-    return folder / f"{line.subject}.v{line.version}.avsc"
+    return folder / schemas.file_name(line)
 
 
 def _newest(lines: list[Registered], subject: str) -> Registered | None:
     return max((line for line in lines if line.subject == subject), key=lambda line: line.version, default=None)
-
-
-def _orphans(lines: list[Registered], subjects: dict[type, str]) -> list[Registered]:
-    return [line for line in lines if line.version == 1 and line.subject not in subjects.values()]
-
-
-def _append(folder: Path, added: list[Registered]) -> None:
-    if not added:
-        return
-    path = folder / "schemas.lock"
-    old = path.read_text() if path.exists() else _HEADER
-    text = "".join(f"{line.id} {line.subject} {line.version} {line.sha256}\n" for line in added)
-    path.write_text(old + text)
 
 
 def _lock_problems(lines: list[Registered]) -> list[str]:

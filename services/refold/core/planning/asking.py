@@ -168,6 +168,12 @@ def opened_by(state: RunState, seq: int) -> int | None:
     return None
 
 
+def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
+    opened = state.open[step]
+    assert opened.question is not None, "only an open approval is decided, asked anew or due"
+    return opened, opened.question
+
+
 def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
     """Whether a decision can still be acted upon when it comes.
 
@@ -186,9 +192,7 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
 
 def contradiction(state: RunState, step: int, found: Decision) -> str:
     """Why a decision is none on the approval that this step waits for; nothing if it is."""
-    opened = state.open[step]
-    asked = opened.question
-    assert asked is not None, "only an open approval is decided"
+    opened, asked = _asked(state, step)
     if found.approval != call_id(state.run_id, asked.seq) or found.question != asked.event.question:
         return "the decision answers another question"
     # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that.
@@ -209,9 +213,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
 
 def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
     """The events of a decision that holds; what it lets pass goes out with it."""
-    opened = state.open[step]
-    asked = opened.question
-    assert asked is not None, "only an open approval is decided"
+    opened, asked = _asked(state, step)
     edits = found.verdict == "edit"
     actors = [vote.actor for vote in found.votes]
     taken = events.ApprovalDecided(
@@ -246,9 +248,7 @@ def _key(state: RunState, step: int, found: Decision) -> str:
 
 def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
     """An approval ends with a decision that does not hold any more, and the call is judged again."""
-    opened = state.open[step]
-    asked = opened.question
-    assert asked is not None, "only an open approval is asked anew"
+    opened, asked = _asked(state, step)
     ended = events.ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
     attempt = asked.event.attempt
     return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
@@ -256,9 +256,7 @@ def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[events.
 
 def due(state: RunState, step: int, now: int) -> list[events.Event]:
     """What becomes of an approval whose time has come: more people are asked, or it ends as the policy says."""
-    opened = state.open[step]
-    asked = opened.question
-    assert asked is not None, "only an open approval is due"
+    opened, asked = _asked(state, step)
     needed = asked.event.requirement
     late = bool(asked.expires_ms) and now >= asked.expires_ms
     if not asked.escalated and (not late or needed.on_expiry == "escalate"):
@@ -295,8 +293,7 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
         return Refuse("unauthorised", error.message)
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
-    asked = state.open[step].question
-    assert asked is not None, "it was found by what it waits for"
+    _, asked = _asked(state, step)
     # Its timer ends it. Let in now, a decision would hold or not by which of the two is read first.
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")

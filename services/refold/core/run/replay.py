@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from refold.core.errors import NonDeterminismError, RefoldError, UsageError
 from refold.core.events import CallProposed, NoteRecorded, RetryPolicy, SleepStarted
@@ -85,17 +85,14 @@ class Raised:
     error: Exception
 
 
-class _Branch:
+Resume = Callable[[Any, Exception | None], None]
+
+
+class _Branch(NamedTuple):
     """A coroutine under way, and where its value goes."""
 
-    __slots__ = ("coroutine", "done")
-
-    def __init__(self, coroutine: Coroutine[Intent, Any, Any], done: Callable[[Any, Exception | None], None]) -> None:
-        self.coroutine = coroutine
-        self.done = done
-
-
-Resume = Callable[[Any, Exception | None], None]
+    coroutine: Coroutine[Intent, Any, Any]
+    done: Resume
 
 
 @dataclass(slots=True)
