@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.simulator.bugs.bugs import BUGS
-from refold.simulator.bugs.hunt import hunt
+from tests.sim.bugs.bugs import BUGS
+from tests.sim.bugs.hunt import hunt
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -36,9 +36,9 @@ from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
 from refold.ports.log import Record
-from refold.simulator.bugs.credulous import CREDULOUS
-from refold.simulator.bugs.planting import Bug, Patch
 from refold.simulator.world.crew import Kit
+from tests.sim.bugs.credulous import CREDULOUS
+from tests.sim.bugs.planting import Bug, Patch
 
 # The executor
 

@@ -20,7 +20,7 @@ from refold.core.run.state import RunState
 from refold.executor import gate
 from refold.executor.gate import Gate
 from refold.planner.hosting import Agents
-from refold.simulator.bugs.planting import Bug
+from tests.sim.bugs.planting import Bug
 
 Check = Callable[..., Refusal | None]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from refold.simulator.bugs.bugs import BUGS, planted
 from refold.simulator.campaign import Named, sieges, singles
 from refold.simulator.case import CaseOutcome, run_case
 from refold.simulator.workload.scenarios import SCENARIOS
 from refold.simulator.world.faults import Fault, modes_at
+from tests.sim.bugs.bugs import BUGS, planted
 
 
 def hunt(name: str) -> tuple[Named, CaseOutcome] | None:
