@@ -25,7 +25,6 @@ from refold.runtime.settings import KafkaSettings
 from refold.simulator.case import Case
 from refold.simulator.workload.scenarios import SCENARIOS
 from refold.simulator.world.broker import SIM_TOPICS
-from refold.simulator.world.crew import Kit
 from refold.simulator.world.world import Chance
 from tests.core.histories import NOW, examples
 
@@ -105,7 +104,7 @@ def written_by_clients() -> list[Outgoing]:
 
 
 def written_by_services(name: str) -> list[Outgoing]:
-    case = Case(SCENARIOS[name], Chance(Random(name)), kit=Kit())
+    case = Case(SCENARIOS[name], Chance(Random(name)))
     records: list[Outgoing] = []
     write = case.world.broker.write
     case.world.broker.write = lambda record: (records.append(record), write(record))[1]  # type: ignore[method-assign]

@@ -86,9 +86,8 @@ def _one(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"trace": outcome.trace, "struck": outcome.struck, "wrong": outcome.wrong}, indent=2))
     else:
-        print(
-            f"trace {outcome.trace}, {outcome.boundaries} boundaries, struck: {', '.join(outcome.struck) or 'nothing'}"
-        )
+        struck = ", ".join(outcome.struck) or "nothing"
+        print(f"trace {outcome.trace}, {len(outcome.kinds)} boundaries, struck: {struck}")
         print(outcome.report or "nothing went wrong")
     return 1 if outcome.wrong else 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallFailed
 from refold.sdk.app import App
 from refold.sdk.context import Context
@@ -53,12 +54,7 @@ def wipe_push(n: int) -> dict[str, int]:
 
 
 @simulated.tool(
-    effect="probed",
-    approval="required",
-    version="1",
-    probe=lambda n: DID_NOT_HAPPEN,
-    timeout=_TIMEOUT,
-    retry=_RETRY,
+    effect="probed", probe=lambda n: DID_NOT_HAPPEN, approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY
 )
 def wipe_book(n: int) -> dict[str, int]:
     """Harms a receiver that can be asked."""
@@ -69,6 +65,13 @@ def wipe_book(n: int) -> dict[str, int]:
 def wipe_pay(n: int) -> dict[str, int]:
     """Harms, and nobody can say afterwards."""
     return {"effect": n}
+
+
+FACTS: dict[str, ToolFacts] = {tool.name: tool.facts for tool in simulated.tools.values()}
+"""What everybody knows of the tools: executors, checker and attackers alike."""
+
+CLAIMED_EFFECTS = ("probed", "once")
+"""The classes whose every attempt is a link of the claim chain."""
 
 
 @simulated.agent

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
 from refold.simulator.case import CaseOutcome, run_case, run_schedule
 from refold.simulator.workload.scenarios import SCENARIOS, SMALLEST
-from refold.simulator.world.crew import Kit
 from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
@@ -56,13 +55,13 @@ class Named(NamedTuple):
         faults = "".join(f" --fault {fault}" for fault in self.faults)
         return f"refold sim --scenario {self.scenario}{faults}"
 
-    def run(self, *, kit: Kit | None = None, traced: bool = False) -> CaseOutcome:
-        """Runs it, with processes made of this kit."""
+    def run(self, *, traced: bool = False) -> CaseOutcome:
+        """Runs it."""
         if self.lies:
-            return run_siege(self.seed, kit=kit, traced=traced)
+            return run_siege(self.seed, traced=traced)
         if not self.scenario:
-            return run_schedule(self.seed, kit=kit, traced=traced)
-        return run_case(SCENARIOS[self.scenario], self.faults, kit=kit, traced=traced)
+            return run_schedule(self.seed, traced=traced)
+        return run_case(SCENARIOS[self.scenario], self.faults, traced=traced)
 
 
 @dataclass(slots=True)
@@ -104,7 +103,7 @@ def singles(scenarios: Iterable[str] = SCENARIOS) -> Iterator[Named]:
 def pairs(scenarios: Iterable[str] = SMALLEST) -> Iterator[Named]:
     """All pairs of the plainest faults; the second is counted on in the run that the first has changed."""
     for name in scenarios:
-        boundaries = range(1, run_case(SCENARIOS[name], traced=False).boundaries + 1)
+        boundaries = range(1, len(run_case(SCENARIOS[name], traced=False).kinds) + 1)
         for first, second in itertools.combinations(boundaries, 2):
             for one, other in itertools.product(SMALL, SMALL):
                 yield Named(name, (Fault(first, one), Fault(second, other)))

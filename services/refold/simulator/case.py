@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -19,9 +20,8 @@ from refold.simulator.reading.history import Datum
 from refold.simulator.settings import SimSettings
 from refold.simulator.workload.inputs import ClientInput, Scenario, signal
 from refold.simulator.workload.schedules import schedule
-from refold.simulator.world.crew import Kit
 from refold.simulator.world.faults import Chance, Fault
-from refold.simulator.world.law import decree, enact
+from refold.simulator.world.law import Decree, decree, enact
 from refold.simulator.world.people import People
 from refold.simulator.world.tools import Workshop
 from refold.simulator.world.world import World
@@ -40,7 +40,6 @@ class CaseOutcome:
     """How a case went. `kinds` has what each boundary was; `struck` the faults that happened."""
 
     wrong: tuple[str, ...]
-    boundaries: int
     kinds: tuple[str, ...]
     struck: tuple[str, ...]
     counts: Mapping[str, int]
@@ -51,10 +50,10 @@ class CaseOutcome:
 class Case:
     """A scenario in a world."""
 
-    def __init__(self, scenario: Scenario, chance: Chance, faults: Iterable[Fault] = (), *, kit: Kit) -> None:
+    def __init__(self, scenario: Scenario, chance: Chance, faults: Iterable[Fault] = ()) -> None:
         settings = replace(SimSettings(), **scenario.changes)
         self.scenario = scenario
-        self.world = World(Workshop(scenario.scripts), chance, dict(faults), settings=settings, kit=kit)
+        self.world = World(Workshop(scenario.scripts), chance, dict(faults), settings=settings)
         self.world.witness.on_entry = self._look_after
         self._signals = 0
         self._rest_since: int | None = None
@@ -66,14 +65,13 @@ class Case:
         if self.scenario.asks:
             self._convene()
         for given in self.scenario.inputs:
-            world.at(given.at_ms, lambda given=given: self._publish(given))  # type: ignore[misc]
+            world.at(given.at_ms, partial(self._publish, given))
         wrong = self._survive()
         for process in world.groups.processes:
             world.groups.collect(process)
         self._count()
         return CaseOutcome(
             wrong=wrong,
-            boundaries=world.boundaries,
             kinds=tuple(world.kinds),
             struck=tuple(world.struck),
             counts=Counter(world.counts),
@@ -86,7 +84,13 @@ class Case:
         world.witness.on_question = People(world, scenario.people, silent=scenario.silent).asked
         enact(world, scenario.policy)
         for order in scenario.decrees:
-            world.at(order.at_ms, lambda order=order: decree(world, order))  # type: ignore[misc]
+            world.at(order.at_ms, partial(self._decree, order))
+
+    def _decree(self, order: Decree) -> None:
+        decree(self.world, order)
+        if order.change in ("rotate", "revoke"):
+            for process in [process for process in self.world.groups.processes if process.role == "approval"]:
+                self.world.groups.die(process)
 
     def _survive(self) -> tuple[str, ...]:
         """What is wrong at the end. An error that a service raises is wrong too: in production it costs the process."""
@@ -189,14 +193,11 @@ class Case:
         return "\n".join([*wrong, "the last of what happened:", *lines])
 
 
-def run_case(
-    scenario: Scenario, faults: Iterable[Fault] = (), *, kit: Kit | None = None, traced: bool = True
-) -> CaseOutcome:
+def run_case(scenario: Scenario, faults: Iterable[Fault] = (), *, traced: bool = True) -> CaseOutcome:
     """A scenario with faults at given boundaries; the same every time."""
-    return Case(scenario, Chance(Random(scenario.name)), faults, kit=kit or Kit()).run(traced=traced)
+    return Case(scenario, Chance(Random(scenario.name)), faults).run(traced=traced)
 
 
-def run_schedule(seed: int, *, kit: Kit | None = None, traced: bool = True) -> CaseOutcome:
+def run_schedule(seed: int, *, traced: bool = True) -> CaseOutcome:
     """Whatever a seed makes up: several runs, tools, inputs and faults; the same every time."""
-    scenario, chance = schedule(seed)
-    return Case(scenario, chance, kit=kit or Kit()).run(traced=traced)
+    return Case(*schedule(seed)).run(traced=traced)

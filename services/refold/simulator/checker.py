@@ -15,7 +15,7 @@ from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER, RU
 from refold.planner.inputs import TOPICS as INPUTS
 from refold.planner.service import Planner
 from refold.ports.log import Record
-from refold.simulator.facts import facts
+from refold.simulator.app import FACTS
 from refold.simulator.reading.history import Datum, History, LoggedCall, LoggedRun, read_value
 from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import Scenario
@@ -88,7 +88,7 @@ def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
 
     A human who is wrong about a call in doubt may double what no receiver knows.
     """
-    harmful = [e for e in world.receiver.done if e.applied and e.decision and facts()[e.tool].effect != "pure"]
+    harmful = [e for e in world.receiver.done if e.applied and e.decision and FACTS[e.tool].effect != "pure"]
     runs = world.witness.history.runs.values()
     wrongly = Counter(call.id for run in runs for call in run.calls.values() if "did_not_happen" in call.said.values())
     for token, count in Counter(effect.decision for effect in harmful).items():

@@ -6,7 +6,7 @@ Most are mistakes that somebody made before, or that a rule of the design was wr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -36,7 +36,6 @@ from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
 from refold.ports.log import Record
-from refold.simulator.world.crew import Kit
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -265,19 +264,9 @@ BUGS: dict[str, Bug] = {
 
 
 @contextmanager
-def planted(name: str) -> Iterator[Kit]:
-    """What processes are made of, with a bug in it while the block lasts."""
-    kit = Kit()
-    undo = []
-    for place, attribute, thing in BUGS[name].patches:
-        if place is Kit:
-            setattr(kit, attribute, thing)
-        else:
-            patcher = patch.object(place, attribute, thing)
-            patcher.start()
-            undo.append(patcher)
-    try:
-        yield kit
-    finally:
-        for patcher in undo:
-            patcher.stop()
+def planted(name: str) -> Iterator[None]:
+    """The services have a bug in them while the block lasts."""
+    with ExitStack() as stack:
+        for place, attribute, thing in BUGS[name].patches:
+            stack.enter_context(patch.object(place, attribute, thing))
+        yield

@@ -14,9 +14,9 @@ from tests.sim.bugs.bugs import BUGS, planted
 def hunt(name: str) -> tuple[Named, CaseOutcome] | None:
     """The first case in which the checker objects to a bug; None if it never does."""
     cases = list(_cases(name))
-    with planted(name) as kit:
+    with planted(name):
         for case in cases:
-            outcome = case.run(kit=kit, traced=True)
+            outcome = case.run(traced=True)
             if outcome.wrong:
                 return case, outcome
     return None

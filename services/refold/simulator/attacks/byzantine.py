@@ -18,7 +18,6 @@ from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
 from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
 from refold.simulator.workload.inputs import ClientInput, Scenario, start_run
-from refold.simulator.world.crew import Kit
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import LEADS, Decree
 from refold.simulator.world.people import People, Say
@@ -95,10 +94,9 @@ class Trusting(People):
 class Siege(Case):
     """A case with a liar in it."""
 
-    def __init__(self, seed: int, *, kit: Kit) -> None:
+    def __init__(self, seed: int) -> None:
         rng = Random(f"byzantine {seed}")
-        scenario, chance = _scenario(rng, seed)
-        super().__init__(scenario, chance, kit=kit)
+        super().__init__(*_scenario(rng, seed))
         self.world.witness = self._bystander = Bystander()
         self._liar = Liar(self.world, self._bystander.heads, rng, until_ms=LIES_MS)
 
@@ -156,6 +154,6 @@ def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
     return scenario, chance
 
 
-def run_siege(seed: int, *, kit: Kit | None = None, traced: bool = True) -> CaseOutcome:
+def run_siege(seed: int, *, traced: bool = True) -> CaseOutcome:
     """What a liar does with this seed; the same every time."""
-    return Siege(seed, kit=kit or Kit()).run(traced=traced)
+    return Siege(seed).run(traced=traced)

@@ -39,8 +39,8 @@ from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.core.wire.resources import resource
 from refold.ports.log import Outgoing
+from refold.simulator.app import FACTS
 from refold.simulator.attacks.lies import HARMLESS, LIES, Means, Order
-from refold.simulator.facts import facts
 from refold.simulator.reading.tokens import payload_of
 from refold.simulator.settings import ORDERS, POOL
 from refold.simulator.world.crew import ENVIRONMENT
@@ -103,7 +103,7 @@ class Liar:
     def _question(self) -> ApprovalRequest:
         """A question about a call that might be: its policy does ask for what it says."""
         rng, law = self._rng, self._world.witness.approvals.laws.all(0)[-1]
-        tool: ToolFacts = facts()[rng.choice(DANGEROUS)]
+        tool: ToolFacts = FACTS[rng.choice(DANGEROUS)]
         run, step, args = RunId(f"z-{rng.randrange(4)}"), rng.choice((1, 1, 2)), f'{{"n":{rng.choice((1, 1, 2))}}}'
         attempt = rng.choice((1, 1, 1, 2))
         rule = _policies()[law.current].rules[0]

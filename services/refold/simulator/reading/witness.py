@@ -15,7 +15,7 @@ from refold.core.topics import (
     TOOL_COMPLETED,
 )
 from refold.ports.log import Record
-from refold.simulator.facts import CLAIMED_EFFECTS, facts
+from refold.simulator.app import CLAIMED_EFFECTS, FACTS
 from refold.simulator.reading.approvals import ApprovalHistory, accepted_for
 from refold.simulator.reading.history import ClaimHistory, Datum, History, LoggedRun, Question, read_value
 from refold.simulator.settings import ORDERS
@@ -31,7 +31,7 @@ class Witness:
 
     def __init__(self) -> None:
         self.history, self.claims = History(), ClaimHistory()
-        self.approvals = ApprovalHistory(facts())
+        self.approvals = ApprovalHistory(FACTS)
         self.history.on_decided = self._accepted
         self.written: dict[str, list[Record]] = {}
         self.claimed: set[str] = set()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from refold.adapters.memory.log import MemoryBroker, Place
 from refold.core import topics
-from refold.core.ids import home
 from refold.ports.log import Outgoing, Record
 from refold.simulator.settings import ORDERS
 
@@ -43,7 +42,3 @@ class Broker(MemoryBroker):
         offset = super().write(record)
         self._written(self.log(record.topic, record.partition).records[-1])
         return offset
-
-    def end_for(self, run: str) -> int:
-        """Where the run log ends that a run is in."""
-        return self.log(topics.RUN_LOG, home(run, self.partitions)).end

@@ -9,7 +9,7 @@ from refold.executor.service import Executor
 from refold.planner.service import Planner
 from refold.relay.service import Relay
 from refold.simulator.settings import SIM_ROLES, Role
-from refold.simulator.world.crew import Kit
+from refold.simulator.world.crew import MAKERS
 from refold.simulator.world.process import SimProcess
 from refold.simulator.world.surroundings import Surroundings
 
@@ -17,10 +17,10 @@ from refold.simulator.world.surroundings import Surroundings
 class Groups:
     """All processes of a world that are not dead. `owners` has, by role, whose a partition is by the group's word."""
 
-    def __init__(self, world: Surroundings, kit: Kit) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.processes: list[SimProcess] = []
         self.owners: dict[Role, dict[int, SimProcess]] = {role: {} for role in SIM_ROLES}
-        self._world, self._kit = world, kit
+        self._world = world
         self._names: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -55,9 +55,7 @@ class Groups:
     def collect(self, process: SimProcess) -> None:
         """Adds what the services of a process have counted."""
         for service in process.services:
-            assert isinstance(service, Planner | Executor | Relay | ApprovalService), (
-                "these are all the services there are"
-            )
+            assert isinstance(service, Planner | Executor | Relay | ApprovalService), "there are no others"
             self._world.counts.update(service.counts)
 
     def _spawn(self, role: Role, member: str) -> SimProcess:
@@ -65,7 +63,10 @@ class Groups:
         self._names[member] += 1
         number = self._names[member]
         name = member if number == 1 else f"{member}#{number}"
-        process = self._kit.make(self._world, role, name=name, member=member)
+        services, membership = MAKERS[role](self._world, member)
+        process = SimProcess(self._world, role, name, services=services, membership=membership)
+        if role == "executor":
+            process.skew_ms = self._world.settings.executor_skew_ms
         if self._world.chance.wild:
             process.skew_ms = self._world.chance.rng.randrange(-100, 101)
         self.processes.append(process)
@@ -83,8 +84,7 @@ class Groups:
         return [partition for partition, owner in self.owners[process.role].items() if owner is process]
 
     def _restart(self, process: SimProcess) -> None:
-        lost = self._lost_by(process)
-        if lost:
+        if lost := self._lost_by(process):
             fresh = self._spawn(process.role, process.membership.member)
             for partition in lost:
                 self._give(process.role, partition, fresh)

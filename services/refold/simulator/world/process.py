@@ -11,7 +11,8 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from refold.adapters.memory.log import Cursors
-from refold.core.topics import APPROVAL_DECIDED
+from refold.core.ids import home
+from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
 from refold.ports.effects import (
     Answers,
     Append,
@@ -98,7 +99,7 @@ class SimProcess:
             return True
         if self.tool_acts:
             acts, self.tool_acts = self.tool_acts, []
-            self._carrying, self._reply = self._tools(acts), None
+            self._carrying, self._reply = (act for act in acts), None
             return True
         inbox = self._take()
         now = self.world.now_ms
@@ -131,7 +132,8 @@ class SimProcess:
             service.news.clear()
         for effect in effects:
             if isinstance(effect, StartTool) and not effect.probe:
-                self.looked[effect.number] = self.world.broker.end_for(effect.request.run_id)
+                place = home(effect.request.run_id, self.world.settings.partitions)
+                self.looked[effect.number] = self.world.broker.log(RUN_LOG, place).end
                 if effect.request.effect != "pure":
                     self.checked_ms[effect.number] = self.world.now_ms
         due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
@@ -149,8 +151,8 @@ class SimProcess:
 
     def _take(self) -> list[Item]:
         if self.answers:
-            found, self.answers = self.answers, []
-            return found
+            answers, self.answers = self.answers, []
+            return answers
         if not (self.inbox or self.rebalances or self.cursors.waiting()):
             return []
         taken, self.rebalances = Taken(rebalances=self.rebalances), []
@@ -162,16 +164,11 @@ class SimProcess:
 
     # What goes out
 
-    def _tools(self, acts: list[Act]) -> Carrying:
-        yield from acts
-
     def _carry(self, effects: list[Effect]) -> Carrying:
         for effect in effects:
             if isinstance(effect, Append):
-                deliveries = []
                 for record in effect.records:
-                    deliveries.append(Delivery(record.token, (yield _write("append", record))))
-                self.answers += deliveries
+                    self.answers.append(Delivery(record.token, (yield _write("append", record))))
             elif isinstance(effect, Publish):
                 for record in effect.records:
                     self._deliver(Delivery(record.token, (yield _write("publish", record))))
@@ -183,9 +180,8 @@ class SimProcess:
             elif isinstance(effect, Commit):
                 yield Act("commit", effect, sorted(effect.positions.items()))
             elif isinstance(effect, StartTool):
-                yield Act(
-                    "start", effect, (effect.number, effect.request.call_id, effect.request.attempt, effect.probe)
-                )
+                ask = effect.request
+                yield Act("start", effect, (effect.number, ask.call_id, ask.attempt, effect.probe))
             elif isinstance(effect, StopTool):
                 yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, Flow):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from refold.core.messages import ToolRequest
+from refold.simulator.app import FACTS
+from refold.simulator.settings import WINDOWS
 
 
 class Deed(NamedTuple):
@@ -12,41 +14,32 @@ class Deed(NamedTuple):
 
     key: str
     call: str
-    attempt: int
     tool: str
-    by: str
+    decision: str
     at_ms: int
     result: str
     applied: bool
-    decision: str = ""
 
 
-@dataclass(slots=True)
 class Receiver:
-    """Counts what was done, by key. Receivers of `keyed` tools do a key's effect once and then answer what it was.
+    """Counts what was done. Receivers of `keyed` tools do a key's effect once and then answer what it was."""
 
-    **Units**: `windows` has, by tool, the milliseconds after which a receiver forgets a key.
-    """
+    def __init__(self) -> None:
+        self.done: list[Deed] = []
+        self._by_key: dict[str, list[Deed]] = {}
 
-    windows: Mapping[str, int] = field(default_factory=dict)
-
-    done: list[Deed] = field(default_factory=list)
-    by_key: dict[str, list[Deed]] = field(default_factory=dict)
-
-    def act(
-        self, *, key: str, call: str, attempt: int, tool: str, by: str, at_ms: int, keyed: bool, decision: str = ""
-    ) -> str:
+    def act(self, ask: ToolRequest, at_ms: int) -> str:
         """Does it, and gives the result: a text that names this very effect."""
-        before = self.by_key.setdefault(key, [])
-        remembered = before and at_ms - before[-1].at_ms <= self.windows.get(tool, at_ms)
-        known = keyed and bool(remembered)
+        before = self._by_key.setdefault(ask.key, [])
+        remembered = before and at_ms - before[-1].at_ms <= WINDOWS.get(ask.tool, at_ms)
+        known = FACTS[ask.tool].effect == "keyed" and bool(remembered)
         result = before[-1].result if known else f'{{"effect":{len(self.done) + 1}}}'
-        effect = Deed(key, call, attempt, tool, by, at_ms, result, not known, decision)
-        self.done.append(effect)
-        before.append(effect)
+        deed = Deed(ask.key, ask.call_id, ask.tool, ask.decision, at_ms, result, not known)
+        self.done.append(deed)
+        before.append(deed)
         return result
 
     def happened(self, key: str) -> str | None:
         """The truth about a key: the result of its first effect."""
-        found = self.by_key.get(key)
-        return found[0].result if found else None
+        deeds = self._by_key.get(key)
+        return deeds[0].result if deeds else None

@@ -1,48 +1,63 @@
-"""What whoever lives in a simulated world may know of it and ask of it. The world itself knows them all."""
+"""What whoever lives in a simulated world may know of it and ask of it: time, chance, the log and the receiver."""
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 from refold.core.approval.signature import SigningKey
+from refold.ports.log import Record
 from refold.simulator.reading.witness import Witness
-from refold.simulator.settings import Role, SimSettings
+from refold.simulator.settings import SimSettings
 from refold.simulator.world.broker import Broker
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.receiver import Receiver
 
 
-class Surroundings(Protocol):
-    """A world from the inside: its time, its log, and what is outside of the system.
+class Surroundings:
+    """A world from the inside.
 
-    **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `decision_key` is what approval
-    services sign with that start now.
+    **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
+    for before the world is at rest. `decision_key` is what approval services sign with that start now.
     """
 
-    settings: SimSettings
-    chance: Chance
-    broker: Broker
-    receiver: Receiver
-    witness: Witness
-    counts: Counter[str]
-    now_ms: int
     decision_key: SigningKey
+
+    def __init__(self, chance: Chance, settings: SimSettings) -> None:
+        self.chance, self.settings = chance, settings
+        self.now_ms = settings.epoch_ms
+        self.trace: list[tuple[object, ...]] = []
+        self.counts: Counter[str] = Counter()
+        self.pending = 0
+        self.broker = Broker(settings.partitions, self._written)
+        self.receiver = Receiver()
+        self.witness = Witness()
+        self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
+        self._numbers = 0
 
     @property
     def unsafe(self) -> bool:
         """Whether chance may still do harm."""
-        ...
+        return self.now_ms - self.settings.epoch_ms < self.chance.until_ms
 
     def at(self, delay_ms: int, what: Callable[[], object], *, waits: bool = True) -> None:
         """Does something later. `waits`: the world is not at rest before."""
-        ...
+        self._numbers += 1
+        self.pending += waits
+        heapq.heappush(self._events, (self.now_ms + delay_ms, self._numbers, waits, what))
+
+    def fire(self) -> None:
+        """Does what is due now."""
+        while self._events and self._events[0][0] <= self.now_ms:
+            _, _, waits, what = heapq.heappop(self._events)
+            self.pending -= waits
+            what()
 
     def note(self, *line: object) -> None:
-        """Adds a line to the trace that is no boundary."""
-        ...
+        """Adds a line to the trace."""
+        self.trace.append((self.now_ms - self.settings.epoch_ms, *line))
 
-    def kill(self, role: Role) -> None:
-        """Ends every process of a role; a supervisor starts them again."""
-        ...
+    def _written(self, record: Record) -> None:
+        self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
+        self.witness.writes(record)

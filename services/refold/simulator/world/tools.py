@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.simulator.facts import facts
+from refold.simulator.app import FACTS
 from refold.simulator.world.process import Act, SimProcess
 from refold.simulator.world.surroundings import Surroundings
 
@@ -74,20 +74,18 @@ class Workshop:
         """A tool or a probe begins."""
         request = order.request
         if order.probe:
-            world.at(
-                _PROBE_MS, lambda: self._later(process, Act("probed", lambda w: self._probe(w, process, order), 0))
-            )
+            probed = Act("probed", lambda: self._probe(world, process, order), 0)
+            world.at(_PROBE_MS, lambda: self._later(process, probed))
             return
-        if request.tool not in facts():
-            process.inbox.append(
-                ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False)
-            )
+        if request.tool not in FACTS:
+            missing = ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False)
+            process.inbox.append(missing)
             return
         self._times[request.call_id] += 1
         script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
         run = self._runs[process.name, order.number] = ToolRun(process, order, script)
         if script.acts:
-            act = Act("effect", lambda w: self._act(w, run), (request.call_id, request.attempt, request.key[:8]))
+            act = Act("effect", lambda: self._act(world, run), (request.call_id, request.attempt, request.key[:8]))
             world.at(_EFFECT_MS, lambda: self._later(process, act))
         else:
             process.checked_ms.pop(order.number, None)
@@ -100,7 +98,7 @@ class Workshop:
             return
         run.stopped = True
         ended = ToolEnded(order.number, "unknown", code="Cancelled", message=f"stopped: {order.reason}")
-        world.at(2, lambda: self._later(process, Act("ended", lambda w: self._end(run, ended), ended[:2])))
+        world.at(2, lambda: self._later(process, Act("ended", lambda: self._end(run, ended), ended[:2])))
 
     def _choose(self, world: Surroundings, tool: str, time: int) -> str:
         scripts = self._scripts.get(tool, ())
@@ -115,32 +113,19 @@ class Workshop:
             process.tool_acts.append(act)
 
     def _act(self, world: Surroundings, run: ToolRun) -> None:
-        request, process = run.order.request, run.process
-        process.checked_ms.pop(run.order.number, None)
-        if run.stopped:
-            return
-        result = world.receiver.act(
-            key=request.key,
-            call=request.call_id,
-            attempt=request.attempt,
-            tool=request.tool,
-            by=process.name,
-            at_ms=world.now_ms,
-            keyed=facts()[request.tool].effect == "keyed",
-            decision=request.decision,
-        )
-        self._end_later(world, run, result)
+        run.process.checked_ms.pop(run.order.number, None)
+        if not run.stopped:
+            self._end_later(world, run, world.receiver.act(run.order.request, world.now_ms))
 
     def _end_later(self, world: Surroundings, run: ToolRun, result: str) -> None:
         script = run.script
         if script.after_ms is None:
             return
-        ended = ToolEnded(run.order.number, script.status, retryable=script.retryable)
         if script.status == "completed":
-            ended = ended._replace(result=result)
+            ended = ToolEnded(run.order.number, script.status, result)
         else:
-            ended = ended._replace(code=script.status, message="as scripted")
-        act = Act("ended", lambda w: self._end(run, ended), ended[:2])
+            ended = ToolEnded(run.order.number, script.status, "", script.status, "as scripted", script.retryable)
+        act = Act("ended", lambda: self._end(run, ended), ended[:2])
         world.at(script.after_ms, lambda: self._later(run.process, act))
 
     def _end(self, run: ToolRun, ended: ToolEnded) -> None:
@@ -150,7 +135,4 @@ class Workshop:
 
     def _probe(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         result = world.receiver.happened(order.request.key)
-        if result is None:
-            process.inbox.append(ToolEnded(order.number, "did_not_happen"))
-        else:
-            process.inbox.append(ToolEnded(order.number, "happened", result))
+        process.inbox.append(ToolEnded(order.number, "happened" if result else "did_not_happen", result or ""))

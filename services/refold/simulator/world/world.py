@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
@@ -12,53 +10,34 @@ from refold.core.ids import home
 from refold.core.topics import APPROVAL_DECIDED, CATALOG
 from refold.planner.inputs import TOPICS as INPUTS
 from refold.ports.effects import StartTool
-from refold.ports.ledger import Claim, Operation
-from refold.ports.log import Outgoing, Record
-from refold.simulator.facts import CLAIMED_EFFECTS, facts
-from refold.simulator.reading.witness import Witness
-from refold.simulator.settings import ORDERS, WINDOWS, Role, SimSettings
-from refold.simulator.world.broker import SIM_TOPICS, Broker
-from refold.simulator.world.crew import Kit
+from refold.ports.ledger import Claim
+from refold.ports.log import Outgoing
+from refold.simulator.app import CLAIMED_EFFECTS, FACTS
+from refold.simulator.settings import ORDERS, SimSettings
+from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.faults import Chance, modes_at
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.law import FIRST
 from refold.simulator.world.process import NO_REPLY, Act, SimProcess
-from refold.simulator.world.receiver import Receiver
+from refold.simulator.world.surroundings import Surroundings
 from refold.simulator.world.tools import Workshop
 
 
-class World:
-    """One case. `faults` maps boundary numbers to modes; `run` in `case` drives it to its end."""
+class World(Surroundings):
+    """One case. `faults` maps boundary numbers to modes; `Case` drives it. `kinds`: what the boundaries so far were."""
 
-    def __init__(
-        self, tools: Workshop, chance: Chance, faults: Mapping[int, str], *, settings: SimSettings, kit: Kit
-    ) -> None:
-        self.tools, self.chance, self.faults, self.settings = tools, chance, dict(faults), settings
-        self.now_ms = settings.epoch_ms
+    def __init__(self, tools: Workshop, chance: Chance, faults: Mapping[int, str], *, settings: SimSettings) -> None:
+        super().__init__(chance, settings)
+        self.tools, self.faults = tools, faults
         self.decision_key = FIRST
-        self.boundaries = 0
         self.kinds: list[str] = []
-        self.trace: list[tuple[object, ...]] = []
-        self.counts: Counter[str] = Counter()
         self.struck: list[str] = []
-        self.broker = Broker(settings.partitions, self._written)
         self.ledger = MemoryLedger(lambda: self.now_ms)
-        self.receiver = Receiver(windows=WINDOWS)
-        self.witness = Witness()
-        self.groups = Groups(self, kit)
-        self.pending = 0
-        self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
-        self._numbers = 0
+        self.groups = Groups(self)
         self._snapshots: list[Snapshot] = []
         self._snapping = chance.wild or any("rollback" in mode for mode in faults.values())
 
-    # Time
-
-    def at(self, delay_ms: int, what: Callable[[], object], *, waits: bool = True) -> None:
-        """Does something later. `waits`: the world is not at rest before."""
-        self._numbers += 1
-        self.pending += waits
-        heapq.heappush(self._events, (self.now_ms + delay_ms, self._numbers, waits, what))
+    # Steps
 
     def advance(self) -> None:
         """Goes to the next moment at which something is due."""
@@ -67,19 +46,6 @@ class World:
             due.append(self._events[0][0])
         self.now_ms = max(self.now_ms + 1, min(due, default=self.now_ms + 1))
         self.fire()
-
-    def fire(self) -> None:
-        """Does what is due now."""
-        while self._events and self._events[0][0] <= self.now_ms:
-            _, _, waits, what = heapq.heappop(self._events)
-            self.pending -= waits
-            what()
-
-    def note(self, *line: object) -> None:
-        """A line of the trace that is no boundary."""
-        self.trace.append((self.now_ms - self.settings.epoch_ms, *line))
-
-    # Steps
 
     def round(self) -> bool:
         """Lets everybody who is up take a step, as chance has it in any order. False: nobody had anything to do."""
@@ -110,41 +76,29 @@ class World:
             process.done(self._do(process, act))
         return True
 
-    def kill(self, role: Role) -> None:
-        """Ends every process of a role; a supervisor starts them again."""
-        for process in [process for process in self.groups.processes if process.role == role]:
-            self.groups.die(process)
-
     # Boundaries
 
     def _boundary(self, process: SimProcess, act: Act) -> str:
         """Counts a boundary; the fault that strikes there, if any."""
-        self.boundaries += 1
         self.kinds.append(act.kind)
-        line = (self.now_ms - self.settings.epoch_ms, self.boundaries, process.name, act.kind, act.detail)
-        self.trace.append(line)
-        if self._snapping and self.boundaries % 8 == 1:
+        number = len(self.kinds)
+        self.note(number, process.name, act.kind, act.detail)
+        if self._snapping and number % 8 == 1:
             self._snapshots.append(self.ledger.snapshot())
         if act.kind == "publish" and act.what.topic == APPROVAL_DECIDED:
             partition = act.what.partition
-            upto = process.read_upto.get(partition, 0)
-            before = [r for r in self.broker.log(APPROVAL_DECIDED, partition).records if r.offset < upto]
+            before = self.broker.log(APPROVAL_DECIDED, partition).read(0, process.read_upto.get(partition, 0))
             self.witness.approvals.decides(process.name, act.what, before)
-        mode = self.faults.get(self.boundaries, "")
+        mode = self.faults.get(number, "")
         chance = self.chance
         if not mode and chance.left and self.unsafe and chance.rng.random() < chance.rate:
             mode = chance.rng.choice(modes_at(act.kind))
             chance.left -= 1
         return mode
 
-    @property
-    def unsafe(self) -> bool:
-        """Whether chance may still do harm."""
-        return self.now_ms - self.settings.epoch_ms < self.chance.until_ms
-
     def _strike(self, process: SimProcess, act: Act, mode: str) -> bool:
         """Lets a fault happen. True: the act is dealt with or the process is gone; False: it is to be carried out."""
-        self.struck.append(f"{self.boundaries}:{mode}")
+        self.struck.append(f"{len(self.kinds)}:{mode}")
         self.note("FAULT", mode)
         name, _, after = mode.partition("-")
         if name in ("freeze", "pause"):
@@ -227,19 +181,21 @@ class World:
         if kind in ("append", "publish"):
             return self.broker.write(what)
         if kind == "ledger":
-            return self._ledger(what)
+            if isinstance(what, Claim):
+                self.witness.claimed.add(what.call)
+            return self.ledger.run([what])[0]
         if kind == "commit":
             self._commit(process, what.positions)
         elif kind == "end":
             return self.broker.log(what.topic, what.partition).end
         elif kind == "start":
-            if not what.probe and what.request.tool in facts():
+            if not what.probe and what.request.tool in FACTS:
                 self._check_start(process, what)
             self.tools.start(self, process, what)
         elif kind == "stop":
             self.tools.stop(self, process, what)
         else:
-            what(self)
+            what()
         return None
 
     def _commit(self, process: SimProcess, positions: Mapping[tuple[str, int], int]) -> None:
@@ -259,7 +215,11 @@ class World:
         self.note("tool", process.name, ask.call_id, ask.attempt)
         place = home(ask.run_id, self.settings.partitions)
         self.witness.starts(ask, looked=process.looked.pop(order.number))
-        self._check_decision(process, order, place)
+        # What its process has read of the catalog is what it may rest on; of a partition that it lost, anything.
+        catalog, approvals = process.cursors.find(CATALOG, place), self.witness.approvals
+        law = approvals.laws.known(place, catalog.position) if catalog else None
+        clock = process.checked_ms.get(order.number, self.now_ms) + process.skew_ms
+        approvals.begins(ask, partition=place, law=law, now_ms=clock)
         if any("wipe" in fault or "rollback" in fault for fault in self.struck):
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
@@ -268,19 +228,3 @@ class World:
         mine = process.cursors.find(ORDERS, place)
         read = mine.log.read(0, mine.position) if mine else []
         self.witness.starts_by_ledger(ask, known=known, read=read)
-
-    def _check_decision(self, process: SimProcess, order: StartTool, place: int) -> None:
-        """What its process has read of the catalog is what it may rest on; of a partition that it lost, anything."""
-        catalog = process.cursors.find(CATALOG, place)
-        approvals, clock = self.witness.approvals, process.checked_ms.get(order.number, self.now_ms) + process.skew_ms
-        law = approvals.laws.known(place, catalog.position) if catalog else None
-        approvals.begins(order.request, partition=place, law=law, now_ms=clock)
-
-    def _ledger(self, operation: Operation) -> Any:
-        if isinstance(operation, Claim):
-            self.witness.claimed.add(operation.call)
-        return self.ledger.run([operation])[0]
-
-    def _written(self, record: Record) -> None:
-        self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
-        self.witness.writes(record)
