@@ -22,8 +22,8 @@ from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNA
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, Outgoing
 from refold.runtime.settings import KafkaSettings
+from refold.simulator.campaign import SCENARIOS
 from refold.simulator.case import Case
-from refold.simulator.workload.scenarios import SCENARIOS
 from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.world import Chance
 from tests.core.histories import NOW, examples

@@ -7,11 +7,10 @@ from itertools import islice
 
 import pytest
 
-from refold.simulator.campaign import NEEDED, Named, Summary, pairs, schedules, singles
+from refold.simulator.campaign import NEEDED, SCENARIOS, Named, Summary, pairs, schedules, singles
 from refold.simulator.case import run_case
 from refold.simulator.workload.calls import CALLS
 from refold.simulator.workload.questions import QUESTIONS
-from refold.simulator.workload.scenarios import SCENARIOS
 
 SINGLES, ASKED, PAIRS, SEEDS = 1_500, 900, 500, 600
 """Cases of each kind: about 30 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from refold.simulator.campaign import Named, Summary, campaign, pairs, schedules, sieges, singles
-from refold.simulator.workload.scenarios import SCENARIOS
+from refold.simulator.campaign import SCENARIOS, Named, Summary, campaign, pairs, schedules, sieges, singles
 from refold.simulator.world.faults import parse_fault
 
 SHOWN = 5

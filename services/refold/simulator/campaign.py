@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
 from refold.simulator.case import CaseOutcome, run_case, run_schedule
-from refold.simulator.workload.scenarios import SCENARIOS, SMALLEST
+from refold.simulator.workload.calls import CALLS
+from refold.simulator.workload.inputs import Scenario
+from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
@@ -31,6 +33,12 @@ NEEDED = (
     "call.refused",
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
+
+SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS}
+"""What is asked of the platform, without and with people, by name."""
+
+SMALLEST = ("pure", "keyed", "probed", "once")
+"""What pairs of faults are tried on."""
 
 CHUNK = 40
 """Cases that a worker takes at a time: under half a second, so that progress is smooth and the cores end together."""

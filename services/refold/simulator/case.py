@@ -62,7 +62,7 @@ class Case:
     def run(self, *, traced: bool = True) -> CaseOutcome:
         """Drives the world until it is at rest, and checks it. `traced` costs a tenth more and gives the trace hash."""
         world = self.world
-        if self.scenario.asks:
+        if self.scenario.policy:
             self._convene()
         for given in self.scenario.inputs:
             world.at(given.at_ms, partial(self._publish, given))

@@ -114,12 +114,12 @@ def _approvals(world: World) -> Iterator[str]:
 
 def _ledger(world: World) -> Iterator[str]:
     """Ledger and log do not say different things of a call."""
-    calls = {call.id: (run, call) for run in world.witness.history.runs.values() for call in run.calls.values()}
+    calls = {call.id: call for run in world.witness.history.runs.values() for call in run.calls.values()}
     for (_, name), entry in world.ledger.entries().items():
         if name not in calls:
             yield f"ledger: it knows a call {name} that the log does not"
             continue
-        call = calls[name][1]
+        call = calls[name]
         if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
             result = read_value(entry.result)["result"]
             if result != call.result and not call.said and result not in call.late:
@@ -238,7 +238,7 @@ def _folds(world: World) -> Iterator[str]:
             if last[record.key] == index:
                 again.follow(record)
         for name, run in again.runs.items():
-            if run.digest() != world.witness.history.runs[name].digest():
+            if run != world.witness.history.runs[name]:
                 yield f"fold: compaction changes run {name}"
             if whole.get(name, ("", 0))[1] != run.seq:
                 yield f"fold: core and checker disagree on run {name}"

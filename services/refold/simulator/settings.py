@@ -8,6 +8,7 @@ from typing import Literal
 from refold.core.planning.verdict import Rules
 from refold.core.topics import tool_requested
 
+PARTITIONS = 2
 POOL = "default"
 ORDERS = tool_requested(POOL)
 """Where planners send what executors do."""
@@ -28,7 +29,7 @@ class SimSettings:
     executors' clocks are ahead. Approval services are there where a scenario has people.
     """
 
-    partitions: int = 2
+    partitions: int = PARTITIONS
     planners: int = 1
     executors: int = 1
     approvals: int = 0

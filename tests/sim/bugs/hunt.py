@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from refold.simulator.campaign import Named, sieges, singles
+from refold.simulator.campaign import SCENARIOS, Named, sieges, singles
 from refold.simulator.case import CaseOutcome, run_case
-from refold.simulator.workload.scenarios import SCENARIOS
 from refold.simulator.world.faults import Fault, modes_at
 from tests.sim.bugs.bugs import BUGS, planted
 

@@ -54,7 +54,7 @@ NEEDED_LIES = (
 
 
 class Bystander(Witness):
-    """Sees decisions and effects alone: of a log that a liar writes there is nothing else to be believed."""
+    """Sees decisions and effects alone: of a log that a liar writes nothing else is believed, or judged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,15 +71,6 @@ class Bystander(Witness):
                 run = judged.entry.run_id
                 if chain.extends(self.heads.get(run, chain.Head()), judged.entry):
                     self.heads[run] = chain.Head(judged.id, judged.entry.last_seq)
-
-    def starts(self, ask: object, *, looked: int) -> None:
-        """See `Witness`."""
-
-    def starts_by_ledger(self, ask: object, **known: object) -> None:
-        """See `Witness`."""
-
-    def commits(self, log: object, start: int, end: int) -> None:
-        """See `Witness`."""
 
 
 class Trusting(People):

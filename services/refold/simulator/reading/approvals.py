@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +12,8 @@ from refold.core.approval.decision import ToolFacts
 from refold.core.messages import ToolRequest
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Record
-from refold.simulator.reading.history import Datum, LoggedCall, LoggedRun, Question, read_value
+from refold.simulator.app import FACTS
+from refold.simulator.reading.history import Datum, LoggedRun, Question, read_value
 from refold.simulator.reading.tokens import Law, Laws, open_token
 
 _AGAIN = "again/"
@@ -21,15 +22,13 @@ _AGAIN = "again/"
 class ApprovalHistory:
     """Questions, votes and decisions of a case. `open` are those without a tombstone, `wrong` is what may not be."""
 
-    def __init__(self, tools: Mapping[str, ToolFacts]) -> None:
+    def __init__(self) -> None:
         self.laws = Laws()
         self.asked: dict[str, list[Datum]] = defaultdict(list)
         self.open: dict[str, None] = {}
         self.votes: dict[str, list[str]] = defaultdict(list)
         self.decided: dict[str, list[str]] = defaultdict(list)
         self.wrong: list[str] = []
-        self._tools = tools
-        self._places: dict[str, int] = {}
         self._uses: dict[tuple[str, str, int], str] = {}
         self._verdict_of: dict[tuple[str, str], str] = {}
 
@@ -50,17 +49,16 @@ class ApprovalHistory:
         except (ValueError, KeyError, IndexError, EOFError):
             return None
         if record.topic == APPROVAL_REQUESTED:
-            return self._asks(name, content, record.partition)
+            return self._asks(name, content)
         token, known = content["token"], self.votes if record.topic == APPROVAL_VOTED else self.decided
         if not name.startswith(_AGAIN) and token not in known[content["approval_id"]]:
             known[content["approval_id"]].append(token)
         return None
 
-    def _asks(self, name: str, request: Datum, partition: int) -> Datum | None:
+    def _asks(self, name: str, request: Datum) -> Datum | None:
         if name != request["approval_id"]:
             return None
         self.open[name] = None
-        self._places[name] = partition
         if request not in self.asked[name]:
             self.asked[name].append(request)
         return request
@@ -180,7 +178,7 @@ class ApprovalHistory:
 
         `law` is None where nobody knows what it had read. **Units**: `now_ms` is the process's own clock.
         """
-        tool = self._tools.get(ask.tool)
+        tool = FACTS.get(ask.tool)
         if tool is None or not tool.approval:
             return
         laws = [law] if law else self.laws.all(partition)
@@ -198,12 +196,6 @@ class ApprovalHistory:
             self.wrong.append(f"danger: {ask.call_id} begins, and {actor} may not decide any more")
         if law and law.current != ask.policy and law.policies.get(law.current, {}).get("recheck"):
             self.wrong.append(f"danger: {ask.call_id} begins, and the policy in force has not judged it")
-
-
-def accepted_for(call: LoggedCall | None, ask: ToolRequest) -> bool:
-    """Whether the log has accepted the decision that a call comes with, for this attempt."""
-    permits = call.permits if call else []
-    return any(token == ask.decision and first <= ask.attempt <= covers for token, first, covers in permits)
 
 
 def _about(vote: Datum, found: Datum) -> bool:

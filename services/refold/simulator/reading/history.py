@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -53,11 +54,9 @@ class Question:
 
     seq: int
     attempt: int
-    covers: int
     question: str
     expires_ms: int
     escalates_ms: int
-    on_expiry: str
 
 
 @dataclass(slots=True)
@@ -87,9 +86,13 @@ class LoggedCall:
     permit: tuple[int, int] | None = None
     permits: list[tuple[str, int, int]] = field(default_factory=list)
     held: bool = False
-    held_from: int = field(default=-1, repr=False)
+    held_from: int = field(default=-1, compare=False)
     answered: bool = False
     ordered: dict[int, list[int]] = field(default_factory=dict)
+
+    def permitted(self, decision: str, attempt: int) -> bool:
+        """Whether the log has accepted the decision for this attempt."""
+        return any(token == decision and first <= attempt <= last for token, first, last in self.permits)
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ class LoggedRun:
     id: str
     head: bytes = b""
     seq: int = 0
+    at_ms: int = 0
     status: str = "pending"
     not_before_ms: int = 0
     request: tuple[str, str] = ("", "")
@@ -113,26 +117,21 @@ class LoggedRun:
         """Whether the run has a terminal event."""
         return self.end is not None
 
-    def digest(self) -> str:
-        """A name for what the run is."""
-        return blake2b(repr(self).encode(), digest_size=16).hexdigest()
-
 
 class History:
     """The run log as far as it was followed. `wrong` collects what no history may hold.
 
-    `on_decided` is told of every decision that is accepted, with the question and the event.
+    `on_decided` is told of every decision that is accepted, with the question, the event and its partition.
     """
 
     def __init__(self) -> None:
         self.runs: dict[str, LoggedRun] = {}
         self.void = 0
         self.wrong: list[str] = []
-        self.on_decided: Callable[[LoggedRun, Question, Datum], None] = lambda run, question, event: None
+        self.on_decided: Callable[[LoggedRun, Question, Datum, int], None] = lambda *_: None
         self._seen: set[bytes] = set()
         self._causes: set[tuple[str, str, int, int]] = set()
-        self._now: dict[int, int] = {}
-        self._offset = 0
+        self._partition = self._offset = 0
 
     def follow(self, record: Record) -> Datum | None:
         """Takes the next record of a partition; gives the entry if it counts."""
@@ -147,10 +146,13 @@ class History:
         self.runs[run.id] = run
         if run.over:
             self.wrong.append(f"terminal: run {run.id} has an entry that counts after its end (seq {entry['seq']})")
-        self._check_cause(entry, record)
-        self._check_clock(entry, record)
+        self._check_cause(entry)
+        # Time goes on within a run; between runs of a partition an older planner's late record may lag.
+        if entry["at_ms"] < run.at_ms:
+            self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
+        run.at_ms = entry["at_ms"]
         assert record.value is not None
-        self._offset = record.offset
+        self._partition, self._offset = record.partition, record.offset
         run.head = blake2b(record.value[5:], digest_size=16).digest()
         for name, event in entry["events"]:
             run.seq += 1
@@ -176,19 +178,12 @@ class History:
         same = entry["run_id"].encode() == match[1] and entry["seq"] == int(match[2])
         return entry if same and entry["events"] else None
 
-    def _check_cause(self, entry: Datum, record: Record) -> None:
+    def _check_cause(self, entry: Datum) -> None:
         if cause := entry["cause"]:
             known = (entry["run_id"], cause["topic"], cause["partition"], cause["offset"])
             if known in self._causes:
                 self.wrong.append(f"twice: input {known[1:]} was applied twice to run {entry['run_id']}")
             self._causes.add(known)
-
-    def _check_clock(self, entry: Datum, record: Record) -> None:
-        """Time goes on within a run; between runs of a partition an older planner's late record may lag."""
-        run = self.runs[entry["run_id"]]
-        if entry["at_ms"] < self._now.get(id(run), 0):
-            self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
-        self._now[id(run)] = entry["at_ms"]
 
     def _apply(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         run.order.append(name)
@@ -283,17 +278,9 @@ class History:
     def _asked(self, run: LoggedRun, call: LoggedCall, event: Datum, at_ms: int) -> None:
         if call.asked is not None:
             self.wrong.append(f"undecided: call {call.id} waits for two approvals")
-        needed = event["requirement"]
-        escalates_ms = at_ms + needed["escalate_ms"] if needed["escalate_ms"] else 0
-        call.asked = Question(
-            seq=run.seq,
-            attempt=event["attempt"],
-            covers=event["covers"],
-            question=event["question"],
-            expires_ms=event["expires_ms"],
-            escalates_ms=escalates_ms,
-            on_expiry=needed["on_expiry"],
-        )
+        after_ms = event["requirement"]["escalate_ms"]
+        escalates_ms = at_ms + after_ms if after_ms else 0
+        call.asked = Question(run.seq, event["attempt"], event["question"], event["expires_ms"], escalates_ms)
         if not call.held:
             call.held, call.held_from = True, self._offset
         call.phase, call.permit = "approval", None
@@ -308,7 +295,7 @@ class History:
             return
         if question.expires_ms and at_ms >= question.expires_ms:
             self.wrong.append(f"late: approval {run.id}/{question.seq} was accepted after it had expired")
-        self.on_decided(run, question, event)
+        self.on_decided(run, question, event, self._partition)
         if event["verdict"] in ("approve", "edit"):
             call.permit = event["covers"], event["expires_ms"]
             call.permits.append((event["token"], question.attempt, event["covers"]))
@@ -328,16 +315,14 @@ class ClaimHistory:
     """The claim chains, read from raw records once more."""
 
     def __init__(self) -> None:
-        self.heads: dict[str, Datum] = {}
-        self.valid: dict[str, list[Datum]] = {}
+        self.valid: defaultdict[str, list[Datum]] = defaultdict(list)
         self.void = 0
 
     def follow(self, record: Record) -> None:
         """Takes the next record of `tool-claimed`."""
         claim = read_value(record.value or b"")
-        head = self.heads.get(claim["call_id"])
-        if claim["prev"] != (head["claim_id"] if head else ""):
+        lineage = self.valid[claim["call_id"]]
+        if claim["prev"] == (lineage[-1]["claim_id"] if lineage else ""):
+            lineage.append(claim)
+        else:
             self.void += 1
-            return
-        self.heads[claim["call_id"]] = claim
-        self.valid.setdefault(claim["call_id"], []).append(claim)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,41 +29,35 @@ class Law:
 
     def with_entry(self, name: str, kind: str, content: Any) -> Law:
         """The catalog after one more record."""
-        parts = {"keys": self.keys, "policies": self.policies, "current": self.current}
-        parts |= {"roles": self.roles, "revoked": self.revoked}
         if kind == "key":
-            parts["keys"] = {**self.keys, content["kid"]: content}
-        elif kind == "policy":
-            parts["policies"] = {**self.policies, name.partition("/")[2]: content}
-        elif kind == "current":
-            parts["current"] = content
-        elif kind == "roles":
-            parts["roles"], parts["revoked"] = content["roles"], frozenset(content["revoked"])
-        return Law(**parts)  # type: ignore[arg-type]
+            return replace(self, keys={**self.keys, content["kid"]: content})
+        if kind == "policy":
+            return replace(self, policies={**self.policies, name.partition("/")[2]: content})
+        if kind == "roles":
+            return replace(self, roles=content["roles"], revoked=frozenset(content["revoked"]))
+        return replace(self, current=content) if kind == "current" else self
 
 
 class Laws:
     """The catalog through a case. The simulator's operator writes every change into all partitions at one moment."""
 
     def __init__(self) -> None:
-        self._versions: dict[int, list[tuple[int, Law]]] = {}
+        self._versions: defaultdict[int, list[tuple[int, Law]]] = defaultdict(lambda: [(0, Law())])
 
     def follow(self, record: Record) -> None:
         """Takes the next record of a partition of the catalog."""
         entry = read_value(record.value or b"")
-        versions = self._versions.setdefault(record.partition, [(0, Law())])
-        last = versions[-1][1]
-        law = last.with_entry(entry["name"], entry["kind"], json.loads(entry["content"]))
+        versions = self._versions[record.partition]
+        law = versions[-1][1].with_entry(entry["name"], entry["kind"], json.loads(entry["content"]))
         versions.append((record.offset + 1, law))
 
     def known(self, partition: int, position: int) -> Law:
         """What somebody knows who has read a partition up to a position."""
-        versions = self._versions.get(partition, [(0, Law())])
-        return next(law for upto, law in reversed(versions) if upto <= position)
+        return next(law for upto, law in reversed(self._versions[partition]) if upto <= position)
 
     def all(self, partition: int) -> list[Law]:
         """Every state that there was."""
-        return [law for _, law in self._versions.get(partition, [(0, Law())])]
+        return [law for _, law in self._versions[partition]]
 
 
 def open_token(token: str, law: Law, use: str) -> Datum | None:

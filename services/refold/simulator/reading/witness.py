@@ -15,9 +15,9 @@ from refold.core.topics import (
     TOOL_COMPLETED,
 )
 from refold.ports.log import Record
-from refold.simulator.app import CLAIMED_EFFECTS, FACTS
-from refold.simulator.reading.approvals import ApprovalHistory, accepted_for
-from refold.simulator.reading.history import ClaimHistory, Datum, History, LoggedRun, Question, read_value
+from refold.simulator.app import CLAIMED_EFFECTS
+from refold.simulator.reading.approvals import ApprovalHistory
+from refold.simulator.reading.history import ClaimHistory, Datum, History, read_value
 from refold.simulator.settings import ORDERS
 
 APPROVAL_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED)
@@ -31,14 +31,13 @@ class Witness:
 
     def __init__(self) -> None:
         self.history, self.claims = History(), ClaimHistory()
-        self.approvals = ApprovalHistory(FACTS)
-        self.history.on_decided = self._accepted
+        self.approvals = ApprovalHistory()
+        self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
         self.claimed: set[str] = set()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
         self.on_question: Callable[[Datum], None] = lambda request: None
         self._wrong: list[str] = []
-        self._partition = 0
 
     @property
     def wrong(self) -> list[str]:
@@ -49,7 +48,6 @@ class Witness:
         """A record is in the log. A client's poison is told by its having no headers."""
         self.written.setdefault(record.topic, []).append(record)
         if record.topic == RUN_LOG:
-            self._partition = record.partition
             entry = self.history.follow(record)
             if entry is not None:
                 self.on_entry(entry)
@@ -65,7 +63,7 @@ class Witness:
     def asks(self, record: Record) -> None:
         """Follows a record that is about an approval, or about who may decide and how."""
         request = self.approvals.follow(record)
-        if request is not None:
+        if request:
             self.on_question(request)
 
     def commits(self, log: Sequence[Record], start: int, end: int) -> None:
@@ -78,9 +76,6 @@ class Witness:
                 continue
             if call not in self.claimed and not seen:
                 self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")
-
-    def _accepted(self, run: LoggedRun, question: Question, event: Datum) -> None:
-        self.approvals.accepts(run, question, event, self._partition)
 
     def starts(self, ask: ToolRequest, *, looked: int) -> None:
         """A tool begins: by the log, is it allowed to?
@@ -97,7 +92,7 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
         elif ask.at_ms not in call.ordered[ask.attempt]:
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
-        elif call.held and call.held_from < looked and not accepted_for(call, ask):
+        elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):
             self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
         if ask.effect in CLAIMED_EFFECTS and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
@@ -114,8 +109,7 @@ class Witness:
             self._wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
 
     def _claimed_as(self, call: str, attempt: int, *, doubt: bool) -> bool:
-        claims = self.claims.valid.get(call, [])
-        return any(claim["doubt"] == doubt and claim["attempt"] == attempt for claim in claims)
+        return any(claim["doubt"] == doubt and claim["attempt"] == attempt for claim in self.claims.valid[call])
 
     def _check_doubt(self, told: Datum) -> None:
         declared = told["status"] == "doubt" and told["failure"]["code"] == "in_doubt"

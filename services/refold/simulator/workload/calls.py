@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
+from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import Scenario, poison, signal, start_run
 
 
@@ -16,6 +18,8 @@ def _cancelled(name: str, tool: str, script: str, at_ms: int) -> Scenario:
     inputs = (start_run("r-1", "one", {"tool": tool}), signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms))
     return Scenario(name, inputs, {tool: (script,)})
 
+
+_PUSH = start_run("r-1", "one", {"tool": "push"})
 
 CALLS: dict[str, Scenario] = {
     scenario.name: scenario
@@ -56,36 +60,23 @@ CALLS: dict[str, Scenario] = {
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
         Scenario("two-runs", (start_run("r-1", "one", {"tool": "pay"}), start_run("r-2", "one", {"tool": "push"}))),
-        Scenario(
-            "two-runs-eager",
-            (start_run("r-1", "one", {"tool": "push"}), start_run("r-2", "one", {"tool": "push"})),
-            changes={"commit_ms": 1},
-        ),
-        Scenario(
-            "repeated",
-            (start_run("r-1", "one", {"tool": "push"}), start_run("r-1", "one", {"tool": "push"}, kind="repeat")),
-        ),
-        Scenario(
-            "conflict",
-            (
-                start_run("r-1", "one", {"tool": "push"}),
-                start_run("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict"),
-            ),
-        ),
+        Scenario("two-runs-eager", (_PUSH, start_run("r-2", "one", {"tool": "push"})), changes={"commit_ms": 1}),
+        Scenario("repeated", (_PUSH, replace(_PUSH, kind="repeat"))),
+        Scenario("conflict", (_PUSH, start_run("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict"))),
         Scenario("stray", (start_run("r-1", "one", {"tool": "push"}, stray=True),)),
         Scenario("not-before", (start_run("r-1", "one", {"tool": "push"}, not_before_ms=1_700_000_000_900),)),
         Scenario(
             "poison",
             (
                 poison(RUN_REQUESTED, b"\xff not json"),
-                start_run("r-1", "one", {"tool": "push"}),
+                _PUSH,
                 poison(RUN_SIGNALLED, b'{"run_id": "r-1", "extra": 1}'),
                 poison(TOOL_COMPLETED, b"\0\0\0\0\x09nonsense"),
-                poison(tool_requested("default"), b"{}"),
+                poison(ORDERS, b"{}"),
                 poison(RUN_REQUESTED, None, at_ms=20),
             ),
         ),
-        Scenario("early-signal", (signal("r-1", "c", "cancel"), start_run("r-1", "one", {"tool": "push"}, at_ms=300))),
+        Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),
         _one("probed-shared", "book", planners=2, executors=2, sharing=True),
     )

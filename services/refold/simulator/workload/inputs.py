@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from refold.core.ids import home
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.law import Decree
 from refold.simulator.world.people import Say
-
-PARTITIONS = 2
 
 _Kind = Literal["run", "repeat", "conflict", "signal", "poison"]
 
@@ -46,11 +45,6 @@ class Scenario:
     policy: str = ""
     decrees: tuple[Decree, ...] = ()
     silent: bool = False
-
-    @property
-    def asks(self) -> bool:
-        """Whether anybody may be asked."""
-        return bool(self.changes.get("approvals"))
 
 
 def start_run(

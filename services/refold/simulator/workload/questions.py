@@ -22,7 +22,6 @@ def _asked(
     decrees: tuple[Decree, ...] = (),
     more: tuple[ClientInput, ...] = (),
     silent: bool = False,
-    verdict: str = "truth",
     **changes: Any,
 ) -> Scenario:
     first = start_run("r-1", agent, {"tool": tool}, requester=requester, labels={"session": "s-1"})
@@ -30,8 +29,7 @@ def _asked(
         name,
         (first, *more),
         {tool: scripts},
-        verdict,
-        {"approvals": 1, **changes},
+        changes={"approvals": 1, **changes},
         people=people,
         policy=policy,
         decrees=decrees,

@@ -43,13 +43,10 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     if rng.random() < 0.15:
         topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested("default")))
         inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
-    changes = {
-        "planners": rng.choice((1, 1, 2)),
-        "executors": rng.choice((1, 1, 2)),
-        "sharing": rng.random() < 0.5,
-    }
-    chance = Chance(Random(rng.random()), wild=True, rate=rng.choice((0.01, 0.03, 0.08)), left=rng.randint(1, 7))
-    chance.until_ms = UNSAFE_MS
+    sizes = {"planners": rng.choice((1, 1, 2)), "executors": rng.choice((1, 1, 2))}
+    changes = {**sizes, "sharing": rng.random() < 0.5}
+    own, rate, left = Random(rng.random()), rng.choice((0.01, 0.03, 0.08)), rng.randint(1, 7)
+    chance = Chance(own, wild=True, rate=rate, left=left, until_ms=UNSAFE_MS)
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
     scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes)
     return (_asking(rng, scenario) if rng.random() < 0.5 else scenario), chance
@@ -64,8 +61,7 @@ def _asking(rng: Random, plain: Scenario) -> Scenario:
     if rng.random() < 0.15:
         decrees.append(Decree(rng.randrange(1_500), rng.choice(("revoke", "rotate"))))
     if rng.random() < 0.15:
-        left = [name for name in LEADS if name != "ada"]
-        roles = {"roles": {"lead": left, "head": list(HEADS)}, "revoked": rng.choice(([], ["ada"]))}
+        roles = {"roles": {"lead": list(LEADS[1:]), "head": list(HEADS)}, "revoked": rng.choice(([], ["ada"]))}
         decrees.append(Decree(rng.randrange(1_500), "roles", roles))
     changes = {**plain.changes, "approvals": rng.choice((1, 1, 2))}
     policy = rng.choice((*_POLICIES, "allow", "deny"))

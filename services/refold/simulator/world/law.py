@@ -89,8 +89,7 @@ def enact(world: Surroundings, policy: str) -> None:
     for key in PUBLIC.values():
         _publish(world, f"key/{key.kid}", "key", key.content())
     _publish(world, "roles", "roles", _ROLES)
-    if policy:
-        _put_in_force(world, policy)
+    _put_in_force(world, policy)
 
 
 def decree(world: Surroundings, order: Decree) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -69,13 +70,11 @@ class People:
         script = self._random() if self._script is None else self._script
         for say in script:
             if say.level == request["level"] and say.nth in (0, number):
-                self._later(say, request, [*self._questions])
+                later = partial(self._say, say, request, [*self._questions])
+                self._world.at(say.after_ms, later, waits=False)
         self._questions.append(request["question"])
         if not self._silent:
             self._world.at(INSIST_MS, lambda: self._insist(request, _ENOUGH), waits=False)
-
-    def _later(self, say: Say, request: Datum, older: list[str]) -> None:
-        self._world.at(say.after_ms, lambda: self._say(say, request, older), waits=False)
 
     def _say(self, say: Say, request: Datum, older: list[str]) -> None:
         self._votes += 1
