@@ -25,15 +25,11 @@ def _main() -> int:
     console = Console(stderr=True)
     if options.scenario or options.one:
         return _one(options)
-    found: dict[str, Summary] = {}
-    for name, cases in _campaigns(options):
-        found[name] = _run(name, cases, options.jobs, console)
+    summaries = {name: _run(name, cases, options.jobs, console) for name, cases in _campaigns(options)}
     if options.json:
-        print(json.dumps({name: summary.as_json() for name, summary in found.items()}, indent=2))
-    failed = False
-    for name, summary in found.items():
-        failed |= _tell(name, summary, console)
-    return 1 if failed else 0
+        print(json.dumps({name: summary.as_json() for name, summary in summaries.items()}, indent=2))
+    failed = [_tell(name, summary, console) for name, summary in summaries.items()]
+    return int(any(failed))
 
 
 def _options() -> argparse.Namespace:
@@ -65,16 +61,13 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(name, total=len(cases), wrong=0)
         told = time.monotonic()
-
-        def progress(done: int, whole: int, wrong: int) -> None:
-            nonlocal told
-            bar.update(task, completed=done, wrong=wrong)
+        for summary in campaign(cases, jobs=jobs):
+            bar.update(task, completed=summary.cases, wrong=len(summary.wrong))
             # Elsewhere than on a terminal the bar is only seen when it is full.
             if not console.is_terminal and time.monotonic() - told > TELL_S:
                 told = time.monotonic()
-                console.print(f"{name}: {done:,} of {whole:,} cases, {wrong} wrong")
-
-        return campaign(cases, jobs=jobs, progress=progress)
+                console.print(f"{name}: {summary.cases:,} of {len(cases):,} cases, {len(summary.wrong)} wrong")
+    return summary
 
 
 def _one(options: argparse.Namespace) -> int:

@@ -70,6 +70,9 @@ def wipe_pay(n: int) -> dict[str, int]:
 FACTS: dict[str, ToolFacts] = {tool.name: tool.facts for tool in simulated.tools.values()}
 """What everybody knows of the tools: executors, checker and attackers alike."""
 
+DANGEROUS = ("wipe_push", "wipe_book", "wipe_pay")
+"""The tools that never run without a decision."""
+
 CLAIMED_EFFECTS = ("probed", "once")
 """The classes whose every attempt is a link of the claim chain."""
 

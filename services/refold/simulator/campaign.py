@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,9 +42,6 @@ SMALLEST = ("pure", "keyed", "probed", "once")
 
 CHUNK = 40
 """Cases that a worker takes at a time: under half a second, so that progress is smooth and the cores end together."""
-
-_Progress = Callable[[int, int, int], None]
-"""Called with cases done, cases in all, and cases that went wrong."""
 
 
 class Named(NamedTuple):
@@ -119,22 +116,20 @@ def pairs(scenarios: Iterable[str] = SMALLEST) -> Iterator[Named]:
 
 def schedules(count: int, *, seed: int = 0) -> Iterator[Named]:
     """Random schedules from consecutive seeds."""
-    for number in range(seed, seed + count):
-        yield Named("", seed=number)
+    return (Named("", seed=number) for number in range(seed, seed + count))
 
 
 def sieges(count: int, *, seed: int = 0) -> Iterator[Named]:
     """Byzantine planners from consecutive seeds."""
-    for number in range(seed, seed + count):
-        yield Named("", seed=number, lies=True)
+    return (Named("", seed=number, lies=True) for number in range(seed, seed + count))
 
 
-def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: _Progress | None = None) -> Summary:
-    """Runs cases on `jobs` processes (0: one per core) and adds up what happened."""
-    todo = list(cases)
-    chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
-    needed = NEEDED_LIES if any(case.lies for case in todo) else NEEDED
+def campaign(cases: list[Named], *, jobs: int = 0) -> Iterator[Summary]:
+    """Runs cases on `jobs` processes (0: one per core) and adds up what happened: one summary, as it grows."""
+    chunks = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
+    needed = NEEDED_LIES if any(case.lies for case in cases) else NEEDED
     summary, begun = Summary(needed=needed), time.monotonic()
+    yield summary
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
     with context.Pool(jobs or os.cpu_count() or 1) as pool:
         for part in pool.imap_unordered(_run_chunk, chunks):
@@ -142,10 +137,8 @@ def campaign(cases: Iterable[Named], *, jobs: int = 0, progress: _Progress | Non
             summary.struck += part.struck
             summary.counts.update(part.counts)
             summary.wrong += part.wrong
-            if progress:
-                progress(summary.cases, len(todo), len(summary.wrong))
-    summary.seconds = time.monotonic() - begun
-    return summary
+            summary.seconds = time.monotonic() - begun
+            yield summary
 
 
 def _run_chunk(cases: list[Named]) -> Summary:

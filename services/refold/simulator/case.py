@@ -109,7 +109,7 @@ class Case:
     def _count(self) -> None:
         world = self.world
         world.counts["void_records"] += world.witness.history.void
-        world.counts["claims_refused"] += world.witness.claims.void
+        world.counts["claims_refused"] += world.witness.void_claims
         world.counts["dead_letters"] += len(world.witness.written.get(DEAD_LETTER, ()))
 
     def _drive(self) -> bool:

@@ -13,6 +13,7 @@ from random import Random
 from refold.core.run import chain
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
+from refold.simulator.app import DANGEROUS
 from refold.simulator.attacks.liar import Liar
 from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
@@ -36,13 +37,10 @@ NEEDED_LIES = (
     "refused: no key stranger-N is known",
     "refused: the key approval-N did not sign this",
     "refused: the call is not at home in this partition",
-    "refused: the decision is for another run",
-    "refused: the decision is for another call",
-    "refused: the decision is for another tool",
-    "refused: the decision is for another arguments",
-    "refused: the decision is for another class",
-    "refused: the decision is for another key",
-    "refused: the decision is for another policy",
+    *(
+        f"refused: the decision is for another {what}"
+        for what in ("run", "call", "tool", "arguments", "class", "key", "policy")
+    ),
     "refused: the decision is for attempts N to N, not N",
     "refused: the decision has expired",
     "refused: the key approval-N was revoked",
@@ -114,7 +112,7 @@ class Siege(Case):
 
 
 def _dangerous(world: World) -> list[Deed]:
-    return [effect for effect in world.receiver.done if effect.applied and effect.tool.startswith("wipe_")]
+    return [effect for effect in world.receiver.done if effect.applied and effect.tool in DANGEROUS]
 
 
 def _doubled(world: World) -> list[str]:
@@ -124,7 +122,7 @@ def _doubled(world: World) -> list[str]:
 
 
 def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
-    tool = rng.choice(("wipe_push", "wipe_book", "wipe_pay"))
+    tool = rng.choice(DANGEROUS)
     honest = seed % 2
     inputs: tuple[ClientInput, ...] = ()
     if honest:

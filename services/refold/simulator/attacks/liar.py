@@ -10,27 +10,10 @@ from typing import Any
 
 import yaml
 
+from refold.core import events
 from refold.core.approval import decision
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
-from refold.core.events import (
-    ApprovalDecided,
-    AttemptFailed,
-    CallCompleted,
-    CallDispatched,
-    CallFailed,
-    CallJudged,
-    CallProposed,
-    DoubtResolved,
-    Entry,
-    Event,
-    Failure,
-    RetryPolicy,
-    RunCancelled,
-    RunRequested,
-    RunStarted,
-    SleepEnded,
-)
 from refold.core.ids import RunId, call_id, home, log_key
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.run.chain import Head
@@ -39,15 +22,13 @@ from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.core.wire.resources import resource
 from refold.ports.log import Outgoing
-from refold.simulator.app import FACTS
+from refold.simulator.app import DANGEROUS, FACTS
 from refold.simulator.attacks.lies import HARMLESS, LIES, Means, Order
 from refold.simulator.reading.tokens import payload_of
 from refold.simulator.settings import ORDERS, POOL
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.law import STATUTES
 from refold.simulator.world.world import World
-
-DANGEROUS = ("wipe_push", "wipe_book", "wipe_pay")
 
 
 @cache
@@ -253,25 +234,25 @@ class Liar:
         run = RunId(rng.choice(list(self._heads)))
         head, now, token = self._heads[run], self._world.now_ms, rng.choice([*self._decisions(), "true"])
         step, attempt, seq = rng.choice((1, 2, 3)), rng.choice((1, 2, 9)), rng.randrange(1, 12)
-        sent = CallDispatched(step, attempt, now + 800)
-        until = now + 1_000_000
-        call = CallProposed(step, "wipe_pay", '{"n":1}', "k" * 64, POOL, "pure", 800, RetryPolicy(3))
-        choices: list[list[Event]] = [
+        sent = events.CallDispatched(step, attempt, now + 800)
+        until, expired = now + 1_000_000, events.Failure("decision_expired", "no")
+        call = events.CallProposed(step, "wipe_pay", '{"n":1}', "k" * 64, POOL, "pure", 800, events.RetryPolicy(3))
+        choices: list[list[events.Event]] = [
             [sent],
-            [ApprovalDecided(step, seq, "approve", token=token, covers=99, expires_ms=until), sent],
-            [ApprovalDecided(step, seq, "edit", token=token, args='{"n":9}', key="0" * 64, covers=9), sent],
-            [CallJudged(step, "", ""), sent],
-            [CallCompleted(step, attempt, '{"effect":1}')],
-            [CallFailed(step, attempt, Failure("x", "y"))],
-            [AttemptFailed(step, attempt, Failure("decision_expired", "no"), unknown=False, retry_ms=now)],
-            [DoubtResolved(step, attempt, "did_not_happen", "me")],
+            [events.ApprovalDecided(step, seq, "approve", token=token, covers=99, expires_ms=until), sent],
+            [events.ApprovalDecided(step, seq, "edit", token=token, args='{"n":9}', key="0" * 64, covers=9), sent],
+            [events.CallJudged(step, "", ""), sent],
+            [events.CallCompleted(step, attempt, '{"effect":1}')],
+            [events.CallFailed(step, attempt, events.Failure("x", "y"))],
+            [events.AttemptFailed(step, attempt, expired, unknown=False, retry_ms=now)],
+            [events.DoubtResolved(step, attempt, "did_not_happen", "me")],
             [call, sent],
-            [SleepEnded(step)],
-            [RunCancelled("because", "me")],
-            [RunRequested("handling", '{"tool":"wipe_pay"}', "", "", requester="eve"), RunStarted()],
+            [events.SleepEnded(step)],
+            [events.RunCancelled("because", "me")],
+            [events.RunRequested("handling", '{"tool":"wipe_pay"}', "", "", requester="eve"), events.RunStarted()],
         ]
         prev = b"\1" * 16 if rng.random() < 0.1 else head.id
-        entry = Entry(run, head.seq + 1, prev, now, None, "planner-1", rng.randbytes(16), rng.choice(choices))
+        entry = events.Entry(run, head.seq + 1, prev, now, None, "planner-1", rng.randbytes(16), rng.choice(choices))
         name, value = codec.encode_entry(entry)
         self._count("lie: the run log")
         place = home(run, self._partitions)

@@ -12,6 +12,7 @@ from refold.core.approval import signature
 from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
+from refold.simulator.app import DANGEROUS
 from refold.simulator.reading.tokens import payload_of
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.law import FORGED, STRANGER
@@ -44,10 +45,9 @@ def _with(order: Order, **changes: Any) -> Order:
 
 def _rekeyed(order: Order, **changes: Any) -> Order:
     """A change that brings its own idempotency key along, as a careful liar would."""
-    found = replace(order.request, **changes)
-    args, step, tool = found.args, found.step, found.tool
-    key = idempotency_key(environment=ENVIRONMENT, run=found.run_id, step=step, tool=tool, args=args)
-    return replace(order, request=replace(found, key=key))
+    ask = replace(order.request, **changes)
+    key = idempotency_key(environment=ENVIRONMENT, run=ask.run_id, step=ask.step, tool=ask.tool, args=ask.args)
+    return replace(order, request=replace(ask, key=key))
 
 
 def _moved(order: Order, means: Means) -> Order:
@@ -71,36 +71,29 @@ def _tampered(order: Order, means: Means) -> Order:
     """The payload is changed and the signature kept."""
     payload = payload_of(order.request.decision)
     head, _, seal = order.request.decision.split(".")
-    changed = {**payload, **means.rng.choice(({"covers": 99}, {"expires": 1 << 50}, {"version": "2"}))}
-    forged = urlsafe_b64encode(canonical.dumps(changed).encode()).rstrip(b"=").decode()
-    attempt = order.request.attempt + 5 * ("covers" in changed and changed["covers"] == 99)
+    payload |= means.rng.choice(({"covers": 99}, {"expires": 1 << 50}, {"version": "2"}))
+    forged = urlsafe_b64encode(canonical.dumps(payload).encode()).rstrip(b"=").decode()
+    attempt = order.request.attempt + 5 * (payload.get("covers") == 99)
     return _with(order, decision=f"{head}.{forged}.{seal}", attempt=attempt)
 
 
 def _unsigned(order: Order, means: Means) -> Order:
     head = urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
-    parts = order.request.decision.split(".")
-    if len(parts) != 3:
-        raise ValueError("no token")
-    return _with(order, decision=f"{head}.{parts[1]}.")
+    _, body, _ = order.request.decision.split(".")
+    return _with(order, decision=f"{head}.{body}.")
 
 
 def _signed(key: signature.SigningKey) -> Lie:
     def lie(order: Order, means: Means) -> Order:
-        payload = payload_of(order.request.decision) | {
-            "covers": 99,
-            "expires": order.request.at_ms + 1_000_000,
-            "nonce": "mine",
-        }
-        attempt = order.request.attempt + 1
-        return _with(order, decision=signature.sign(payload, key), attempt=attempt)
+        changes = {"covers": 99, "expires": order.request.at_ms + 1_000_000, "nonce": "mine"}
+        decision = signature.sign(payload_of(order.request.decision) | changes, key)
+        return _with(order, decision=decision, attempt=order.request.attempt + 1)
 
     return lie
 
 
 def _other_tool(order: Order, means: Means) -> Order:
-    tool = means.rng.choice([name for name in ("wipe_push", "wipe_book", "wipe_pay") if name != order.request.tool])
-    return _rekeyed(order, tool=tool)
+    return _rekeyed(order, tool=means.rng.choice([name for name in DANGEROUS if name != order.request.tool]))
 
 
 def _other_effect(order: Order, means: Means) -> Order:

@@ -109,7 +109,9 @@ class ApprovalHistory:
             return "a quorum"
         if needed["not_requester"] and requests[0]["requester"] in actors:
             return "anybody but the requester"
-        said = [p for p in self._payloads(self.votes[found["approval"]], partition, "vote") if _about(p, found)]
+        same = ("approval", "question", "environment")
+        read = self._payloads(self.votes[found["approval"]], partition, "vote")
+        said = [vote for vote in read if all(vote[name] == found[name] for name in same)]
         allowed = {*needed["approvers"], *(needed["escalate_to"] if any(r["level"] for r in requests) else ())}
         for vote in votes:
             if not any(_says(each, vote, found) for each in said):
@@ -196,11 +198,6 @@ class ApprovalHistory:
             self.wrong.append(f"danger: {ask.call_id} begins, and {actor} may not decide any more")
         if law and law.current != ask.policy and law.policies.get(law.current, {}).get("recheck"):
             self.wrong.append(f"danger: {ask.call_id} begins, and the policy in force has not judged it")
-
-
-def _about(vote: Datum, found: Datum) -> bool:
-    same = ("approval", "question", "environment")
-    return all(vote[name] == found[name] for name in same)
 
 
 def _says(vote: Datum, cast: Datum, found: Datum) -> bool:

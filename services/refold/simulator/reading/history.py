@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -309,20 +308,3 @@ class History:
     def _not_early(self, run: LoggedRun, at_ms: int, due_ms: int, name: str) -> None:
         if at_ms < due_ms:
             self.wrong.append(f"early: {name} of run {run.id} at {at_ms}, due at {due_ms}")
-
-
-class ClaimHistory:
-    """The claim chains, read from raw records once more."""
-
-    def __init__(self) -> None:
-        self.valid: defaultdict[str, list[Datum]] = defaultdict(list)
-        self.void = 0
-
-    def follow(self, record: Record) -> None:
-        """Takes the next record of `tool-claimed`."""
-        claim = read_value(record.value or b"")
-        lineage = self.valid[claim["call_id"]]
-        if claim["prev"] == (lineage[-1]["claim_id"] if lineage else ""):
-            lineage.append(claim)
-        else:
-            self.void += 1

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from refold.core import topics
 from refold.core.messages import ToolRequest
-from refold.core.topics import (
-    APPROVAL_DECIDED,
-    APPROVAL_REQUESTED,
-    APPROVAL_VOTED,
-    CATALOG,
-    RUN_LOG,
-    TOOL_CLAIMED,
-    TOOL_COMPLETED,
-)
 from refold.ports.log import Record
 from refold.simulator.app import CLAIMED_EFFECTS
 from refold.simulator.reading.approvals import ApprovalHistory
-from refold.simulator.reading.history import ClaimHistory, Datum, History, read_value
+from refold.simulator.reading.history import Datum, History, read_value
 from refold.simulator.settings import ORDERS
 
-APPROVAL_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED)
+APPROVAL_TOPICS = (topics.CATALOG, topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED)
 
 
 class Witness:
     """What was written, what it means, and what was wrong with it.
 
-    `on_entry` is told of entries that count, `on_question` of what people are asked.
+    `on_entry` is told of entries that count, `on_question` of what people are asked; `claims` are those that count, by
+    call, and `claimed` the calls of which the ledger was asked.
     """
 
     def __init__(self) -> None:
-        self.history, self.claims = History(), ClaimHistory()
+        self.history = History()
         self.approvals = ApprovalHistory()
         self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
+        self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
+        self.void_claims = 0
         self.claimed: set[str] = set()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
         self.on_question: Callable[[Datum], None] = lambda request: None
@@ -47,17 +43,17 @@ class Witness:
     def writes(self, record: Record) -> None:
         """A record is in the log. A client's poison is told by its having no headers."""
         self.written.setdefault(record.topic, []).append(record)
-        if record.topic == RUN_LOG:
+        if record.topic == topics.RUN_LOG:
             entry = self.history.follow(record)
             if entry is not None:
                 self.on_entry(entry)
-        elif record.topic == TOOL_CLAIMED:
-            self.claims.follow(record)
+        elif record.topic == topics.TOOL_CLAIMED:
+            self._follow_claim(read_value(record.value or b""))
         elif record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == ORDERS and record.value and record.read_headers():
             self._check_order(read_value(record.value))
-        elif record.topic == TOOL_COMPLETED and record.value and record.read_headers():
+        elif record.topic == topics.TOOL_COMPLETED and record.value and record.read_headers():
             self._check_doubt(read_value(record.value))
 
     def asks(self, record: Record) -> None:
@@ -108,8 +104,15 @@ class Witness:
         if mine and mine[-1].value is None:
             self._wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
 
+    def _follow_claim(self, claim: Datum) -> None:
+        lineage = self.claims[claim["call_id"]]
+        if claim["prev"] == (lineage[-1]["claim_id"] if lineage else ""):
+            lineage.append(claim)
+        else:
+            self.void_claims += 1
+
     def _claimed_as(self, call: str, attempt: int, *, doubt: bool) -> bool:
-        return any(claim["doubt"] == doubt and claim["attempt"] == attempt for claim in self.claims.valid[call])
+        return any(claim["doubt"] == doubt and claim["attempt"] == attempt for claim in self.claims[call])
 
     def _check_doubt(self, told: Datum) -> None:
         declared = told["status"] == "doubt" and told["failure"]["code"] == "in_doubt"

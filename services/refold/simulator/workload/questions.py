@@ -25,24 +25,12 @@ def _asked(
     **changes: Any,
 ) -> Scenario:
     first = start_run("r-1", agent, {"tool": tool}, requester=requester, labels={"session": "s-1"})
-    return Scenario(
-        name,
-        (first, *more),
-        {tool: scripts},
-        changes={"approvals": 1, **changes},
-        people=people,
-        policy=policy,
-        decrees=decrees,
-        silent=silent,
-    )
+    sizes = {"approvals": 1, **changes}
+    return Scenario(name, (first, *more), {tool: scripts}, "truth", sizes, people, policy, decrees, silent=silent)
 
 
 def _cancel(at_ms: int) -> tuple[ClientInput, ...]:
     return (signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms),)
-
-
-def _shared(name: str, tool: str) -> Scenario:
-    return _asked(name, tool, YES, planners=2, executors=2, approvals=2, sharing=True)
 
 
 QUESTIONS: dict[str, Scenario] = {
@@ -112,7 +100,7 @@ QUESTIONS: dict[str, Scenario] = {
         ),
         _asked("granted", "wipe_push", Say("ada", remember=(60_000, 2)), policy="ask-anybody", agent="thrice"),
         _asked("slow-clock", "wipe_push", YES, policy="brief", scripts=("hangs-after",), executor_skew_ms=-3_000),
-        _shared("approve-shared", "wipe_pay"),
+        _asked("approve-shared", "wipe_pay", YES, planners=2, executors=2, approvals=2, sharing=True),
     )
 }
 """By name. Fixed times of votes and decrees fall between the steps of a run without faults."""

@@ -15,18 +15,7 @@ from refold.simulator.world.tools import ANY
 UNSAFE_MS = 6_000
 """How long chance may do harm: twice the longest stay of a zombie."""
 
-_POLICIES = (
-    "ask",
-    "ask",
-    "ask-two",
-    "ask-all",
-    "brief",
-    "escalating",
-    "escalating-early",
-    "rejecting",
-    "allow",
-    "deny",
-)
+_POLICIES = ("ask", "ask", "ask-two", "ask-all", "brief", "escalating", "escalating-early", "rejecting")
 _LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-anybody")
 _TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
 _AGENTS = ("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice")
@@ -64,7 +53,7 @@ def _asking(rng: Random, plain: Scenario) -> Scenario:
         roles = {"roles": {"lead": list(LEADS[1:]), "head": list(HEADS)}, "revoked": rng.choice(([], ["ada"]))}
         decrees.append(Decree(rng.randrange(1_500), "roles", roles))
     changes = {**plain.changes, "approvals": rng.choice((1, 1, 2))}
-    policy = rng.choice((*_POLICIES, "allow", "deny"))
+    policy = rng.choice((*_POLICIES, "allow", "deny", "allow", "deny"))
     return replace(plain, inputs=inputs, changes=changes, people=None, policy=policy, decrees=tuple(decrees))
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from refold.approval.service import ApprovalService
 from refold.executor.service import Executor
 from refold.planner.service import Planner
+from refold.ports.log import Revoked
 from refold.relay.service import Relay
 from refold.simulator.settings import SIM_ROLES, Role
 from refold.simulator.world.crew import MAKERS
@@ -41,7 +42,7 @@ class Groups:
         self.processes.remove(process)
         self._world.note("dies", process.name)
         if self._lost_by(process):
-            self._world.at(self._world.settings.restart_ms, lambda: self._restart(process))
+            self._world.at(self._world.settings.restart_ms, lambda: self._hand_over(process))
 
     def freeze(self, process: SimProcess, stall_ms: int) -> None:
         """Stops a process for a while; the group gives its partitions away once its session is over."""
@@ -83,21 +84,17 @@ class Groups:
         """What is a process's by the group's word, to be given to others."""
         return [partition for partition, owner in self.owners[process.role].items() if owner is process]
 
-    def _restart(self, process: SimProcess) -> None:
+    def _hand_over(self, process: SimProcess, successor: SimProcess | None = None) -> None:
+        """Gives what a process has to a successor, or to the same again with nothing in memory."""
         if lost := self._lost_by(process):
-            fresh = self._spawn(process.role, process.membership.member)
+            successor = successor or self._spawn(process.role, process.membership.member)
             for partition in lost:
-                self._give(process.role, partition, fresh)
+                self._give(process.role, partition, successor)
 
     def _expel(self, process: SimProcess) -> None:
-        role, lost = process.role, self._lost_by(process)
-        if process.state == "dead" or not lost:
-            return
-        others = [p for p in self.processes if p is not process and p.state == "up" and p.role == role]
-        sharing = others and self._world.settings.sharing
-        successor = others[0] if sharing else self._spawn(role, process.membership.member)
-        for partition in lost:
-            self._give(role, partition, successor)
+        if process.state != "dead":
+            others = [p for p in self.processes if p is not process and p.state == "up" and p.role == process.role]
+            self._hand_over(process, others[0] if others and self._world.settings.sharing else None)
 
     def _thaw(self, process: SimProcess) -> None:
         if process.state != "frozen":
@@ -111,5 +108,5 @@ class Groups:
         """A zombie learns that it is one, and leaves when it has taken that in."""
         if process.state == "up":
             for partition in process.cursors.partitions:
-                process.revoke(partition)
+                process.rebalances.append(Revoked(partition))
             self._world.at(self._world.settings.ignorance_ms, lambda: self.die(process))

@@ -87,10 +87,6 @@ class SimProcess:
         self.read_upto[partition] = given.ends.get(APPROVAL_DECIDED, 0)
         self.rebalances.append(given)
 
-    def revoke(self, partition: int) -> None:
-        """Tells it that a partition is another's."""
-        self.rebalances.append(Revoked(partition))
-
     # One step
 
     def begins(self) -> bool:

@@ -168,9 +168,8 @@ class World(Surroundings):
         """Compacts every topic: inputs as far as they are settled, which is what a minimum lag is for, others whole."""
         settled = self.broker.committed.get("refold-planner", {})
         for topic in SIM_TOPICS:
-            inputs = topic in INPUTS
             for partition in range(self.settings.partitions):
-                below = settled.get((topic, partition), 0) if inputs else None
+                below = settled.get((topic, partition), 0) if topic in INPUTS else None
                 self.counts["compacted"] += self.broker.compact(topic, partition, below=below)
 
     # What acts do
