@@ -18,7 +18,7 @@ from refold.simulator.attacks.liar import Liar
 from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
 from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
-from refold.simulator.workload.inputs import ClientInput, Scenario, start_run
+from refold.simulator.workload.inputs import Scenario, start_run
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import LEADS, Decree
 from refold.simulator.world.people import People, Say
@@ -124,12 +124,10 @@ def _doubled(world: World) -> list[str]:
 def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
     tool = rng.choice(DANGEROUS)
     honest = seed % 2
-    inputs: tuple[ClientInput, ...] = ()
-    if honest:
-        inputs = tuple(
-            start_run(f"r-{number}", "handling", {"tool": tool}, at_ms=rng.randrange(300), requester="eve")
-            for number in range(1, rng.choice((2, 3)))
-        )
+    inputs = tuple(
+        start_run(f"r-{number}", "handling", {"tool": tool}, at_ms=rng.randrange(300), requester="eve")
+        for number in range(1, rng.choice((2, 3)) if honest else 1)
+    )
     decrees = []
     if rng.random() < 0.25:
         decrees.append(Decree(rng.randrange(300, 1_200), rng.choice(("revoke", "rotate"))))

@@ -143,18 +143,13 @@ class ApprovalHistory:
         if content is None and any(law.current for law in laws):
             return False
         asks = [rule["require"] for rule in content["rules"] if "require" in rule] if content else []
-        candidates = asks or [{"approvers": ["*"]}]
         said = request["requirement"]
-        return any(
-            (said["approvers"], said["quorum"], said["not_requester"], said["escalate_to"])
-            == (
-                wanted["approvers"],
-                wanted.get("quorum", 1),
-                wanted.get("not_requester", True),
-                wanted.get("escalate", {}).get("to", []),
-            )
-            for wanted in candidates
-        )
+        for wanted in asks or [{"approvers": ["*"]}]:
+            escalate_to = wanted.get("escalate", {}).get("to", [])
+            least = wanted["approvers"], wanted.get("quorum", 1), wanted.get("not_requester", True), escalate_to
+            if (said["approvers"], said["quorum"], said["not_requester"], said["escalate_to"]) == least:
+                return True
+        return False
 
     # What comes of it
 

@@ -193,7 +193,10 @@ class History:
             run.status = "running"
             self._not_early(run, at_ms, run.not_before_ms, name)
         elif name == "CallProposed":
-            self._proposed(run, event)
+            step, tool, effect = event["step"], event["tool"], event["effect"]
+            call = LoggedCall(f"{run.id}/{run.seq}", step, tool, effect, event["key"], event["args"])
+            run.calls[step], call.held = call, tool.startswith("wipe_")
+            self._check_key(run, call)
         elif name == "SleepStarted":
             run.sleeps[event["step"]] = event["until_ms"]
         elif name == "SleepEnded":
@@ -204,14 +207,6 @@ class History:
             self._approval(run, name, event, at_ms)
         elif name != "NoteRecorded":
             self._call(run, name, event, at_ms)
-
-    def _proposed(self, run: LoggedRun, event: Datum) -> None:
-        call = LoggedCall(
-            f"{run.id}/{run.seq}", event["step"], event["tool"], event["effect"], event["key"], event["args"]
-        )
-        run.calls[call.step] = call
-        call.held = call.tool.startswith("wipe_")
-        self._check_key(run, call)
 
     def _check_key(self, run: LoggedRun, call: LoggedCall) -> None:
         parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}

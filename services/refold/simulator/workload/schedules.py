@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
+from refold.simulator.app import DANGEROUS
 from refold.simulator.workload.inputs import ClientInput, Scenario, poison, signal, start_run
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
@@ -61,10 +62,8 @@ def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     if given.kind not in ("run", "repeat", "conflict") or given.value is None:
         return given
     request = json.loads(given.value) | {"requester": rng.choice(("eve", "ada")), "labels": {"session": "s-1"}}
-    known = json.dumps(request["input"])
-    for plain, dangerous in (("pay", "wipe_pay"), ("book", "wipe_book"), ("push", "wipe_push")):
-        known = known.replace(f'"{plain}"', f'"{dangerous}"')
-    request["input"] = json.loads(known)
+    if isinstance(request["input"], dict) and f"wipe_{request['input']['tool']}" in DANGEROUS:
+        request["input"]["tool"] = f"wipe_{request['input']['tool']}"
     return replace(given, value=json.dumps(request).encode())
 
 

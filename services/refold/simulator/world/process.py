@@ -29,7 +29,7 @@ from refold.ports.effects import (
     StopTool,
 )
 from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Outgoing, Revoked, Taken
+from refold.ports.log import Assigned, Delivery, End, Membership, Revoked, Taken
 from refold.simulator.settings import Role
 from refold.simulator.world.surroundings import Surroundings
 
@@ -162,12 +162,11 @@ class SimProcess:
 
     def _carry(self, effects: list[Effect]) -> Carrying:
         for effect in effects:
-            if isinstance(effect, Append):
+            if isinstance(effect, Append | Publish):
+                kind = "append" if isinstance(effect, Append) else "publish"
                 for record in effect.records:
-                    self.answers.append(Delivery(record.token, (yield _write("append", record))))
-            elif isinstance(effect, Publish):
-                for record in effect.records:
-                    self._deliver(Delivery(record.token, (yield _write("publish", record))))
+                    offset = yield Act(kind, record, (record.topic, record.partition, record.key))
+                    self._deliver(Delivery(record.token, offset), waited_for=kind == "append")
             elif isinstance(effect, AskLedger):
                 yield from self._ask(effect)
             elif isinstance(effect, AskEnd):
@@ -183,9 +182,12 @@ class SimProcess:
             elif isinstance(effect, Flow):
                 self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 
-    def _deliver(self, delivery: Delivery) -> None:
-        """Hears what became of a published record, at once or in a wild world sometimes later."""
+    def _deliver(self, delivery: Delivery, *, waited_for: bool) -> None:
+        """Hears what became of a record: at once, or of one that is not waited for in a wild world sometimes later."""
         world, chance = self.world, self.world.chance
+        if waited_for:
+            self.answers.append(delivery)
+            return
         if delivery.offset is None:
             world.counts["lost_acks"] += 1
         if chance.wild and chance.rng.random() < 0.2:
@@ -202,7 +204,3 @@ class SimProcess:
                 return
             replies.append(reply)
         self.answers.append(Answers(effect.batch, replies))
-
-
-def _write(kind: str, record: Outgoing) -> Act:
-    return Act(kind, record, (record.topic, record.partition, record.key))
