@@ -6,6 +6,7 @@ never break a promise of the product: the simulator does just that at every such
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
@@ -109,8 +110,9 @@ News = tuple[str, dict[str, object]]
 
 
 class Service(Protocol):
-    """A service without I/O. The host takes `news` away after every turn."""
+    """A service without I/O. The host takes `news` away after every turn; `counts` is what happened so far, by name."""
 
+    counts: Counter[str]
     news: list[News]
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:

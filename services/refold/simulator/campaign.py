@@ -19,18 +19,8 @@ from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
-    "takeovers",
-    "void_records",
-    "record.foreign",
-    "input.ignored",
-    "lost_acks",
-    "claims_refused",
-    "in_doubt",
-    "result.late",
-    "dead_letters",
-    "approval.decided",
-    "vote.void",
-    "call.refused",
+    *("takeovers", "void_records", "record.foreign", "input.ignored", "lost_acks", "claims_refused", "in_doubt"),
+    *("result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 

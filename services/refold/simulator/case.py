@@ -103,8 +103,7 @@ class Case:
 
     def _judge(self) -> tuple[str, ...]:
         rested = self._drive()
-        stuck = [] if rested else list(self._stuck())
-        return (*objections(self.world, self.scenario, at_rest=rested), *stuck)
+        return (*objections(self.world, self.scenario, at_rest=rested), *(() if rested else self._stuck()))
 
     def _count(self) -> None:
         world = self.world
@@ -136,9 +135,8 @@ class Case:
     def _all_over(self) -> bool:
         world = self.world
         relays = [service for p in world.groups.processes for service in p.services if isinstance(service, Relay)]
-        if any(world.ledger.outbox().values()) or not all(relay.idle for relay in relays):
-            return False
-        if any(world.ledger.leases().values()):
+        kept = any(world.ledger.outbox().values()) or any(world.ledger.leases().values())
+        if kept or not all(relay.idle for relay in relays):
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
         return all((run := world.witness.history.runs.get(name)) is not None and run.over for name in wanted)

@@ -25,7 +25,7 @@ from refold.ports.log import Outgoing
 from refold.simulator.app import DANGEROUS, FACTS
 from refold.simulator.attacks.lies import HARMLESS, LIES, Means, Order
 from refold.simulator.reading.tokens import payload_of
-from refold.simulator.settings import ORDERS, POOL
+from refold.simulator.settings import ORDERS, PARTITIONS, POOL
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.law import STATUTES
 from refold.simulator.world.world import World
@@ -75,10 +75,6 @@ class Liar:
     def _count(self, what: str) -> None:
         self._world.counts[what] += 1
 
-    @property
-    def _partitions(self) -> int:
-        return self._world.settings.partitions
-
     # Questions
 
     def _question(self) -> ApprovalRequest:
@@ -118,7 +114,7 @@ class Liar:
 
     def _publish(self, asked: ApprovalRequest, *, partition: int | None = None, question: str = "") -> None:
         named = replace(asked, question=question or decision.question_digest(asked))
-        place = home(asked.run_id, self._partitions) if partition is None else partition
+        place = home(asked.run_id, PARTITIONS) if partition is None else partition
         self._write(APPROVAL_REQUESTED, place, asked.approval_id, codec.encode(named))
 
     def _ask(self) -> None:
@@ -144,7 +140,7 @@ class Liar:
             {"call_id": f"q-1/{asked.step}"},
         ]
         self._count("lie: a question")
-        partition = rng.randrange(self._partitions) if rng.random() < 0.1 else None
+        partition = rng.randrange(PARTITIONS) if rng.random() < 0.1 else None
         question = "0" * 64 if rng.random() < 0.1 else ""
         self._publish(replace(asked, **rng.choice(changes)), partition=partition, question=question)
 
@@ -178,7 +174,7 @@ class Liar:
             decision=token,
             at_ms=self._world.now_ms,
         )
-        return Order(request, home(found["run"], self._partitions))
+        return Order(request, home(found["run"], PARTITIONS))
 
     def _send(self, order: Order) -> None:
         self._write(ORDERS, order.partition, order.request.call_id, codec.encode(order.request))
@@ -190,11 +186,11 @@ class Liar:
             self._send(order)
             if self._rng.random() < 0.3:
                 self._count("lie: another partition")
-                self._send(replace(order, partition=(order.partition + 1) % self._partitions))
+                self._send(replace(order, partition=(order.partition + 1) % PARTITIONS))
 
     def _lie(self) -> None:
         if order := self._true_order():
-            means = Means(self._rng, self._decisions(), self._partitions)
+            means = Means(self._rng, self._decisions())
             for name in self._rng.sample(list(LIES), self._rng.choice((1, 1, 1, 2))):
                 try:
                     order = LIES[name](order, means)
@@ -211,7 +207,7 @@ class Liar:
         if old:
             record = self._rng.choice(old)
             self._count("lie: a replay")
-            self._write(ORDERS, self._rng.randrange(self._partitions), (record.key or b"").decode(), record.value)
+            self._write(ORDERS, self._rng.randrange(PARTITIONS), (record.key or b"").decode(), record.value)
 
     # All else
 
@@ -225,7 +221,7 @@ class Liar:
     def _babble(self) -> None:
         """Bytes that mean nothing, into any topic that it may write."""
         topic, value = self._rng.choice(sorted(rights())), self._rng.choice((b"", b"{}", b"\0\0\0\0\x09x", b"\xff"))
-        self._write(topic, self._rng.randrange(self._partitions), self._rng.choice(("r-1", "z-1/2", "", "//")), value)
+        self._write(topic, self._rng.randrange(PARTITIONS), self._rng.choice(("r-1", "z-1/2", "", "//")), value)
 
     def _forge_entry(self) -> None:
         rng = self._rng
@@ -255,7 +251,7 @@ class Liar:
         entry = events.Entry(run, head.seq + 1, prev, now, None, "planner-1", rng.randbytes(16), rng.choice(choices))
         name, value = codec.encode_entry(entry)
         self._count("lie: the run log")
-        place = home(run, self._partitions)
+        place = home(run, PARTITIONS)
         self._write(RUN_LOG, place, log_key(run, entry.seq, name).decode(), value)
 
     def _wipe(self) -> None:

@@ -14,6 +14,7 @@ from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.simulator.app import DANGEROUS
 from refold.simulator.reading.tokens import payload_of
+from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.law import FORGED, STRANGER
 
@@ -28,11 +29,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a liar has: chance, decisions that were made for other calls, and how many partitions there are."""
+    """What a liar has: chance, and decisions that were made for other calls."""
 
     rng: Random
     decisions: list[str]
-    partitions: int
 
 
 Lie = Callable[[Order, Means], Order]
@@ -123,7 +123,7 @@ LIES: Mapping[str, Lie] = {
     "another policy": lambda order, means: _with(order, policy=""),
     "a higher attempt": lambda order, means: _with(order, attempt=order.request.attempt + means.rng.choice((1, 3, 90))),
     "a lower attempt": lambda order, means: _with(order, attempt=order.request.attempt - 1),
-    "another partition": lambda order, means: replace(order, partition=(order.partition + 1) % means.partitions),
+    "another partition": lambda order, means: replace(order, partition=(order.partition + 1) % PARTITIONS),
     "an old time": lambda order, means: _with(order, at_ms=means.rng.choice((0, order.request.at_ms - 60_000))),
     "another key window": lambda order, means: _with(order, key_expires_ms=1 << 50),
 }

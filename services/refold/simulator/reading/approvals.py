@@ -49,19 +49,16 @@ class ApprovalHistory:
         except (ValueError, KeyError, IndexError, EOFError):
             return None
         if record.topic == APPROVAL_REQUESTED:
-            return self._asks(name, content)
+            if name != content["approval_id"]:
+                return None
+            self.open[name] = None
+            if content not in self.asked[name]:
+                self.asked[name].append(content)
+            return content
         token, known = content["token"], self.votes if record.topic == APPROVAL_VOTED else self.decided
         if not name.startswith(_AGAIN) and token not in known[content["approval_id"]]:
             known[content["approval_id"]].append(token)
         return None
-
-    def _asks(self, name: str, request: Datum) -> Datum | None:
-        if name != request["approval_id"]:
-            return None
-        self.open[name] = None
-        if request not in self.asked[name]:
-            self.asked[name].append(request)
-        return request
 
     def decides(self, process: str, record: Record, before: Iterable[Record]) -> None:
         """A service is about to publish a decision, and this is what it had to know of the same approval before."""

@@ -62,6 +62,6 @@ def signal(run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0) 
     return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, PARTITIONS), f"{run}/{name}".encode(), value)
 
 
-def poison(topic: str, value: bytes | None, *, at_ms: int = 0, key: bytes = b"r-1") -> ClientInput:
+def poison(topic: str, value: bytes | None, *, at_ms: int = 0) -> ClientInput:
     """Bytes that mean nothing."""
-    return ClientInput(at_ms, "poison", topic, 0, key, value)
+    return ClientInput(at_ms, "poison", topic, 0, b"r-1", value)

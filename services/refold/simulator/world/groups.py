@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from refold.approval.service import ApprovalService
-from refold.executor.service import Executor
-from refold.planner.service import Planner
 from refold.ports.log import Revoked
-from refold.relay.service import Relay
 from refold.simulator.settings import SIM_ROLES, Role
 from refold.simulator.world.crew import MAKERS
 from refold.simulator.world.process import SimProcess
@@ -56,7 +52,6 @@ class Groups:
     def collect(self, process: SimProcess) -> None:
         """Adds what the services of a process have counted."""
         for service in process.services:
-            assert isinstance(service, Planner | Executor | Relay | ApprovalService), "there are no others"
             self._world.counts.update(service.counts)
 
     def _spawn(self, role: Role, member: str) -> SimProcess:
