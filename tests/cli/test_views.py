@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import structlog
 from rich.console import Console
@@ -120,6 +122,7 @@ class Telling:
     """A service that has something to tell, once."""
 
     def __init__(self, *names: str) -> None:
+        self.counts: Counter[str] = Counter()
         self.news: list[News] = [(name, {}) for name in names]
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:

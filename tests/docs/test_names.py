@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.core.approval import policy, requirement
 from refold.runtime.settings import PREFIX, Settings
-from refold.simulator.bugs.bugs import BUGS
 from tests.chaos.test_judge import LIES
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.fuzz.test_forgeries import HOLES
+from tests.sim.bugs.bugs import BUGS
 
 PACKAGE = ROOT / "services" / "refold"
 _SYMBOL = re.compile(r"`([\w/]+\.py):([\w.]+)`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
@@ -17,6 +18,7 @@ class Once:
     """A service that wants its effects once."""
 
     def __init__(self, effects: list[Effect]) -> None:
+        self.counts: Counter[str] = Counter()
         self.news: list[News] = []
         self._effects = effects
 
