@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from refold.core.approval.signature import TOKEN_BYTES
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Membership
+from refold.runtime import defaults
 
 REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 
@@ -22,12 +23,12 @@ class ApprovalLimits:
     catalog makes it for all that is open.
     """
 
-    park_ms: int = 60_000
+    park_ms: int = defaults.PARK_MS
     parked: int = 1_000
     votes: int = 1_000
     remember: int = 100_000
     turn_votes: int = 400
-    payload_bytes: int = 1_048_576
+    payload_bytes: int = defaults.PAYLOAD_BYTES
 
     @property
     def said_bytes(self) -> int:

@@ -90,7 +90,7 @@ class Vote:
         plain = [(payload[name], hint) for name, hint in fields.items() if hint in ("str", "int")]
         if not all(type(value) is (str if hint == "str" else int) for value, hint in plain):
             raise MalformedError("a field of the vote has another type")
-        if not _texts(payload["roles"]) or not _texts(payload["to"]):
+        if not signature.are_names(payload["roles"]) or not signature.are_names(payload["to"]):
             raise MalformedError("roles and to are lists of names")
         values = {name: payload[name] for name in fields}
         values |= {"roles": tuple(payload["roles"]), "to": tuple(payload["to"])}
@@ -294,10 +294,6 @@ def _cast(vote: Vote, lineage: tuple[Entitlement, ...]) -> Cast:
 def order(vote: Vote) -> tuple[int, str, str]:
     """Total: two votes that differ in anything have a fixed order."""
     return vote.issued, vote.vote, repr(vote)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _remember(content: Any) -> Remember | None:

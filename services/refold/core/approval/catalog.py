@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import PublicKey
+from refold.core.approval.signature import PublicKey, are_names
 from refold.core.errors import FoldError, MalformedError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec
 
 CURRENT, ROLES_ENTRY = "current", "roles"
-
-
 ROLE, HANDED_ON = "role:", "handed:"
 """What a role begins with where approvers are named, and what says who handed a decision on and to whom."""
 
@@ -69,16 +67,12 @@ class Roles:
         if not isinstance(content, dict) or content.keys() - {"roles", "revoked"}:
             raise UsageError("roles are an object with roles and revoked", hint="roles: {lead: [ada]}")
         roles, revoked = content.get("roles", {}), content.get("revoked", [])
-        if not isinstance(roles, dict) or not all(_names(people) for people in roles.values()) or not _names(revoked):
+        if not isinstance(roles, dict) or not all(map(are_names, roles.values())) or not are_names(revoked):
             raise UsageError("a role is a list of names", hint="roles: {lead: [ada, bob]}")
         for name in (name for people in (*roles.values(), revoked) for name in people):
             if not is_person(name):
                 raise UsageError(f"{name} is not the name of a person", hint="name each person, not a role")
         return Roles({str(role): frozenset(people) for role, people in roles.items()}, frozenset(revoked))
-
-
-def _names(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(name, str) and name for name in found)
 
 
 class Catalog:

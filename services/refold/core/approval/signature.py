@@ -12,17 +12,10 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.wire import canonical
-
-if TYPE_CHECKING:
-    from joserfc.jwk import OKPKey
-    from joserfc.jws import JWSRegistry
-
-# joserfc is imported where it is used: with cryptography it takes 50-80 ms, and most commands never see a token.
 
 USES = ("decision", "vote")
 ALGORITHM: Final = "Ed25519"
@@ -69,12 +62,11 @@ class PublicKey:
         names = [spec.name for spec in dataclasses.fields(PublicKey)]
         if not isinstance(content, dict) or content.keys() != set(names):
             raise UsageError("a public key has other fields", hint=f"they are {', '.join(names)}")
-        actors = content["actors"]
-        if not isinstance(actors, list) or not all(isinstance(name, str) and name for name in actors):
+        if not are_names(content["actors"]):
             raise UsageError("the actors of a key are a list of names", hint='write "actors": ["ada"]')
         if problem := _problem(content):
             raise UsageError(problem, hint="`refold keys new` makes keys")
-        return PublicKey(**{**content, "actors": tuple(actors)})
+        return PublicKey(**{**content, "actors": tuple(content["actors"])})
 
     def signs_at(self, at_ms: int) -> bool:
         """Whether what it signs at this time holds."""
@@ -95,7 +87,9 @@ class SigningKey:
 
     def public(self, **more: Any) -> PublicKey:
         """The public key, with the fields that only its publisher knows."""
-        return PublicKey(self.kid, self.use, str(_private(self.seed).as_dict(private=False)["x"]), **more)
+        from refold.core.approval import jose
+
+        return PublicKey(self.kid, self.use, jose.x_of(self.seed), **more)
 
 
 WITHDRAWN = frozenset({"revoked", "retired"})
@@ -107,13 +101,13 @@ def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
 
     **Raises** UsageError for a payload that `verified` would not take, MalformedError for one that has no JSON form.
     """
-    from joserfc import jws
+    from refold.core.approval import jose
 
     text = canonical.dumps(dict(payload))
     if type(payload.get("issued")) is not int or key.use not in USES or not _KID.match(key.kid):
         raise UsageError("nothing can be signed without a time or a proper key", hint="give it an integer `issued`")
     header = {"alg": ALGORITHM, "kid": key.kid, "typ": _typ(key.use)}
-    token = jws.serialize_compact(header, text, _private(key.seed), registry=_registry())
+    token = jose.serialized(header, text, key.seed)
     if len(token) > TOKEN_BYTES:
         raise UsageError(f"the token has {len(token)} bytes, more than {TOKEN_BYTES}", hint="sign less")
     return token
@@ -125,8 +119,7 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
     **Raises** UnauthorisedError with a `reason`; nothing of the token may be believed then, but for `revoked` and
     `retired` that its key did sign it.
     """
-    from joserfc import jws
-    from joserfc.errors import JoseError
+    from refold.core.approval import jose
 
     header_text, payload_text = _decoded(token)
     kid = _kid(header_text, use)
@@ -139,15 +132,18 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
         raise _refused("unknown_key", f"no key {kid} is known")
     if key.use != use:
         raise _refused("use", f"the key {kid} is for a {key.use}, not for a {use}")
-    try:
-        jws.deserialize_compact(token, _public(key.x), registry=_registry())
-    except (JoseError, ValueError):
-        raise _refused("signature", f"the key {kid} did not sign this") from None
+    if not jose.holds(token, key.x):
+        raise _refused("signature", f"the key {kid} did not sign this")
     if key.revoked:
         raise _refused("revoked", f"the key {kid} was revoked")
     if not key.signs_at(issued):
         raise _refused("retired", f"the key {kid} may not sign at {issued}")
     return payload
+
+
+def are_names(value: Any) -> bool:
+    """Whether a value is a list of texts that may be names."""
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
 def _decoded(token: str) -> tuple[str, str]:
@@ -227,28 +223,3 @@ def _typ(use: str) -> str:
 
 def _refused(reason: Reason, message: str) -> UnauthorisedError:
     return UnauthorisedError(message, reason=reason)
-
-
-@lru_cache(maxsize=1)
-def _registry() -> JWSRegistry:
-    from joserfc.jws import JWSRegistry
-
-    registry = JWSRegistry(algorithms=[ALGORITHM])
-    registry.max_header_length = registry.max_payload_length = TOKEN_BYTES
-    return registry
-
-
-@lru_cache(maxsize=256)
-def _public(x: str) -> OKPKey:
-    """Whoever invents keys fills no memory: a catalog has few, and the rest of a storm falls out again."""
-    from joserfc.jwk import OKPKey
-
-    return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": x})
-
-
-@lru_cache(maxsize=16)
-def _private(seed: bytes) -> OKPKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from joserfc.jwk import OKPKey
-
-    return OKPKey.import_key(Ed25519PrivateKey.from_private_bytes(seed))

@@ -1,0 +1,47 @@
+"""The cryptography of a token, by joserfc: it takes 50-80 ms to import, so only who has a token or a key does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import OKPKey
+from joserfc.jws import JWSRegistry
+
+_REGISTRY = JWSRegistry(algorithms=["Ed25519"])
+# How long a token may be is for who gives it; joserfc's own limit is some kilobytes.
+_REGISTRY.max_header_length = _REGISTRY.max_payload_length = sys.maxsize
+
+
+def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
+    """The compact JWS of a text."""
+    return jws.serialize_compact(dict(header), text, _private(seed), registry=_REGISTRY)
+
+
+def holds(token: str, x: str) -> bool:
+    """Whether the private key of `x` made the signature of a token."""
+    try:
+        jws.deserialize_compact(token, _public(x), registry=_REGISTRY)
+    except (JoseError, ValueError):
+        return False
+    return True
+
+
+def x_of(seed: bytes) -> str:
+    """The public half of a private key, as in a JWK."""
+    return str(_private(seed).as_dict(private=False)["x"])
+
+
+@lru_cache(maxsize=256)
+def _public(x: str) -> OKPKey:
+    """Whoever invents keys fills no memory: a catalog has few, and the rest of a storm falls out again."""
+    return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": x})
+
+
+@lru_cache(maxsize=16)
+def _private(seed: bytes) -> OKPKey:
+    return OKPKey.import_key(Ed25519PrivateKey.from_private_bytes(seed))
