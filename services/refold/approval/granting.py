@@ -9,14 +9,12 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
-from refold.core.approval.signature import PublicKey
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 
@@ -32,25 +30,19 @@ class Standing:
     token: str
     revoked: bool = False
 
-    def signed(self, keys: Mapping[str, PublicKey]) -> bool:
-        """Whether the signature that it rests on is good by the keys as they are now."""
+    def covers(self, request: ApprovalRequest, catalog: Catalog, now: int) -> bool:
+        """Whether it is in force for a request about the call that it is for, by roles and keys as they are now."""
+        needed, people = request.requirement, {by.actor for by in self.given.votes}
+        own = needed.not_requester and request.requester in people
+        if self.revoked or now >= self.grant.until_ms or own or len(people) < needed.quorum:
+            return False
+        if decision.disowned(self.given, catalog.roles):
+            return False
         try:
-            signature.verified(self.token, keys, use="decision")
+            signature.verified(self.token, catalog.keys, use="decision")
         except UnauthorisedError:
             return False
         return True
-
-    def covers(self, request: ApprovalRequest, roles: Roles, now: int) -> bool:
-        """Whether it is in force for a request about the call that it is for."""
-        needed, people = request.requirement, {by.actor for by in self.given.votes}
-        own = needed.not_requester and request.requester in people
-        return (
-            not self.revoked
-            and now < self.grant.until_ms
-            and not own
-            and len(people) >= needed.quorum
-            and decision.disowned(self.given, roles) is None
-        )
 
 
 class Grants:
@@ -88,8 +80,7 @@ class Grants:
             return None
         for grant_id in sorted(self._by_call.get(_call_asked(request), ())):
             standing, use = self._standing[grant_id], self._used[grant_id] + 1
-            good = use <= standing.grant.uses and standing.covers(request, catalog.roles, now)
-            if good and standing.signed(catalog.keys):
+            if use <= standing.grant.uses and standing.covers(request, catalog, now):
                 given = standing.given
                 grant = standing.grant._replace(use=use)
                 return BallotResult("approve", given.votes, message=given.message, grant=grant)

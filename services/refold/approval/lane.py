@@ -43,17 +43,7 @@ class Equipment:
 
     def sign(self, request: ApprovalRequest, settled: BallotResult, now: int) -> tuple[Decision, str]:
         """The decision on a request, and its token. **Raises** UsageError and MalformedError if there can be none."""
-        made = decision.build(
-            request,
-            settled.verdict,
-            votes=settled.votes,
-            issued_ms=now,
-            nonce=self.nonce(),
-            edited=settled.edited,
-            result=settled.result,
-            message=settled.message,
-            grant=settled.grant,
-        )
+        made = decision.build(request, **settled._asdict(), issued_ms=now, nonce=self.nonce())
         return made, signature.sign(made.payload(), self.key)
 
 

@@ -6,7 +6,7 @@ over the catalog as their lane has read it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import orjson
@@ -18,8 +18,6 @@ from refold.core.approval.policy import FALLBACK, VARIABLES, Judgement
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import CallProposed
 from refold.core.run.state import RunState
-
-NO_RULE = ""
 
 
 class Authority:
@@ -52,11 +50,11 @@ class Authority:
                 facts["run.calls"] += ahead
             judgement = judge.judge(facts)
         elif judge is not None:
-            judgement = Judgement("require", NO_RULE, judge.digest, f"no tool {call.tool}", judge.fallback)
+            judgement = Judgement("require", "", judge.digest, f"no tool {call.tool}", judge.fallback)
         elif policy:
-            judgement = Judgement("require", NO_RULE, policy, "the run's policy is not in the catalog", FALLBACK)
+            judgement = Judgement("require", "", policy, "the run's policy is not in the catalog", FALLBACK)
         else:
-            judgement = Judgement("allow", NO_RULE, policy)
+            judgement = Judgement("allow", "", policy)
         if judgement.outcome == "allow" and tool is not None and tool.approval:
             why = "the tool never runs without a decision"
             needed = judge.fallback if judge else FALLBACK
@@ -82,36 +80,21 @@ def variables(
     """What the rules of a policy may look at, for a call of a run; only what they need is worked out."""
     request = state.request
     labels = request.labels if request else {}
-    facts: dict[str, Any] = {}
-    for name in needs:
-        if name == "args":
-            facts[name] = orjson.loads(call.args)
-        elif name == "tool.name":
-            facts[name] = call.tool
-        elif name == "tool.effect":
-            facts[name] = call.effect
-        elif name == "tool.version":
-            facts[name] = tool.version if tool else ""
-        elif name == "tool.tags":
-            facts[name] = list(tool.tags) if tool else []
-        elif name == "agent":
-            facts[name] = request.agent if request else ""
-        elif name == "actor":
-            facts[name] = request.requester if request else ""
-        elif name == "environment":
-            facts[name] = environment
-        elif name == "run.id":
-            facts[name] = state.run_id
-        elif name == "run.input":
-            facts[name] = orjson.loads(request.input) if request else None
-        elif name == "run.session":
-            facts[name] = labels.get("session", "")
-        elif name == "run.labels":
-            facts[name] = dict(labels)
-        elif name == "run.depth":
-            facts[name] = state.run_id.count(".")
-        elif name == "run.calls":
-            facts[name] = sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps)
-        elif name == "run.cost":
-            facts[name] = 0.0
-    return facts
+    facts: dict[str, Callable[[], Any]] = {
+        "args": lambda: orjson.loads(call.args),
+        "tool.name": lambda: call.tool,
+        "tool.effect": lambda: call.effect,
+        "tool.version": lambda: tool.version if tool else "",
+        "tool.tags": lambda: list(tool.tags) if tool else [],
+        "agent": lambda: request.agent if request else "",
+        "actor": lambda: request.requester if request else "",
+        "environment": lambda: environment,
+        "run.id": lambda: state.run_id,
+        "run.input": lambda: orjson.loads(request.input) if request else None,
+        "run.session": lambda: labels.get("session", ""),
+        "run.labels": lambda: dict(labels),
+        "run.depth": lambda: state.run_id.count("."),
+        "run.calls": lambda: sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps),
+        "run.cost": lambda: 0.0,
+    }
+    return {name: facts[name]() for name in needs}

@@ -21,7 +21,7 @@ from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 
-DECIDING: dict[str, Verdict] = {"approve": "approve", "edit": "edit", "reject": "reject", "answer": "answer"}
+DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS}
 SAYING = (*DECIDING, "delegate", "withdraw")
 """What a person says of the question: of these the latest counts. The rest is about who decides, or only told."""
 
@@ -84,17 +84,11 @@ class Vote:
 
         **Raises** MalformedError for any other shape, UnauthorisedError when the key does not speak for the actor.
         """
-        fields = {spec.name: spec.type for spec in dataclasses.fields(Vote)}
-        if payload.keys() != {"kind", *fields} or payload["kind"] != "vote":
-            raise MalformedError("the token is not a vote")
-        plain = [(payload[name], hint) for name, hint in fields.items() if hint in ("str", "int")]
-        if not all(type(value) is (str if hint == "str" else int) for value, hint in plain):
-            raise MalformedError("a field of the vote has another type")
-        if not signature.are_names(payload["roles"]) or not signature.are_names(payload["to"]):
+        fields = decision.signed_fields(Vote, "vote", payload)
+        if not signature.are_names(fields["roles"]) or not signature.are_names(fields["to"]):
             raise MalformedError("roles and to are lists of names")
-        values = {name: payload[name] for name in fields}
-        values |= {"roles": tuple(payload["roles"]), "to": tuple(payload["to"])}
-        vote = Vote(**{**values, "remember": _remember(payload["remember"])})
+        lists = {"roles": tuple(fields["roles"]), "to": tuple(fields["to"])}
+        vote = Vote(**{**fields, **lists, "remember": _remember(fields["remember"])})
         check_vote(vote)
         if key.actors and vote.actor not in key.actors:
             raise UnauthorisedError(f"the key {key.kid} does not speak for {vote.actor}", reason="actor")
@@ -151,7 +145,10 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
     seats = _Seats(request, good, roles)
     void |= {vote: problem for vote in good if (problem := seats.objection(vote))}
     deciding = [vote for vote in seats.said.values() if vote.action in DECIDING and vote.actor in seats.lineages]
-    cast = tuple((vote, _cast(vote, seats.lineages[vote.actor])) for vote in sorted(deciding, key=order))
+    cast = tuple(
+        (vote, Cast(vote.actor, decision.via(seats.lineages[vote.actor]), vote.strength, vote.vote, vote.issued))
+        for vote in sorted(deciding, key=order)
+    )
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
     return Count(_settled(request, cast, groups), cast, leading, seats.approvers, void)
@@ -285,10 +282,6 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
         use=0,
         rule=request.rule,
     )
-
-
-def _cast(vote: Vote, lineage: tuple[Entitlement, ...]) -> Cast:
-    return Cast(vote.actor, decision.via(lineage), vote.strength, vote.vote, vote.issued)
 
 
 def order(vote: Vote) -> tuple[int, str, str]:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
 from refold.core.errors import MalformedError
@@ -21,7 +21,7 @@ from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 
 Verdict = Literal["approve", "edit", "reject", "answer"]
-VERDICTS = ("approve", "edit", "reject", "answer")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 RUN = "run"
 """How far a grant reaches. What is wider is a policy."""
 
@@ -131,20 +131,28 @@ class Decision:
     @staticmethod
     def parse(payload: Mapping[str, Any]) -> Decision:
         """The decision in a payload whose signature was good. **Raises** MalformedError for any other shape."""
-        fields = {spec.name: spec.type for spec in dataclasses.fields(Decision)}
-        if payload.keys() != {"kind", *fields} or payload["kind"] != "decision":
-            raise MalformedError("the token is not a decision")
-        votes, grant, verdict = payload["votes"], payload["grant"], payload["verdict"]
-        plain = [(payload[name], hint) for name, hint in fields.items() if hint in ("str", "int")]
-        if not all(type(value) is (str if hint == "str" else int) for value, hint in plain) or verdict not in VERDICTS:
+        fields = signed_fields(Decision, "decision", payload)
+        if fields["verdict"] not in VERDICTS:
             raise MalformedError("a field of the decision has another type")
-        if not isinstance(votes, list):
+        if not isinstance(fields["votes"], list):
             raise MalformedError("the votes of the decision are not a list")
-        casts = tuple(_shaped(Cast, vote) for vote in votes)
-        granted = None if grant is None else _shaped(Grant, grant)
-        if granted and granted.use and parse_call_id(granted.id)[0] != payload["run"]:
-            raise MalformedError("the decision uses a grant of another run, and a grant is for one")
-        return Decision(**{**{name: payload[name] for name in fields}, "votes": casts, "grant": granted})
+        fields["votes"] = tuple(_shaped(Cast, vote) for vote in fields["votes"])
+        if fields["grant"] is not None:
+            grant = fields["grant"] = _shaped(Grant, fields["grant"])
+            if grant.use and parse_call_id(grant.id)[0] != fields["run"]:
+                raise MalformedError("the decision uses a grant of another run, and a grant is for one")
+        return Decision(**fields)
+
+
+def signed_fields(cls: type, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a signed object, of which texts and numbers are checked. **Raises** MalformedError."""
+    hints = cls.__annotations__
+    if payload.keys() != {"kind", *hints} or payload["kind"] != kind:
+        raise MalformedError(f"the token is not a {kind}")
+    plain = {"str": str, "int": int}
+    if any(type(payload[name]) is not plain[hint] for name, hint in hints.items() if hint in plain):
+        raise MalformedError(f"a field of the {kind} has another type")
+    return {name: payload[name] for name in hints}
 
 
 def _shaped(cls: Any, value: Any) -> Any:
