@@ -23,7 +23,6 @@ from refold.core.approval.decision import Decision
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
-from refold.core.messages import ApprovalRequest
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Assigned, End, Reached, Record
 from refold.runtime.lanes import CatchUp, Journal, Positions
@@ -40,11 +39,6 @@ class Equipment:
     nonce: Callable[[], str]
     number: Callable[[], int]
     journal: Journal
-
-    def sign(self, request: ApprovalRequest, settled: BallotResult, now: int) -> tuple[Decision, str]:
-        """The decision on a request, and its token. **Raises** UsageError and MalformedError if there can be none."""
-        made = decision.build(request, **settled._asdict(), issued_ms=now, nonce=self.nonce())
-        return made, signature.sign(made.payload(), self.key)
 
 
 class ApprovalLane:
@@ -308,8 +302,10 @@ class ApprovalLane:
 
     def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
         request, grant, limit = question.request, settled.grant, self._limits.payload_bytes
+        key, nonce = self._equipment.key, self._equipment.nonce()
         try:
-            decided, token = self._equipment.sign(request, settled, self.now)
+            decided = decision.build(request, **settled._asdict(), issued_ms=self.now, nonce=nonce)
+            token = signature.sign(decided.payload(), key)
         except (UsageError, MalformedError) as error:
             self._hold(question, f"its decision cannot be signed: {error}")
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -98,7 +97,7 @@ class Over:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._closed: OrderedDict[str, bool] = OrderedDict()
+        self._closed: dict[str, bool] = {}
 
     def __contains__(self, approval: str) -> bool:
         return approval in self._closed
@@ -109,18 +108,14 @@ class Over:
 
     def close(self, approval: str) -> None:
         """The planner has closed it."""
-        self._remember(approval, closed=True)
+        self._closed.pop(approval, None)
+        self.decide(approval, closed=True)
 
-    def decide(self, approval: str) -> None:
+    def decide(self, approval: str, *, closed: bool = False) -> None:
         """It was decided, though nobody here has seen its request: topics come in any order."""
-        if approval not in self._closed:
-            self._remember(approval, closed=False)
-
-    def _remember(self, approval: str, *, closed: bool) -> None:
-        self._closed[approval] = closed
-        self._closed.move_to_end(approval)
+        self._closed.setdefault(approval, closed)
         if len(self._closed) > self._limit:
-            self._closed.popitem(last=False)
+            del self._closed[next(iter(self._closed))]
 
 
 def vote_in(token: str, catalog: Catalog) -> Vote | Objection:

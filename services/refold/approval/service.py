@@ -9,7 +9,7 @@ from refold.approval.lane import ApprovalLane, Equipment
 from refold.approval.settings import ApprovalSettings
 from refold.core.approval.signature import SigningKey
 from refold.ports.effects import Effect, Item, Now, Publish
-from refold.ports.log import Assigned, Delivery
+from refold.ports.log import Delivery
 from refold.runtime.lanes import Journal, Lanes
 from refold.sdk.app import App
 
@@ -24,9 +24,9 @@ class ApprovalService:
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:
         journal, numbers = Journal(), count(1)
         self.counts, self.news = journal.counts, journal.news
-        self.lanes: Lanes[ApprovalLane] = Lanes(self._open)
         self._now = 0
         self._equipment = Equipment(settings, key, app.tools, nonce, lambda: next(numbers), journal)
+        self.lanes = Lanes(lambda assigned: ApprovalLane(assigned, self._equipment, self._now))
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         """See `Service`."""
@@ -36,7 +36,7 @@ class ApprovalService:
             lane.now = self._now
         for item in inbox:
             if isinstance(item, Delivery):
-                self._deliver(item)
+                any(lane.outbox.delivered(item.token, item.offset) for lane in self.lanes)
             else:
                 self.lanes.route(item)
         effects: list[Effect] = []
@@ -52,11 +52,3 @@ class ApprovalService:
     def next_due_ms(self) -> int | None:
         """See `Service`."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)
-
-    def _deliver(self, delivery: Delivery) -> None:
-        for lane in self.lanes:
-            if lane.outbox.delivered(delivery.token, delivery.offset):
-                return
-
-    def _open(self, assigned: Assigned) -> ApprovalLane:
-        return ApprovalLane(assigned, self._equipment, self._now)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,8 +87,10 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
             found.append(Problem(file, "", _said(error)))
             continue
         if "fallback" in content:
-            wrong = _tried(file, UNRULED, partial(read_fallback, content["fallback"]))
-            found += wrong or _slips(file, UNRULED, read_fallback(content["fallback"]), content["fallback"])
+            try:
+                found += _slips(file, UNRULED, read_fallback(content["fallback"]), content["fallback"])
+            except UsageError as error:
+                found.append(Problem(file, UNRULED, _said(error)))
         for number, text in enumerate(content["rules"], 1):
             try:
                 rule = Rule.parse(text, number)
@@ -104,7 +105,10 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
             rules.append((file, rule))
     # What no file shows by itself: two that contradict each other, or what JSON does not hold.
     if not any(problem.fatal for problem in found):
-        found += _tried("", "", lambda: Policy.parse(merge(files)))
+        try:
+            Policy.parse(merge(files))
+        except UsageError as error:
+            found.append(Problem(error.fields.get("file", ""), error.fields.get("rule", ""), _said(error)))
     places = {id(rule): file for file, rule in rules}
     dead = dead_rules([rule for _, rule in rules])
     return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
@@ -144,14 +148,6 @@ def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -
     if needed.on_expiry == "escalate" and needed.escalate_ms:
         found.append("on_expiry: more people are asked once, by escalate.after (leave out one of the two)")
     return [Problem(file, rule, reason, fatal=False) for reason in found]
-
-
-def _tried(file: str, rule: str, attempt: Callable[[], object]) -> list[Problem]:
-    try:
-        attempt()
-    except UsageError as error:
-        return [Problem(error.fields.get("file", file), error.fields.get("rule", rule), _said(error))]
-    return []
 
 
 def _said(error: UsageError) -> str:

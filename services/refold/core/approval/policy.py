@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from refold.core.approval import requirement
 from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
-from refold.core.approval.requirement import known, wrong
+from refold.core.approval.requirement import known, within, wrong
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
 from refold.core.wire import canonical
@@ -68,11 +68,8 @@ class Rule:
         """A rule, the `number`th of its file. **Raises** UsageError with the fields `rule` and `field`."""
         name = content.get("name") if isinstance(content, dict) else None
         called = f"rule {name!r}" if isinstance(name, str) and name else f"rule {number}"
-        try:
+        with within(called, rule=name if isinstance(name, str) else str(number)):
             return _rule(content)
-        except UsageError as error:
-            error.fields["rule"] = name if isinstance(name, str) else str(number)
-            raise UsageError(f"{called}: {error.message}", hint=error.hint, **error.fields) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +115,7 @@ class Policy:
     def parse(content: Any) -> Policy:
         """The policy of a file's content. **Raises** UsageError with the fields `rule` and `field`."""
         check_shape(content)
-        fallback = FALLBACK
-        if "fallback" in content:
-            fallback = read_fallback(content["fallback"])
+        fallback = read_fallback(content["fallback"]) if "fallback" in content else FALLBACK
         rules = tuple(Rule.parse(rule, number) for number, rule in enumerate(content["rules"], 1))
         for name, count in Counter(rule.name for rule in rules).items():
             if count > 1:
@@ -130,7 +125,12 @@ class Policy:
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
         """What is to be done with a call. Never raises: what goes wrong in a rule is a reason to ask people."""
-        part = self._about(variables)
+        kind = tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
+        part = self._residuals.get(kind)
+        if part is None:
+            if len(self._residuals) >= MAX_KINDS:
+                self._residuals.clear()
+            part = self._residuals[kind] = self._residual(variables)
         number, error = part.linked.first(variables)
         if number == NONE:
             return part.else_
@@ -138,16 +138,6 @@ class Policy:
         if error:
             return Judgement("require", self.rules[rule].name, self.digest, error, self.fallback)
         return self._judgements[rule]
-
-    def _about(self, variables: Mapping[str, Any]) -> Residual:
-        """The rules that are left to be asked for calls of a kind, found once."""
-        kind = _kind(variables)
-        part = self._residuals.get(kind)
-        if part is None:
-            if len(self._residuals) >= MAX_KINDS:
-                self._residuals.clear()
-            part = self._residuals[kind] = self._residual(variables)
-        return part
 
     def _residual(self, variables: Mapping[str, Any]) -> Residual:
         # What has a value without the rest has it whatever the rest is: && and || pass over what is missing.
@@ -174,11 +164,6 @@ class Policy:
         return found
 
 
-def _kind(variables: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is the same for all calls of a tool by an agent, as something to look up by."""
-    return tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
-
-
 def policy_digest(content: Any) -> str:
     """The name of a policy's content. **Raises** UsageError when it has no JSON form."""
     try:
@@ -202,10 +187,8 @@ def check_shape(content: Any) -> None:
 
 def read_fallback(content: Any) -> Requirement:
     """The fallback of a policy. **Raises** UsageError."""
-    try:
+    with within("fallback", rule=UNRULED):
         return requirement.read_requirement(content, FALLBACK)
-    except UsageError as error:
-        raise UsageError(f"fallback: {error.message}", hint=error.hint, rule=UNRULED, **error.fields) from None
 
 
 def merge(files: Mapping[str, Any]) -> Any:
@@ -216,10 +199,8 @@ def merge(files: Mapping[str, Any]) -> Any:
     merged: dict[str, Any] = {}
     rules: list[Any] = []
     for name, content in sorted(files.items()):
-        try:
+        with within(name, file=name):
             check_shape(content)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error.message}", hint=error.hint, file=name, **error.fields) from None
         for field in ("recheck", "fallback"):
             if field in content and merged.setdefault(field, content[field]) != content[field]:
                 raise UsageError(f"{name}: {field}: another file says otherwise", hint="say it in one", file=name)
@@ -239,16 +220,12 @@ def _rule(content: Any) -> Rule:
     said = [outcome for outcome in OUTCOMES if outcome in content]
     if len(said) != 1:
         raise wrong("/".join(said), "a rule has one outcome", "allow: true, deny: MESSAGE or require: {approvers: []}")
-    try:
+    with within("when", field="when"):
         condition = Condition(when)
-    except UsageError as error:
-        raise wrong("when", error.message, error.hint) from None
     outcome = said[0]
     if outcome == "require":
-        try:
+        with within("require"):
             return Rule(name, condition, outcome, requirement=requirement.read_requirement(content[outcome]))
-        except UsageError as error:
-            raise UsageError(f"require: {error.message}", hint=error.hint, **error.fields) from None
     if outcome == "deny":
         return Rule(name, condition, outcome, requirement.message(outcome, content[outcome]))
     if content[outcome] is not True:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,15 @@ def read_requirement(content: Any, base: Requirement | None = None) -> Requireme
 def wrong(field: str, reason: str, hint: str = "") -> UsageError:
     """The error of a field."""
     return UsageError(f"{field}: {reason}" if field else reason, hint=hint, field=field)
+
+
+@contextmanager
+def within(place: str, **fields: Any) -> Iterator[None]:
+    """Names the place of a UsageError that is raised inside."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{place}: {error.message}", hint=error.hint, **{**error.fields, **fields}) from None
 
 
 def known(content: Mapping[Any, Any], fields: tuple[str, ...], of: str = "") -> None:
