@@ -122,10 +122,8 @@ def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
     """The vote in a token whose signature is good by the keys of the catalog."""
     try:
         return ballot.open_vote(token, catalog.keys)
-    except UnauthorisedError as error:
-        return Objection("unauthorised", error.message)
-    except MalformedError as error:
-        return Objection("malformed", error.message)
+    except (UnauthorisedError, MalformedError) as error:
+        return Objection(error.code, error.message)
 
 
 def oversized(vote: Vote, limit: int) -> Objection | None:

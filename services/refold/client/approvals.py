@@ -41,11 +41,6 @@ class Answered:
     leading: int = 0
     quorum: int = 0
 
-    @property
-    def final(self) -> bool:
-        """Whether nothing that comes later can change that."""
-        return self.what == "decided"
-
 
 class VoteSender(Protocol):
     """What publishes votes."""
@@ -157,7 +152,8 @@ class Approvals:
             answer = _answer(register, vote, position)
             now = time.monotonic()
             settled = settled or (now if answer else None)
-            if answer and (answer.final or (settled is not None and now - settled >= self._settle_s)):
+            # What is decided is final; of the rest, something that comes later may still make another thing.
+            if answer and (answer.what == "decided" or (settled is not None and now - settled >= self._settle_s)):
                 return answer
             if now - begun > timeout_s:
                 raise _unanswered(register, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
@@ -282,9 +278,8 @@ def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) ->
     voids = approval.count.void if approval else {}
     void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
     if void is not None:
-        return _void(
-            register, vote, void, hint="it is void by the records alone; no approval service was there to say so"
-        )
+        hint = "it is void by the records alone; no approval service was there to say so"
+        return _void(register, vote, void, hint=hint)
     if approval is not None and approval.held:
         ways = "`refold policy publish` puts the policy back, until then only a rejection decides"
         if approval.held == NO_KEY:

@@ -253,10 +253,10 @@ def _settled(
         if vote.action == "reject":
             return BallotResult("reject", (by,), message=vote.message)
     quorum = max(1, request.requirement.quorum)
-    ready = [group for group in groups if len(group) >= quorum]
-    if not ready:
+    ready = (group for group in groups if len(group) >= quorum)
+    group = min(ready, key=lambda votes: order(votes[quorum - 1]), default=None)
+    if group is None:
         return None
-    group = min(ready, key=lambda votes: order(votes[quorum - 1]))
     by_vote = dict(cast)
     first = group[0]
     return BallotResult(
@@ -312,7 +312,7 @@ def check_vote(vote: Vote) -> None:
             raise MalformedError(f"{name} is not the name of a person")
     if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
         raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
-    if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in ("delegate", "reassign")):
+    if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in HANDING):
         raise MalformedError("a delegate vote names one person, a reassign vote approvers, and nothing else names any")
     if "*" in vote.to:
         raise MalformedError("nobody may hand a decision to anybody at all")

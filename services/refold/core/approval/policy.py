@@ -142,14 +142,15 @@ class Policy:
     def _residual(self, variables: Mapping[str, Any]) -> Residual:
         # What has a value without the rest has it whatever the rest is: && and || pass over what is missing.
         fixed = {name: variables[name] for name in FIXED if name in variables}
-        left: list[int] = []
+        left, otherwise = list[int](), self._unruled
         for number, rule in enumerate(self.rules):
             value = rule.when.value(fixed)
             if value is True:
-                return Residual(tuple(left), Linked([self.rules[each].when for each in left]), self._judgements[number])
+                otherwise = self._judgements[number]
+                break
             if value is not False:
                 left.append(number)
-        return Residual(tuple(left), Linked([self.rules[each].when for each in left]), self._unruled)
+        return Residual(tuple(left), Linked([self.rules[each].when for each in left]), otherwise)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
         """What became of each rule, in order. One at most has fired: it held, or failed, before all others."""
