@@ -22,7 +22,7 @@ def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
     return jws.serialize_compact(dict(header), text, _private(seed), registry=_REGISTRY)
 
 
-def holds(token: str, x: str) -> bool:
+def verifies(token: str, x: str) -> bool:
     """Whether the private key of `x` made the signature of a token."""
     try:
         jws.deserialize_compact(token, _public(x), registry=_REGISTRY)

@@ -132,7 +132,7 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
         raise _refused("unknown_key", f"no key {kid} is known")
     if key.use != use:
         raise _refused("use", f"the key {kid} is for a {key.use}, not for a {use}")
-    if not jose.holds(token, key.x):
+    if not jose.verifies(token, key.x):
         raise _refused("signature", f"the key {kid} did not sign this")
     if key.revoked:
         raise _refused("revoked", f"the key {kid} was revoked")
