@@ -6,14 +6,15 @@ and as speculated (what the entries of this turn will make of it if they are acc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
-from refold.planner.inbox import Pending
+from refold.planner.hosting import Agents
+from refold.planner.inbox import Inbox, Pending
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
@@ -28,43 +29,24 @@ class SentEntry:
     item: Pending
 
 
-class Listener(Protocol):
-    """Who is told what became of entries, in the order of the log."""
-
-    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
-        """An entry counts, whoever wrote it."""
-        ...
-
-    def overtaken(self, item: Pending) -> None:
-        """The entry that answers this input does not count, or may not: it has to be answered again."""
-        ...
-
-    def unknown(self, item: Pending) -> None:
-        """Nobody knows whether the entry that answers this input is in the log."""
-        ...
-
-    def refused(self, sent: SentEntry) -> None:
-        """The log will never take this entry."""
-        ...
-
-    def dropped(self, run: RunId) -> None:
-        """The speculation about a run is void."""
-        ...
-
-    def foreign(self, run: RunId) -> None:
-        """The entry that was just accepted is somebody else's."""
-        ...
-
-    def frozen(self, run: RunId, reason: str) -> None:
-        """The log has something of this run that this version cannot read."""
-        ...
-
-
 class Acceptance:
-    """The accepted and the speculated states of the runs of one lane."""
+    """The accepted and the speculated states of the runs of one lane.
 
-    def __init__(self, listener: Listener, journal: Journal) -> None:
-        self._listener, self._journal = listener, journal
+    `accepted` is told of every entry that counts (its state, its offset, whether it is an own one), in the order of the
+    log; `refused` of one that the log will never take.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        agents: Agents,
+        journal: Journal,
+        *,
+        accepted: Callable[[RunState, Entry, int, bool], None],
+        refused: Callable[[SentEntry], None],
+    ) -> None:
+        self._inbox, self._agents, self._journal = inbox, agents, journal
+        self._accepted, self._refused = accepted, refused
         self.fold = LogFold()
         self.position = 0
         self.live = False
@@ -99,12 +81,13 @@ class Acceptance:
             self._journal.counts["append.unknown"] += 1
             self.drop(sent.entry.run_id)
             self.lost = True
-            self._listener.unknown(sent.item)
+            # Answered at once, it could get a second entry while the first still comes. Only the log can tell.
+            self._inbox.unconfirmed.ask(sent.item)
         elif offset == NEVER:
             self.drop(sent.entry.run_id)
-            self._listener.refused(sent)
+            self._refused(sent)
         elif offset < self.position:
-            self._listener.overtaken(sent.item)  # read and judged before its delivery was reported
+            self._inbox.retry(sent.item)  # read and judged before its delivery was reported
         else:
             self._own[offset] = sent
             self._advance()
@@ -136,15 +119,15 @@ class Acceptance:
             self.lost = False
 
     def drop(self, run: RunId) -> None:
-        """Forgets what is speculated about a run."""
+        """Forgets what is speculated about a run; the agent's code is made again from what the log says."""
         self._speculated.pop(run, None)
-        self._listener.dropped(run)
+        self._agents.forget(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""
         self.fold.frozen[run] = reason
         self.drop(run)
-        self._listener.frozen(run, reason)
+        self._journal.tell("run.frozen", run_id=run, reason=reason)
 
     def _advance(self) -> None:
         # A gap before an own record means that somebody else's lies there: it has to be read before ours can count.
@@ -157,13 +140,14 @@ class Acceptance:
         if not self.fold.extends(sent.entry):
             self._journal.counts["record.void"] += 1
             self.drop(run)
-            self._listener.overtaken(sent.item)
+            self._inbox.retry(sent.item)
             return
         sent.item.done = True
+        # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self._speculated.get(run) is sent.after:
             del self._speculated[run]
         self.fold.states[run] = sent.after
-        self._listener.accepted(sent.after, sent.entry, offset)
+        self._accepted(sent.after, sent.entry, offset, True)
 
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
@@ -171,10 +155,10 @@ class Acceptance:
         judged = self.fold.feed(record.key, record.value, shared=self.live)
         if judged.entry is not None and not judged.void:
             self.drop(judged.run_id)
-            self._listener.accepted(self.fold.states[judged.run_id], judged.entry, record.offset)
-            if self.live:
+            self._accepted(self.fold.states[judged.run_id], judged.entry, record.offset, False)
+            if self.live:  # the agent's code has to catch up with somebody else's entry
                 self._journal.counts["record.foreign"] += 1
-                self._listener.foreign(judged.run_id)
+                self._inbox.push_front(Pending(judged.run_id, None))
         elif len(self.fold.frozen) > frozen:
             self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
         else:

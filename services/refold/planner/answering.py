@@ -65,6 +65,7 @@ class Answering:
             self._park(item, f"the run cannot be read by this version: {reason}", now)
             return
         state = self._log.latest(run)
+        # A run that is to be driven has no input: it stands still although its code could go on, after a take-over, say.
         if item.input is None:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
         elif state is None and self._forward(item):
@@ -77,6 +78,7 @@ class Answering:
             verdict = decide(state, given, now, self._rules)
         if isinstance(verdict, list):
             self._append(state, verdict, item, now)
+        # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=self._log.speculates(run)):
             self._leave(state, item, verdict, now)
 

@@ -70,7 +70,9 @@ class Lane:
         )
         member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
         self.inbox = Inbox(self._limits)
-        self.log = Acceptance(self, shared.journal)
+        self.log = Acceptance(
+            self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused
+        )
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
         self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
         self._timers = Timers()
@@ -144,9 +146,9 @@ class Lane:
             return 0
         return min((at for at in (self._timers.next_ms(), self.inbox.next_due_ms()) if at is not None), default=None)
 
-    # The log accepts: see `acceptance.Listener`
+    # What the log says
 
-    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
+    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
         self.now = max(self.now, entry.at_ms)
@@ -161,30 +163,10 @@ class Lane:
             self._tell(entry)
         self.inbox.unpark(run)
 
-    def foreign(self, run: RunId) -> None:
-        """Somebody else's entry counts: the agent's code has to catch up with it."""
-        self.inbox.push_front(Pending(run, None))
-
-    def overtaken(self, item: Pending) -> None:
-        """The input is answered again."""
-        self.inbox.retry(item)
-
-    def unknown(self, item: Pending) -> None:
-        """The input is answered again when the log is read so far that its entry would have been seen."""
-        self.inbox.unconfirmed.ask(item)
-
     def refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
         before = self.log.fold.states.get(sent.entry.run_id)
         self._answering.send_too_large(before, sent.entry.events, sent.item, self.now)
-
-    def dropped(self, run: RunId) -> None:
-        """The agent's code is made again from what the log says."""
-        self._agents.forget(run)
-
-    def frozen(self, run: RunId, reason: str) -> None:
-        """The run stands still here: whoever operates this has to know."""
-        self._journal.tell("run.frozen", run_id=run, reason=reason)
 
     def _moved(self) -> None:
         """The fold may have come further."""

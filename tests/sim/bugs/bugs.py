@@ -123,9 +123,9 @@ class ActsBeforeAcceptance(Answering):
 class ResumesAtTheHighestCause(Lane):
     """Commits the position after the highest input that the log answers."""
 
-    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
+    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
         """See `Lane`."""
-        super().accepted(after, entry, offset)
+        super().accepted(after, entry, offset, own)
         if entry.cause and entry.cause.partition == self.partition:
             outstanding = self.inbox._outstanding[entry.cause.topic]
             outstanding.position = max(outstanding.position or 0, entry.cause.offset + 1)
@@ -155,16 +155,15 @@ class SendsTheSameBytesAgain(Lane):
             self.outbox.append_again()
 
 
-class IgnoresForeignOrders(Acceptance):
+class IgnoresForeignOrders(Lane):
     """Has only what its own entries order sent out."""
 
-    def _accept_read(self, record: Record) -> None:
-        assert isinstance(self._listener, Lane), "planted into one"
-        outbox = self._listener.outbox
-        before = outbox._emit_from
-        outbox._emit_from = 1 << 60 if self.live else before
-        super()._accept_read(record)
-        outbox._emit_from = before
+    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+        """See `Lane`."""
+        before = self.outbox._emit_from
+        self.outbox._emit_from = 1 << 60 if self.log.live and not own else before
+        super().accepted(after, entry, offset, own)
+        self.outbox._emit_from = before
 
 
 class DropsDeadLetters(Answering):
@@ -247,7 +246,7 @@ BUGS: dict[str, Bug] = {
     "resume-at-highest-cause": Bug(("two-runs-eager",), _lane(ResumesAtTheHighestCause), ("lost", "die-after")),
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),
     "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes)),
-    "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
+    "foreign-orders-ignored": Bug(("keyed",), _lane(IgnoresForeignOrders)),
     "claim-chain-skipped": Bug(("once",), ((attempt_module, "CHAINED", frozenset()),)),
     "doubt-outside-the-chain": Bug(("once",), _executor(DoubtsOutsideTheChain)),
     "key-per-attempt": Bug(("keyed",), ((commands, "_request", _key_per_attempt(commands._request)),)),
