@@ -12,6 +12,7 @@ by itself.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from refold.core.errors import (
@@ -65,7 +66,5 @@ def __getattr__(name: str) -> Any:
 
         return version("refold")
     if name in _LAZY:
-        from importlib import import_module
-
-        return getattr(import_module(_LAZY[name]), name)
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module refold has no attribute {name!r}")

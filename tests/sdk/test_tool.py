@@ -164,7 +164,6 @@ def test_a_tool_gets_the_key_and_the_heartbeat_only_if_it_asks() -> None:
     def asks_not(n: int) -> int:
         return n
 
-    assert (asks.is_async, asks_not.is_async) == (True, False)
     assert asks.canonical_args(7) == '{"n":7}'
     assert run_tool(asks, '{"n":7}', key="abc", heartbeat=beat) == '[7,"abc",true]'
     assert run_tool(asks_not, '{"n":7}') == "7"
@@ -267,7 +266,6 @@ def test_a_probe_may_be_async() -> None:
     def act() -> str:
         return ""
 
-    assert act.probe_is_async
     assert run_probe(act, "{}", key="abc") == '"abc"'
 
 
@@ -367,7 +365,7 @@ def test_the_schema_of_the_arguments_names_every_parameter() -> None:
     assert order.schema()["required"] == ["name"]
     assert set(order.schema()["properties"]) == {"name", "n"}
     assert order.schema()["additionalProperties"] is False
-    assert order.result_schema() == {"items": {"type": "integer"}, "type": "array"}
+    assert order.result.schema == {"items": {"type": "integer"}, "type": "array"}
 
 
 def test_the_version_of_a_tool_is_that_of_its_code(tmp_path: Path) -> None:

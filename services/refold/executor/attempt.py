@@ -20,7 +20,7 @@ from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.executor.claim_chain import Claims
-from refold.executor.inputs import Offsets, Requested
+from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
 from refold.executor.settings import CHAINED
 from refold.ports.effects import StartTool, StopTool, ToolEnded
@@ -57,7 +57,6 @@ class Attempt:
     requested: Requested
     claims: Claims
     catalog: Catalog
-    offsets: Offsets
     outbox: ExecutorOutbox[Attempt]
     phase: Phase = "claiming"
     token: str = ""
@@ -113,7 +112,7 @@ class Attempt:
         if isinstance(operation, Claim):
             # From here on the ledger has the request, and whoever reaps its lease has it too. So a long tool holds up
             # no partition; had the offset been committed before, a crash would have lost the call until its deadline.
-            self.offsets.done(self.requested.offset)
+            self.requested.done = True
             self._claimed(reply)
         elif isinstance(operation, Renew):
             if isinstance(reply, Renewed) and reply.closed:

@@ -11,10 +11,10 @@ from refold.core.topics import CATALOG, TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
-from refold.executor.inputs import Offsets, Requested
+from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
 from refold.ports.log import Assigned, End, Reached, Record
-from refold.runtime.lanes import CatchUp, Positions
+from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions
 
 
 class ExecutorLane:
@@ -23,7 +23,7 @@ class ExecutorLane:
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
         self.claims, self.catalog = Claims(assigned.ends[TOOL_CLAIMED]), Catalog()
-        self.offsets = Offsets()
+        self._outstanding = Outstanding()
         self.reaped_ms = 0
         self._catch_up = CatchUp(assigned, (CATALOG,))
         self._queue: OrderedDict[str, deque[Requested]] = OrderedDict()
@@ -59,7 +59,7 @@ class ExecutorLane:
         """Forgets requests that still wait for a slot: their claim would come after the `Close` and find nothing."""
         for requested in self._queue.pop(call, ()):
             self.waiting -= 1
-            self.offsets.done(requested.offset)
+            requested.done = True
 
     def clear(self) -> None:
         """Forgets what waits: another member takes it from the last offset that was committed."""
@@ -77,17 +77,17 @@ class ExecutorLane:
 
     def low_water(self) -> Positions:
         """See `runtime.lanes.Lane`."""
-        position = self.offsets.low_water()
+        position = self._outstanding.low_water()
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 
     def _read(self, record: Record) -> None:
-        self.offsets.read(record.offset)
-        if record.value is None:
-            self.offsets.done(record.offset)
-            return
-        try:
-            request = codec.decode(ToolRequest, record.value)
-        except (MalformedError, FoldError) as error:
-            self._outbox.bury(record, error, self.offsets)
-        else:
-            self.enqueue(Requested(request, record.value, record.offset))
+        owed = Owed(done=record.value is None)
+        if record.value is not None:
+            try:
+                request = codec.decode(ToolRequest, record.value)
+            except (MalformedError, FoldError) as error:
+                self._outbox.bury(record, error, owed)
+            else:
+                owed = requested = Requested(request, record.value)
+                self.enqueue(requested)
+        self._outstanding.add(record.offset, owed)

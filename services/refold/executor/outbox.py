@@ -13,13 +13,12 @@ from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
-from refold.executor.inputs import Offsets
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
-from refold.runtime.lanes import Journal, Tokens
+from refold.runtime.lanes import Journal, Owed, Tokens
 
 Claimant = TypeVar("Claimant")
 
@@ -41,8 +40,7 @@ class Burial:
     """A dead letter on its way, and the request that is done with once the log has it."""
 
     letter: Outgoing
-    offsets: Offsets
-    offset: int
+    owed: Owed
 
 
 class Recent(OrderedDict[str, None]):
@@ -85,13 +83,13 @@ class ExecutorOutbox(Generic[Claimant]):
         key, token = claim_chain.record_key(claim), self._sent.give(claimant)
         self._appends.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(claim), headers, token))
 
-    def bury(self, record: Record, error: MalformedError | FoldError, offsets: Offsets) -> None:
+    def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
         """Sends a request that nobody can read to the dead letters, whole."""
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
         service, at_ms = self.settings.member, self.now.wall_ms
         letter = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
-        self._put(Burial(letter, offsets, record.offset))
+        self._put(Burial(letter, owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | None:
         """Whose claim has an answer from the log; None if it was not for a claim."""
@@ -101,7 +99,7 @@ class ExecutorOutbox(Generic[Claimant]):
         if delivery.offset is None:
             self._put(sent)
         else:
-            sent.offsets.done(sent.offset)
+            sent.owed.done = True
         return None
 
     def collect(self) -> list[Effect]:

@@ -122,7 +122,7 @@ class Executor:
             request = codec.decode(ToolRequest, raw)
             if request.call_id not in self._by_call and (lane := self.lanes.get(home)):
                 self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
-                lane.enqueue(Requested(request, raw, None))
+                lane.enqueue(Requested(request, raw))
 
     def _leave(self, lane: ExecutorLane) -> None:
         for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
@@ -155,10 +155,10 @@ class Executor:
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
         call = requested.request.call_id
         if call in self._by_call:
-            lane.offsets.done(requested.offset)
+            requested.done = True
             return
         number, claims, catalog = self._token(), lane.claims, lane.catalog
-        attempt = Attempt(number, lane.partition, requested, claims, catalog, lane.offsets, self._outbox)
+        attempt = Attempt(number, lane.partition, requested, claims, catalog, self._outbox)
         self.attempts[number] = self._by_call[call] = attempt
         attempt.begin()
 

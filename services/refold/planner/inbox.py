@@ -13,11 +13,12 @@ from refold.core.planning.verdict import Input
 from refold.planner import inputs
 from refold.planner.settings import Limits
 from refold.ports.log import Record
+from refold.runtime.lanes import Outstanding, Owed
 from refold.runtime.parking import Parking
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class Pending(Owed):
     """Something that a lane has to answer: an input with its record, a timer, or (no `input`) a run to be driven.
 
     `end` is a high watermark of the run log captured after the input was taken. `due_ms` is until when it may be
@@ -30,31 +31,12 @@ class Pending:
     end: int | None = None
     due_ms: int = 0
     letter: tuple[str, str] | None = None
-    done: bool = False
 
     @property
     def cause(self) -> Cause | None:
         """Where the input lies, as the entry that it causes says it."""
         record = self.record
         return Cause(record.topic, record.partition, record.offset) if record else None
-
-
-class Outstanding:
-    """The inputs of one topic in order; `position` is what may be committed: everything below it is settled."""
-
-    def __init__(self) -> None:
-        self._items: deque[tuple[int, Pending]] = deque()
-        self.position: int | None = None
-
-    def add(self, offset: int, item: Pending) -> None:
-        """Takes note of an input, in order of offset."""
-        self._items.append((offset, item))
-
-    def low_water(self) -> int | None:
-        """The offset below which everything is done, or None before the first."""
-        while self._items and self._items[0][1].done:
-            self.position = self._items.popleft()[0] + 1
-        return self.position
 
 
 class Unconfirmed:

@@ -6,7 +6,7 @@ acknowledged is the planner's position on `run-log`. A successor emits the rest 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -42,24 +42,21 @@ class Emitted:
     """Commands that are not acknowledged so far, by the run-log offset that ordered them."""
 
     def __init__(self) -> None:
-        self._open: deque[list[int]] = deque()
-        self._by_offset: dict[int, list[int]] = {}
+        self._open: OrderedDict[int, int] = OrderedDict()
 
     def add(self, offset: int, count: int) -> None:
         """An entry at `offset` (higher than all before) ordered `count` commands."""
-        slot = [offset, count]
-        self._open.append(slot)
-        self._by_offset[offset] = slot
+        self._open[offset] = count
 
     def acknowledge(self, offset: int) -> None:
         """One command of the entry at `offset` is in its topic."""
-        self._by_offset[offset][1] -= 1
+        self._open[offset] -= 1
 
     def low_water(self, position: int) -> int:
         """The run-log offset from which a successor has to emit again; `position` when nothing is open."""
-        while self._open and self._open[0][1] <= 0:
-            del self._by_offset[self._open.popleft()[0]]
-        return self._open[0][0] if self._open else position
+        while self._open and self._open[offset := next(iter(self._open))] <= 0:
+            del self._open[offset]
+        return next(iter(self._open), position)
 
 
 class Outbox:

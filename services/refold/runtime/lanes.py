@@ -6,8 +6,9 @@ same for all of them. What a lane does with a record is its own affair.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from refold.ports.effects import Commit, Effect, Flow, Item, News, Now
@@ -126,6 +127,31 @@ class CatchUp:
     def done(self) -> bool:
         """Whether everything that was there at the take-over has been read."""
         return not self._missing
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Owed:
+    """An input that has to be answered, until it is `done`."""
+
+    done: bool = False
+
+
+class Outstanding:
+    """The inputs of one topic in order; `position` is what may be committed: everything below it is done."""
+
+    def __init__(self) -> None:
+        self._inputs: deque[tuple[int, Owed]] = deque()
+        self.position: int | None = None
+
+    def add(self, offset: int, owed: Owed) -> None:
+        """Takes note of an input, in order of offset."""
+        self._inputs.append((offset, owed))
+
+    def low_water(self) -> int | None:
+        """The offset below which everything is done, or None before the first."""
+        while self._inputs and self._inputs[0][1].done:
+            self.position = self._inputs.popleft()[0] + 1
+        return self.position
 
 
 class Tokens(Generic[T]):

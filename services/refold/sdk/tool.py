@@ -109,16 +109,6 @@ class ToolDef:
         self.policy: RetryPolicy = self.retry.policy
         self.version = self.version or code_version([self.function])
 
-    @property
-    def is_async(self) -> bool:
-        """Whether `run` gives a coroutine."""
-        return self._body.is_async
-
-    @property
-    def probe_is_async(self) -> bool:
-        """Whether `run_probe` gives a coroutine."""
-        return self._probe is not None and self._probe.is_async
-
     @cached_property
     def facts(self) -> ToolFacts:
         """What those have to know of the tool who judge its calls."""
@@ -155,14 +145,14 @@ class ToolDef:
         return None if value is DID_NOT_HAPPEN else self.result.dump(value)
 
     def run(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Body:
-        """An attempt, not begun yet: a coroutine if `is_async`, else a function to be called in a thread.
+        """An attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
 
         **Raises** UsageError when the arguments do not fit the signature.
         """
         return self._body.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
 
     def run_probe(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Body:
-        """The status hook, not begun yet: a coroutine if `probe_is_async`, else a function."""
+        """The status hook, not begun yet: a coroutine or a function, as in `run`."""
         if self._probe is None:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
         return self._probe.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
@@ -176,10 +166,6 @@ class ToolDef:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments, as one object by parameter name."""
         return self.arguments.shape.schema
-
-    def result_schema(self) -> dict[str, Any]:
-        """JSON Schema of the result."""
-        return self.result.schema
 
     def _check_options(self, what: str) -> None:
         if not _NAME.match(self.name):

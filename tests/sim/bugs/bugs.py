@@ -87,7 +87,7 @@ class CommitsBeforeTheClaim(ExecutorLane):
     def enqueue(self, requested: Requested) -> None:
         """See `ExecutorLane`."""
         super().enqueue(requested)
-        self.offsets.done(requested.offset)
+        requested.done = True
 
 
 class DropsItsDeadLetters(ExecutorOutbox[Attempt]):
@@ -95,7 +95,7 @@ class DropsItsDeadLetters(ExecutorOutbox[Attempt]):
 
     def _put(self, burial: Burial) -> None:
         super()._put(burial)
-        burial.offsets.done(burial.offset)
+        burial.owed.done = True
         self._sent.take(self._publishes[-1].token)
 
 

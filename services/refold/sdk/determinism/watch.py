@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from refold.core.errors import UsageError
@@ -23,24 +25,16 @@ _THREAD = _Thread()
 _INSTALLED = threading.Event()
 
 
-class _Switch:
-    """Sets the flag of this thread for a while."""
-
-    __slots__ = ("_before", "_value")
-
-    def __init__(self, value: bool) -> None:
-        self._value = value
-        self._before = False
-
-    def __enter__(self) -> None:
-        self._before = _THREAD.watched
-        _THREAD.watched = self._value
-
-    def __exit__(self, *_: object) -> None:
-        _THREAD.watched = self._before
+@contextmanager
+def _switched(value: bool) -> Iterator[None]:
+    before, _THREAD.watched = _THREAD.watched, value
+    try:
+        yield
+    finally:
+        _THREAD.watched = before
 
 
-def watching() -> _Switch:
+def watching() -> AbstractContextManager[None]:
     """A `with` block for whoever drives agents: in this thread, reaching for the world raises UsageError.
 
     The hook is installed at the first use and stays, as Python has no way to take one out; it costs less than a
@@ -49,12 +43,12 @@ def watching() -> _Switch:
     if not _INSTALLED.is_set():
         _INSTALLED.set()
         sys.addaudithook(_object)
-    return _Switch(True)
+    return _switched(True)
 
 
-def unwatched() -> _Switch:
+def unwatched() -> AbstractContextManager[None]:
     """A `with` block inside `watching` for what the context itself does, such as writing a log line."""
-    return _Switch(False)
+    return _switched(False)
 
 
 def _object(event: str, args: tuple[Any, ...], thread: _Thread = _THREAD) -> None:
