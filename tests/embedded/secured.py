@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from refold.core.errors import UsageError
+from refold.embedded import process
 from refold.embedded.files import write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka, fresh_id
@@ -182,7 +183,8 @@ class SecuredKafka:
         All at once: one alone, after the others, would wait for a quorum that is no more.
         """
         for node in self.nodes:
-            node.ask_to_stop()
+            if node._process:
+                process.ask(node._process)
         for node in self.nodes:
             node.stop()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from refold.embedded.files import exclusive
@@ -19,47 +18,27 @@ Rehearsal = Callable[[Path, Sequence[str], Sequence[str]], None]
 """Formats a folder and runs a broker on it to its clean end, with extra JVM flags for (format, broker)."""
 
 
-@dataclass(frozen=True)
-class AotCaches:
-    """The two cache files of one Java and one class path."""
+def ensure_caches(folder: Path, digest: str, rehearse: Rehearsal) -> tuple[list[str], list[str]]:
+    """Return the JVM flags with which (the format tool, the broker) of one Java and class path use their caches.
 
-    folder: Path
-    digest: str
+    Makes both caches if they are not there; one process makes them while others wait.
+    """
+    caches = folder / f"format-{digest}.aot", folder / f"broker-{digest}.aot"
+    # The broker's is put there last, so its presence says that both are.
+    if not caches[1].exists():
+        with exclusive(folder / ".lock"):
+            if not caches[1].exists():
+                _make(caches, rehearse)
+    format_flags, broker_flags = ([f"-XX:AOTCache={cache}"] for cache in caches)
+    return format_flags, broker_flags
 
-    @property
-    def format_cache(self) -> Path:
-        """The cache of the format tool."""
-        return self.folder / f"format-{self.digest}.aot"
 
-    @property
-    def broker_cache(self) -> Path:
-        """The cache of the broker; made last, so its presence says that both are there."""
-        return self.folder / f"broker-{self.digest}.aot"
-
-    @property
-    def format_flags(self) -> list[str]:
-        """JVM flags with which the format tool uses its cache."""
-        return [f"-XX:AOTCache={self.format_cache}"]
-
-    @property
-    def broker_flags(self) -> list[str]:
-        """JVM flags with which the broker uses its cache."""
-        return [f"-XX:AOTCache={self.broker_cache}"]
-
-    def ensure(self, rehearse: Rehearsal) -> None:
-        """Make both caches if they are not there; one process makes them while others wait."""
-        if self.broker_cache.exists():
-            return
-        with exclusive(self.folder / ".lock"):
-            if not self.broker_cache.exists():
-                self._make(rehearse)
-
-    def _make(self, rehearse: Rehearsal) -> None:
-        draft = Path(tempfile.mkdtemp(dir=self.folder, prefix=".part-"))
-        try:
-            made = draft / "format.aot", draft / "broker.aot"
-            rehearse(draft / "data", *([f"-XX:AOTCacheOutput={path}"] for path in made))
-            made[0].replace(self.format_cache)
-            made[1].replace(self.broker_cache)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+def _make(caches: tuple[Path, Path], rehearse: Rehearsal) -> None:
+    draft = Path(tempfile.mkdtemp(dir=caches[0].parent, prefix=".part-"))
+    try:
+        made = draft / "format.aot", draft / "broker.aot"
+        rehearse(draft / "data", *([f"-XX:AOTCacheOutput={path}"] for path in made))
+        for path, cache in zip(made, caches, strict=True):
+            path.replace(cache)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

@@ -85,7 +85,8 @@ class Slot:
         process.kill(dead)
         short = time.monotonic() - self._born < _WELL_AFTER_S
         self._short_lives = self._short_lives + 1 if short else 0
-        pause = _pause_s(self._short_lives)
+        # None after a good life or a first short one.
+        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (self._short_lives - 2)) if self._short_lives > 1 else 0.0
         self.process, self.due = None, time.monotonic() + pause
         return Exit(self.child.name, dead.pid, dead.returncode, timedelta(seconds=pause))
 
@@ -99,10 +100,3 @@ class Slot:
     def lives(self) -> bool:
         """Whether a process is there and has not ended."""
         return self.process is not None and self.process.poll() is None
-
-
-def _pause_s(short_lives: int) -> float:
-    """Return the wait before a restart: none after a good life or a first short one."""
-    if short_lives <= 1:
-        return 0.0
-    return float(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (short_lives - 2)))

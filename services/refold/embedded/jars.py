@@ -29,6 +29,10 @@ _TIMEOUT_S = 30
 _FIXED_MTIME = 1_700_000_000
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
 @dataclass(frozen=True)
 class Jar:
     """One line of the lock file."""
@@ -68,7 +72,7 @@ def read_lock(path: Path | None = None) -> list[Jar]:
 
 
 def fetch_jars(
-    cache: Path | None = None, *, jars: Sequence[Jar] | None = None, progress: Progress | None = None
+    cache: Path | None = None, *, jars: Sequence[Jar] | None = None, progress: Progress = silent
 ) -> list[Path]:
     """Return the paths of all jars, downloading what is missing or altered.
 
@@ -82,7 +86,7 @@ def fetch_jars(
     with exclusive(folder / ".lock"):
         missing = [jar for jar in wanted if not _is_intact(folder / jar.filename, jar)]
         if missing:
-            _download_all(missing, folder, progress or _silent)
+            _download_all(missing, folder, progress)
     return [folder / jar.filename for jar in wanted]
 
 
@@ -139,7 +143,3 @@ def _is_intact(path: Path, jar: Jar) -> bool:
             return hashlib.file_digest(handle, "sha256").hexdigest() == jar.sha256
     except FileNotFoundError:
         return False
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Report nothing."""

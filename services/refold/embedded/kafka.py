@@ -16,9 +16,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from refold.core.errors import RefoldError
-from refold.embedded.aot import AotCaches
+from refold.embedded.aot import ensure_caches
 from refold.embedded.files import cache_dir, write_atomic
-from refold.embedded.jars import Progress, fetch_jars
+from refold.embedded.jars import Progress, fetch_jars, silent
 from refold.embedded.jvm import Java
 from refold.embedded.ports import HOST, remembered_ports
 from refold.embedded.properties import server_properties
@@ -57,7 +57,7 @@ class EmbeddedKafka(EmbeddedServer):
         self.port, self.controller_port = ports["port"], ports["controller"]
         self._properties = dict(properties or {})
         self._cache = cache or cache_dir()
-        self._progress = progress
+        self._progress = progress or silent
         self._java: Java | None = None
         self._flags: tuple[Sequence[str], Sequence[str]] | None = None
         self._admin: AdminClient | None = None
@@ -130,10 +130,9 @@ class EmbeddedKafka(EmbeddedServer):
 
     def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
         if self._flags is None:
-            caches = AotCaches(self._cache / "aot", self._ready_java().digest)
+            digest = self._ready_java().digest
             try:
-                caches.ensure(self._rehearse)
-                self._flags = caches.format_flags, caches.broker_flags
+                self._flags = ensure_caches(self._cache / "aot", digest, self._rehearse)
             except (RefoldError, OSError):
                 # A cache only saves two seconds. The next start tries again; this one goes without.
                 self._flags = (), ()
@@ -141,15 +140,13 @@ class EmbeddedKafka(EmbeddedServer):
 
     def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
         """Run a broker on a folder of its own, so that the JVM can record what a start loads."""
-        if self._progress:
-            self._progress(_WARMING_UP, 0, 1)
+        self._progress(_WARMING_UP, 0, 1)
         broker = EmbeddedKafka(folder, cache=self._cache)
         broker._flags = format_flags, broker_flags
         # The JVM writes the cache at its end, which takes 5 s on two idle cores and far longer on busy ones.
         broker.grace = _REHEARSAL_GRACE
         broker.start().stop()
-        if self._progress:
-            self._progress(_WARMING_UP, 1, 1)
+        self._progress(_WARMING_UP, 1, 1)
 
     def _format(self, java: Java) -> None:
         """Write the metadata that a new folder needs, over what an interrupted format left."""

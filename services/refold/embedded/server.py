@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from refold.core.errors import RefoldError, UnreachableError, UsageError
@@ -103,11 +102,6 @@ class EmbeddedServer(ABC):
                 )
             time.sleep(_POLL_S)
 
-    def ask_to_stop(self) -> None:
-        """Ask the server to stop and do not wait: `stop` does."""
-        if self._process is not None:
-            process.ask(self._process)
-
     def stop(self) -> None:
         """Stop the server cleanly, by force after a grace period; does nothing when it is stopped."""
         if self._process is not None:
@@ -123,7 +117,5 @@ class EmbeddedServer(ABC):
     def __enter__(self) -> Self:
         return self if self.running else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

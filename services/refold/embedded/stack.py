@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from refold.core.errors import RefoldError, UsageError
@@ -92,7 +91,8 @@ class DevStack:
         self._lock.acquire()
         try:
             if self._fresh:
-                self._forget()
+                for name in ("kafka", "valkey", "logs"):  # by name: the folder may hold files of the user's
+                    shutil.rmtree(self.data_dir / name, ignore_errors=True)
             self._supervisor = Supervisor(on_change=self._note, on_exit=self._on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
@@ -154,9 +154,7 @@ class DevStack:
     def __enter__(self) -> Self:
         return self if self._ready else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _start_servers(self, supervisor: Supervisor) -> None:
@@ -214,11 +212,6 @@ class DevStack:
             self.trouble = f"{error.strerror}: {error.filename}"
         if self.trouble not in ("", before) and self._on_trouble is not None:
             self._on_trouble(f"dev.json is not up to date: {self.trouble}")
-
-    def _forget(self) -> None:
-        """Delete what earlier stacks left, by name: the folder may hold files of the user's."""
-        for name in ("kafka", "valkey", "logs"):
-            shutil.rmtree(self.data_dir / name, ignore_errors=True)
 
     def _log(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"

@@ -40,13 +40,12 @@ class EmbeddedValkey(EmbeddedServer):
     def __init__(
         self,
         data_dir: Path,
-        port: int | None = None,
         *,
         overrides: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
         super().__init__(data_dir, log=log)
-        self.port = remembered_ports(self.data_dir / "ports.json", port=port)["port"]
+        self.port = remembered_ports(self.data_dir / "ports.json", port=None)["port"]
         self._overrides = dict(overrides or {})
 
     @property

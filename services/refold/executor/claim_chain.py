@@ -31,7 +31,6 @@ class Claims:
         self._chains: dict[str, ClaimChain] = {}
         self._fold_to = fold_to
         self.position = 0
-        self.void = 0
 
     @property
     def ready(self) -> bool:
@@ -44,13 +43,11 @@ class Claims:
         try:
             claim = codec.decode(ToolClaim, record.value or b"")
         except (MalformedError, FoldError):
-            self.void += 1
             return
         chain = self._chains.get(claim.call_id)
         # Two executors may have claimed at the same head. The log puts one of them first; the other names a claim that
         # is the last one no more, so every reader leaves it out, its writer too: reading back tells who may act.
         if claim.prev != (chain.head.claim_id if chain else "") or record.key != record_key(claim):
-            self.void += 1
             return
         attempts = (chain.attempts if chain else frozenset()) | {claim.attempt}
         self._chains[claim.call_id] = ClaimChain(claim, mono_ms, attempts)

@@ -73,9 +73,12 @@ class Agents:
             return [RunFailed(failure_of(error))]
 
     def _drive(self, agent: AgentDef, state: RunState, fresh: list[Event], now: int) -> list[Event]:
+        assert state.request is not None, "a run that runs was requested"
         execution = self._live.get(state.run_id)
         if execution is None:
-            execution = self._open(agent, state)
+            moment = Moment()
+            context = Context(state.run_id, seed=state.request.seed, moment=moment, find=self._app.find)
+            execution = Execution(agent.open(state.request.input, context), moment)
             intents = replay(execution, state)
             execution.moment.now_ms = now
         else:
@@ -101,15 +104,12 @@ class Agents:
             if denied > MOST_DENIED:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
-        if execution.end is not None:
-            events.append(self._ending(agent, execution))
+        end = execution.end
+        if isinstance(end, Raised):
+            events.append(RunFailed(failure_of(end.error)))
+        elif end is not None:
+            events.append(RunCompleted(agent.result_json(end.value)))
         return events
-
-    def _open(self, agent: AgentDef, state: RunState) -> Execution:
-        request, moment = state.request, Moment()
-        assert request is not None, "a run that runs was requested"
-        context = Context(state.run_id, seed=request.seed, moment=moment, find=self._app.find)
-        return Execution(agent.open(request.input, context), moment)
 
     def _propose(self, state: RunState, intent: Intent, place: _Place, now: int) -> list[Event]:
         step = place.step
@@ -137,13 +137,6 @@ class Agents:
             return [call, dispatch(call, 1, 0, now, self._rules)]
         call, held = asking.propose(state, Proposal(call, place.seq, place.ahead), authority, now)
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
-
-    def _ending(self, agent: AgentDef, execution: Execution) -> Event:
-        end = execution.end
-        assert end is not None, "only an execution that is over has an ending"
-        if isinstance(end, Raised):
-            return RunFailed(failure_of(end.error))
-        return RunCompleted(agent.result_json(end.value))
 
 
 def failure_of(error: Exception) -> Failure:

@@ -19,7 +19,6 @@ from refold.core.events import (
     RunFailed,
     RunRequested,
 )
-from refold.core.ids import RunId
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG
@@ -62,17 +61,11 @@ class Lane:
         catalog: Catalog,
     ) -> None:
         self.partition, self.now = assigned.partition, 0
-        self._limits, self._journal, self._agents, self._catalog = (
-            shared.settings.limits,
-            shared.journal,
-            agents,
-            catalog,
-        )
+        self._limits, self._journal = shared.settings.limits, shared.journal
+        self._agents, self._catalog = agents, catalog
         member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
         self.inbox = Inbox(self._limits)
-        self.log = Acceptance(
-            self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused
-        )
+        self.log = Acceptance(self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused)
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
         self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
         self._timers = Timers()

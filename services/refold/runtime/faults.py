@@ -17,8 +17,8 @@ VARIABLE = "REFOLD_FAULT_KILL"
 class Boundaries:
     """Counts the effects of a process and kills it at one of them."""
 
-    def __init__(self, spec: str | None = None) -> None:
-        spec = os.environ.get(VARIABLE, "") if spec is None else spec
+    def __init__(self) -> None:
+        spec = os.environ.get(VARIABLE, "")
         number, _, when = spec.partition(":")
         if spec and (not number.isdigit() or when not in ("", "before", "after")):
             raise UsageError(f"{VARIABLE}={spec!r}", hint="write a number, or a number and :after")

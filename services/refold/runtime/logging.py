@@ -7,12 +7,10 @@ import sys
 import structlog
 
 
-def configure(service: str, *, pretty: bool | None = None) -> None:
-    """Sets structlog up for this process. `pretty` None: as the terminal is."""
-    if pretty is None:
-        pretty = sys.stderr.isatty()
+def configure(service: str) -> None:
+    """Sets structlog up for this process."""
     render: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

@@ -78,7 +78,8 @@ class Arguments:
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        fields = {n: NotRequired[self._hint(n)] if n in self._defaults else self._hint(n) for n in self.names}
+        types = {name: self.hints.get(name, Any) for name in self.names}
+        fields = {name: NotRequired[kind] if name in self._defaults else kind for name, kind in types.items()}
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
         kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
@@ -106,9 +107,6 @@ class Arguments:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
         found: dict[str, Any] = self.shape.load(text)
         return found
-
-    def _hint(self, name: str) -> Any:
-        return self.hints.get(name, Any)
 
 
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:

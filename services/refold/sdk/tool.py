@@ -99,7 +99,9 @@ class ToolDef:
         self._check_options(what)
         _refuse_untyped(self.function, what)
         self.arguments = Arguments(self.function, what, leave=FILLED)
-        _refuse_words(self.function, self.arguments.names, what)
+        for word in _WORDS_OF_CALL:
+            if word in self.arguments.names:
+                raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
         self.result = Shape(hints(self.function, what)["return"], f"the result of {what}")
         self._body = _Function(self.function, self.arguments.names, what)
         self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
@@ -236,9 +238,3 @@ def _refuse_untyped(function: FunctionType, what: str) -> None:
             raise UsageError(f"{what}: parameter {parameter.name} has no type", hint=hint)
     if "return" not in function.__annotations__:
         raise UsageError(f"{what}: its result has no type", hint="write `-> str`, or `-> None` if there is none")
-
-
-def _refuse_words(function: FunctionType, names: Collection[str], what: str) -> None:
-    for word in _WORDS_OF_CALL:
-        if word in names:
-            raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
