@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -58,7 +59,6 @@ class EmbeddedKafka(EmbeddedServer):
         self._properties = dict(properties or {})
         self._cache = cache or cache_dir()
         self._progress = progress or silent
-        self._java: Java | None = None
         self._flags: tuple[Sequence[str], Sequence[str]] | None = None
         self._admin: AdminClient | None = None
 
@@ -70,7 +70,7 @@ class EmbeddedKafka(EmbeddedServer):
     def prepare(self) -> None:
         """Fetch Kafka, write server.properties, and format the folder if it is new."""
         self._admin = None
-        java = self._ready_java()
+        java = self._java
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "tmp").mkdir(exist_ok=True)
         write_atomic(self._conf, self.server_properties(), mode=0o600)
@@ -97,7 +97,7 @@ class EmbeddedKafka(EmbeddedServer):
         # Native libraries are unpacked at every start and left behind by a crash: keep them out of the
         # machine's /tmp.
         flags = [*flags, f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
-        return self._ready_java().command("kafka.Kafka", [str(self._conf)], flags=flags)
+        return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
 
     def answers(self) -> bool:
         """Tell whether all brokers are unfenced: before that they are not listed, and take no writes."""
@@ -123,14 +123,13 @@ class EmbeddedKafka(EmbeddedServer):
             self._admin = None
         return ready
 
-    def _ready_java(self) -> Java:
-        if self._java is None:
-            self._java = Java(tuple(fetch_jars(self._cache, progress=self._progress)))
-        return self._java
+    @cached_property
+    def _java(self) -> Java:
+        return Java(tuple(fetch_jars(self._cache, progress=self._progress)))
 
     def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
         if self._flags is None:
-            digest = self._ready_java().digest
+            digest = self._java.digest
             try:
                 self._flags = ensure_caches(self._cache / "aot", digest, self._rehearse)
             except (RefoldError, OSError):

@@ -65,7 +65,7 @@ class Answering:
             self._park(item, f"the run cannot be read by this version: {reason}", now)
             return
         state = self._log.latest(run)
-        # A run that is to be driven has no input: it stands still although its code could go on, after a take-over, say.
+        # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
         elif state is None and self._forward(item):

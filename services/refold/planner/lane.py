@@ -130,7 +130,7 @@ class Lane:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""
         positions = {(topic, self.partition): position for topic, position in self.inbox.low_water().items()}
         if self.log.live:
-            positions[RUN_LOG, self.partition] = self.outbox.low_water(self.log.position)
+            positions[RUN_LOG, self.partition] = self.outbox.emitted.low_water(self.log.position)
         return positions
 
     def next_due_ms(self) -> int | None:

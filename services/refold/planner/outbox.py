@@ -66,7 +66,7 @@ class Outbox:
         self._partition, self._actor, self._emit_from, self._token = partition, actor, emit_from, token
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
-        self._emitted = Emitted()
+        self.emitted = Emitted()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
         """Sends an entry into the log, in the trace of the run's request."""
@@ -81,7 +81,7 @@ class Outbox:
         ordered = commands(after, entry, offset) if offset >= self._emit_from else []
         if not ordered:
             return
-        self._emitted.add(offset, len(ordered))
+        self.emitted.add(offset, len(ordered))
         for command in ordered:
             record = self._record(after, command, offset, entry.at_ms)
             self._publish(record, Ordered(offset, record))
@@ -91,7 +91,7 @@ class Outbox:
         if offset is None and (record := self._again(ordered, states)):
             self._publish(record, Ordered(ordered.offset, record))
         else:
-            self._emitted.acknowledge(ordered.offset)
+            self.emitted.acknowledge(ordered.offset)
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
@@ -121,10 +121,6 @@ class Outbox:
         code, reason = item.letter
         letter = letters.letter(item.record, code=code, reason=reason, service=self._actor, at_ms=now, limit=limit)
         self._publish(letter, item)
-
-    def low_water(self, position: int) -> int:
-        """The run-log offset below which every command is acknowledged; `position` is how far the log is accepted."""
-        return self._emitted.low_water(position)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""

@@ -45,10 +45,6 @@ class Timers:
         """When the next thing is due."""
         return self._heap[0][0] if self._heap else None
 
-    def clear(self) -> None:
-        """Forgets everything."""
-        self._heap.clear()
-
     def _set_start(self, state: RunState) -> None:
         if state.status == "pending" and state.request:
             self._set(state.request.not_before_ms, state.run_id, 0)

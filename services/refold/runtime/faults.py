@@ -26,13 +26,9 @@ class Boundaries:
         self._after = when == "after"
         self._count = 0
 
-    @property
-    def armed(self) -> bool:
-        """Whether there is a boundary to die at."""
-        return bool(self._at)
-
     def take(self, effects: int) -> int | None:
         """So many effects are about to be carried out: None, or how many of them before the process has to die."""
+        # Without a boundary to die at, none of them is the one: they are counted from 1.
         before, self._count = self._count, self._count + effects
         if not before < self._at <= self._count:
             return None

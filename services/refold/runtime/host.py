@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from refold.ports.effects import (
     ToolEnded,
 )
 from refold.ports.ledger import Ledger, Operation
-from refold.ports.log import Assigned, End, EventLog, Outgoing, Revoked, Taken
+from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
 from refold.ports.tools import Tools
 from refold.runtime.faults import Boundaries
 
@@ -126,7 +127,8 @@ class Host:
             if isinstance(effect, Append):
                 answers += self._log.append(self._may(effect.records, self._log.append))
             elif isinstance(effect, Publish):
-                self._log.publish(self._may(effect.records, self._write))
+                # Before a fault they are appended, which waits: a fault after an effect needs the effect.
+                self._log.publish(self._may(effect.records, self._log.append))
             elif isinstance(effect, AskLedger):
                 asked.append(effect)
             elif isinstance(effect, StartTool):
@@ -160,26 +162,16 @@ class Host:
         except UnreachableError as error:
             log.warning("ledger.unreachable", error=str(error))
             return [Answers(batch.batch, None) for batch in asked]
-        found: list[Item] = []
-        for batch in asked:
-            count = len(batch.operations)
-            found.append(Answers(batch.batch, replies[:count]))
-            replies = replies[count:]
-        return found
+        in_order = iter(replies)
+        return [Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
 
     def _may(self, effects: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
         """The effects, unless a fault is due among them: then those before it are carried out, and the process dies."""
-        if not self._boundaries.armed:
-            return effects
         last = self._boundaries.take(len(effects))
         if last is not None:
             carry_out(effects[:last])
             self._boundaries.die()
         return effects
-
-    def _write(self, records: list[Outgoing]) -> None:
-        """Publishes and makes sure that it is done: a fault after an effect needs the effect."""
-        self._log.append(records)
 
     def _wait_s(self) -> float:
         due = [due for service in self._services if (due := service.next_due_ms()) is not None]

@@ -179,7 +179,7 @@ class ForgetsTimers(Lane):
 
     def _go_live(self) -> None:
         super()._go_live()
-        self._timers.clear()
+        self._timers._heap.clear()
 
 
 class NeverReadsBack(Acceptance):
