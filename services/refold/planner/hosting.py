@@ -6,7 +6,6 @@ A coroutine here is a cache of its run's history. Forgetting one is always safe;
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
 from refold.core.errors import NonDeterminismError, RefoldError
 from refold.core.events import (
@@ -35,14 +34,6 @@ from refold.sdk.determinism import watch
 
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
-
-
-class _Place(NamedTuple):
-    """Where in its run something is proposed: step, seq, and the calls before it in this entry."""
-
-    step: int
-    seq: int
-    ahead: int
 
 
 class Agents:
@@ -93,7 +84,7 @@ class Agents:
         ahead = sum(isinstance(event, CallProposed) for event in fresh)
         while waiting:
             step, intent = waiting.popleft()
-            proposed = self._propose(state, intent, _Place(step, seq + len(events) + 1, ahead), now)
+            proposed = self._propose(state, intent, step=step, seq=seq + len(events) + 1, ahead=ahead, now=now)
             events += proposed
             # What a policy denies is settled at once, and the code goes on with that.
             for event in proposed:
@@ -111,8 +102,8 @@ class Agents:
             events.append(RunCompleted(agent.result_json(end.value)))
         return events
 
-    def _propose(self, state: RunState, intent: Intent, place: _Place, now: int) -> list[Event]:
-        step = place.step
+    def _propose(self, state: RunState, intent: Intent, *, step: int, seq: int, ahead: int, now: int) -> list[Event]:
+        """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
         if isinstance(intent, Note):
             return [NoteRecorded(step, intent.kind, intent.data)]
         if isinstance(intent, Sleep):
@@ -135,7 +126,7 @@ class Agents:
         authority = self._rules.authority
         if authority is None:
             return [call, dispatch(call, 1, 0, now, self._rules)]
-        call, held = asking.propose(state, Proposal(call, place.seq, place.ahead), authority, now)
+        call, held = asking.propose(state, Proposal(call, seq, ahead), authority, now)
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from refold.core.events import Entry
 from refold.core.ids import RunId
@@ -24,16 +24,12 @@ class Timers:
         """Sets what an accepted entry makes due, from the state after it."""
         if entry.seq == 1:
             self._set_start(after)
-        for step in {step for event in entry.events if (step := getattr(event, "step", 0))}:
-            if (opened := after.open.get(step)) and opened.due_ms:
-                self._set(opened.due_ms, after.run_id, step)
+        self._set_steps(after, {getattr(event, "step", 0) for event in entry.events})
 
     def rebuild(self, state: RunState) -> None:
         """Sets everything of a run that is taken over."""
         self._set_start(state)
-        for step, opened in state.open.items():
-            if opened.due_ms:
-                self._set(opened.due_ms, state.run_id, step)
+        self._set_steps(state, state.open)
 
     def due(self, now: int) -> Iterator[Due]:
         """What time has made due, oldest first."""
@@ -47,7 +43,9 @@ class Timers:
 
     def _set_start(self, state: RunState) -> None:
         if state.status == "pending" and state.request:
-            self._set(state.request.not_before_ms, state.run_id, 0)
+            heapq.heappush(self._heap, (state.request.not_before_ms, state.run_id, 0))
 
-    def _set(self, due_ms: int, run: RunId, step: int) -> None:
-        heapq.heappush(self._heap, (due_ms, run, step))
+    def _set_steps(self, state: RunState, steps: Iterable[int]) -> None:
+        for step in steps:
+            if (opened := state.open.get(step)) and opened.due_ms:
+                heapq.heappush(self._heap, (opened.due_ms, state.run_id, step))

@@ -206,7 +206,7 @@ def _key_without_id(run: str, seq: int, entry: bytes) -> bytes:
 def _read_any_key(key: bytes | None, value: bytes | None) -> Any:
     if not value:
         return "tombstone"
-    return LogRecord(EntryId(entry_id(codec.body(value))), codec.decode(Entry, value))
+    return LogRecord(EntryId(entry_id(value[codec.FRAME_BYTES :])), codec.decode(Entry, value))
 
 
 def _key_per_attempt(original: Callable[..., Command]) -> Callable[..., Command]:

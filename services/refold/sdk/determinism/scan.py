@@ -80,7 +80,9 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
             continue
         if load is not None and op in ("LOAD_ATTR", "LOAD_METHOD"):
             if scope.attribute(load, name):
-                load.called = load.called or op == "LOAD_METHOD" or _pushes_null(step)
+                # From Python 3.12 on the lowest bit of LOAD_ATTR says that a method call follows.
+                pushes_null = sys.version_info >= (3, 12) and bool((step.arg or 0) & 1)
+                load.called = load.called or op == "LOAD_METHOD" or pushes_null
                 continue
             load.called = False  # what is called, if anything, is the attribute
         if load is not None:
@@ -102,11 +104,6 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(function, inner)
-
-
-def _pushes_null(step: dis.Instruction) -> bool:
-    """Whether a LOAD_ATTR prepares a method call (its lowest bit, from Python 3.12 on)."""
-    return sys.version_info >= (3, 12) and bool((step.arg or 0) & 1)
 
 
 class _Scope:
