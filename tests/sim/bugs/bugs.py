@@ -35,7 +35,6 @@ from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
-from refold.ports.log import Record
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.planting import Bug, Patch
 
