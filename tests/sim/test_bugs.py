@@ -15,6 +15,7 @@ def test_the_checker_finds_the_planted_bug(name: str) -> None:
     assert found is not None, "the checker is blind to this bug"
     case, outcome = found
     assert outcome.wrong
+    assert not any(wrong.startswith("crash:") for wrong in outcome.wrong), "the bug itself broke, and nobody judged it"
     assert not case.run().wrong, "the case is clean without the bug, so it was the bug that was found"
 
 

@@ -209,8 +209,8 @@ def _read_any_key(key: bytes | None, value: bytes | None) -> Any:
 
 
 def _key_per_attempt(original: Callable[..., Command]) -> Callable[..., Command]:
-    def request(state: RunState, event: Any, offset: int) -> Command:
-        order = original(state, event, offset)
+    def request(state: RunState, event: Any, offset: int, *, at_ms: int) -> Command:
+        order = original(state, event, offset, at_ms=at_ms)
         assert isinstance(order.message, ToolRequest), "a dispatch orders a request"
         return replace(order, message=replace(order.message, key=f"{order.message.key}-{event.attempt}"))
 

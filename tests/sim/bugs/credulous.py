@@ -16,6 +16,7 @@ from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.events import ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning import asking
+from refold.core.run.replay import Intent
 from refold.core.run.state import RunState
 from refold.executor import gate
 from refold.executor.gate import Gate
@@ -110,10 +111,10 @@ def _hands_on_again(original: Callable[..., str]) -> Callable[..., str]:
 
 
 def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[Event]]:
-    def propose(self: Agents, state: RunState, step: int, *args: Any, **how: Any) -> list[Event]:
-        events = original(self, state, step, *args, **how)
+    def propose(self: Agents, state: RunState, intent: Intent, *, now: int, **place: int) -> list[Event]:
+        events = original(self, state, intent, now=now, **place)
         if isinstance(events[-1], ApprovalRequested):
-            events.append(asking.dispatch(events[0], 1, 0, args[1], self._rules))  # type: ignore[arg-type]
+            events.append(asking.dispatch(events[0], 1, 0, now, self._rules))  # type: ignore[arg-type]
         return events
 
     return propose
