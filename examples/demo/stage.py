@@ -21,7 +21,7 @@ from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
 from refold.core.errors import RefoldError, TimedOutError
 from refold.embedded import process
-from refold.embedded.stack import DevStack, Service
+from refold.embedded.stack import DevStack, ServiceProcess
 
 Tell = Callable[[str], None]
 WAIT_S = 30.0
@@ -93,7 +93,7 @@ class Stage:
         # The lease of a `once` call is 10 s: so long would everybody wait for a doubt. Half of it is still far above
         # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
         env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "5000"}
-        services = [Service(service.name, service.argv, env) for service in dev_services(app, needs)]
+        services = [ServiceProcess(service.name, service.argv, env) for service in dev_services(app, needs)]
         self.stack = DevStack(folder, services, prepare=needs.prepare, progress=progress)
 
     def __enter__(self) -> Stage:

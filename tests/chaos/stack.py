@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from refold.embedded.children import Exit
 from refold.embedded.ports import free_port
-from refold.embedded.stack import DevStack, Service
+from refold.embedded.stack import DevStack, ServiceProcess
 from tests.chaos.rules import Keys
 from tests.chaos.world import Outside
 
@@ -42,8 +42,8 @@ class Stack:
         record = (sys.executable, "-m", "tests.chaos.recorder", str(self.port), str(self.effects))
         self.keys = Keys.new(folder / "keys")
         self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in KINDS]
-        services = [Service("recorder", record, {"PYTHONPATH": PATH})]
-        services += [Service(name, command(name), self.environment(PREFIX)) for name in self.names]
+        services = [ServiceProcess("recorder", record, {"PYTHONPATH": PATH})]
+        services += [ServiceProcess(name, command(name), self.environment(PREFIX)) for name in self.names]
         self.dev = DevStack(
             folder,
             services=services,

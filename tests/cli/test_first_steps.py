@@ -30,7 +30,7 @@ from refold.client.runs import Runs
 from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.events import ApprovalRequested, Requirement
 from refold.embedded.files import write_atomic
-from refold.embedded.stack import DevStack, Service
+from refold.embedded.stack import DevStack, ServiceProcess
 from tests.approval.driving import PARTITIONS, World, request
 from tests.cli.chronicle import Chronicle, proposed, requested
 from tests.cli.desk import Desk
@@ -142,7 +142,7 @@ def test_a_full_disk_is_said_with_its_path(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
-    services = [Service("planner", SLEEPING)]
+    services = [ServiceProcess("planner", SLEEPING)]
     told: list[str] = []
     addresses = {"kafka": "127.0.0.1:9", "redis": "redis://127.0.0.1:9"}
     with DevStack(tmp_path, services, **addresses, on_trouble=told.append) as stack:

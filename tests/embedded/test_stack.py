@@ -17,17 +17,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UsageError
-from refold.embedded.stack import DevStack, Service
+from refold.embedded.stack import DevStack, ServiceProcess
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.waiting import eventually
 
-SERVICES = (Service("planner", SLEEPER), Service("executor", SLEEPER), Service("executor", SLEEPER))
+SERVICES = (
+    ServiceProcess("planner", SLEEPER),
+    ServiceProcess("executor", SLEEPER),
+    ServiceProcess("executor", SLEEPER),
+)
 KAFKA, REDIS = "127.0.0.1:9", "redis://127.0.0.1:9/0"  # nobody listens there
 FOREGROUND = """
 import sys
 from pathlib import Path
-from refold.embedded.stack import DevStack, Service
-sleeper = Service("planner", tuple(sys.argv[2:]))
+from refold.embedded.stack import DevStack, ServiceProcess
+sleeper = ServiceProcess("planner", tuple(sys.argv[2:]))
 stack = DevStack(Path(sys.argv[1]), [sleeper], kafka="127.0.0.1:9")
 stack.start()
 stack.run_until_stopped(lambda: print("ready", flush=True))
@@ -151,7 +155,7 @@ def test_fresh_forgets_the_servers_data_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_outside_addresses_replace_the_embedded_servers(tmp_path: Path) -> None:
-    with DevStack(tmp_path, (Service("planner", SLEEPER),), kafka=KAFKA, redis=REDIS) as stack:
+    with DevStack(tmp_path, (ServiceProcess("planner", SLEEPER),), kafka=KAFKA, redis=REDIS) as stack:
         content = dev(tmp_path)
 
         assert (content["kafka"], content["redis"]) == (KAFKA, REDIS)

@@ -21,7 +21,7 @@ from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
 from refold.client.approvals import Answered, Approvals
 from refold.client.runs import Run, Runs
-from refold.embedded.stack import DevStack, Service
+from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.chaos.stack import log_lines
@@ -46,7 +46,7 @@ class Scene:
         self.folder, self.shop = folder, folder / "shop"
         needs = Provision(app_pools(APP), folder / "keys", EXAMPLE / "policies")
         env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS)}
-        services = [Service(service.name, service.argv, env) for service in dev_services(APP, needs)]
+        services = [ServiceProcess(service.name, service.argv, env) for service in dev_services(APP, needs)]
         self.stack = DevStack(folder, services=services, prepare=needs.prepare)
         self._vote_key = needs.vote_key
 

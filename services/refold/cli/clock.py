@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
-
-
-def clock_ms() -> int:
-    """Now, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+from refold.runtime.clock import clock_ms
 
 
 def time_ms(text: str) -> int:

@@ -136,6 +136,13 @@ class Shell(Teller):
         return self.platform.runs
 
 
+@dataclass(frozen=True)
+class Listing(Shell):
+    """The options of a list that grows with time."""
+
+    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50
+
+
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
     """The platform that a command is about."""
     quiet()

@@ -6,9 +6,10 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-from refold.client.register import NO_KEY, READ_TOPICS, Approval, Register, now_ms, reach, said
+from refold.client.inputs import Sender
+from refold.client.register import NO_KEY, READ_TOPICS, Approval, Register, reach, said
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
@@ -21,6 +22,7 @@ from refold.core.messages import ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
 from refold.ports.log import LogReader
+from refold.runtime.clock import clock_ms
 
 SETTLE_S = 1.0
 """How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
@@ -40,14 +42,6 @@ class Answered:
     decision: Decision | None = None
     leading: int = 0
     quorum: int = 0
-
-
-class VoteSender(Protocol):
-    """What publishes votes."""
-
-    def send(self, message: ApprovalVote) -> tuple[int, int]:
-        """Publishes to the home of the run and waits for the ack; returns partition and offset."""
-        ...
 
 
 class Approvals:
@@ -104,7 +98,7 @@ class Approvals:
             environment=about.environment,
             actor=actor,
             action=action,
-            issued=now_ms(),
+            issued=clock_ms(),
             args=args,
             result=result,
             message=message,
@@ -133,7 +127,7 @@ class Approvals:
             raise ConflictError(f"the question of {approval_id} is not the digest of what it shows", hint=hint)
         return approval
 
-    def send(self, vote: Vote, key: SigningKey, sender: VoteSender) -> Cause:
+    def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
         """Signs and publishes a vote; returns where it lies."""
         run, _ = parse_call_id(vote.approval)
         token = signature.sign(vote.payload(), key)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
 from refold.core.messages import CatalogEntry
@@ -11,6 +9,7 @@ from refold.core.topics import CATALOG
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import LogReader
+from refold.runtime.clock import clock_ms
 
 
 def publish(publisher: KafkaPublisher, partitions: int, entry: CatalogEntry) -> None:
@@ -21,7 +20,7 @@ def publish(publisher: KafkaPublisher, partitions: int, entry: CatalogEntry) -> 
     **Raises** as `KafkaPublisher.send_raw`; then some partitions may have the entry and others not, and publishing it
     again mends that.
     """
-    at_ms = entry.at_ms or time.time_ns() // 1_000_000
+    at_ms = entry.at_ms or clock_ms()
     headers = cloud_event(CATALOG, entry.name, id=f"{entry.name}/{at_ms}", source="refold", at_ms=at_ms)
     key, value = entry.name.encode(), codec.encode(entry)
     for number in range(partitions):

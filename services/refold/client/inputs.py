@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from refold.client.runs import JudgedRecord, Run, Runs
-from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, TimedOutError, UsageError
+from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import RunId, home, parse_call_id
-from refold.core.messages import DeadLetter, RunRequest, RunSignal
+from refold.core.messages import ApprovalVote, DeadLetter, RunRequest, RunSignal
 from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
 
 _T = TypeVar("_T")
-_SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
-class InputSender(Protocol):
-    """What publishes inputs."""
+class Sender(Protocol):
+    """What publishes inputs and votes."""
 
-    def send(self, message: RunRequest | RunSignal) -> tuple[int, int]:
+    def send(self, message: RunRequest | RunSignal | ApprovalVote) -> tuple[int, int]:
         """Publishes to the home of the run and waits for the ack; returns partition and offset."""
         ...
 
@@ -41,7 +39,7 @@ class InputAnswer:
 class Inputs:
     """Inputs to runs. **Units**: timeouts in seconds; None waits for ever."""
 
-    def __init__(self, runs: Runs, sender: InputSender) -> None:
+    def __init__(self, runs: Runs, sender: Sender) -> None:
         self._runs, self._sender = runs, sender
 
     def start(self, request: RunRequest) -> Cause:
@@ -68,7 +66,7 @@ class Inputs:
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
         """Waits until a run is over. **Raises** TimedOutError."""
-        for found, _ in self._until(run, timeout_s, "over"):
+        for found, _ in self._runs.follow(run, timeout_s):
             if found.state.over:
                 return found
         raise AssertionError("a tail goes on for ever")
@@ -127,23 +125,13 @@ class Inputs:
     ) -> _T:
         letters = self._letters(run)
         what = f"done with {position.topic}/{position.partition}/{position.offset}"
-        for found, judged in self._until(run, timeout_s, what):
+        for found, judged in self._runs.follow(run, timeout_s, until=what):
             answer = judge(found, judged)
             if answer is not None:
                 return answer
             if judged is None:
                 _refuse(letters, position)
         raise AssertionError("a tail goes on for ever")
-
-    def _until(self, run: str, timeout_s: float | None, what: str) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for found in self._runs.follow(run):
-            yield found
-            if deadline is not None and time.monotonic() > deadline:
-                known = bool(found[0].records)
-                now = f"it is {found[0].state.status}" if known else "the log does not know it yet"
-                hint = f"`refold run show {run}` tells what it waits for" if known else "is a planner running?"
-                raise TimedOutError(f"run {run} is not {what} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def _letters(self, run: RunId) -> Iterator[Record | None]:
         return self._runs.reader.tail(DEAD_LETTER, home(run, self._runs.partitions))

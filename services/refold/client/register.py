@@ -5,7 +5,6 @@ What is shown comes from the log's records alone, so nobody is shown another que
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER
 from refold.core.wire import codec
 from refold.ports.log import Record
+from refold.runtime.clock import clock_ms
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER)
 SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many")
@@ -180,7 +180,7 @@ class Register:
             ends = vote.action == "revoke-grant" and vote.question == given.question and place not in self.letters
             if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
                 return "revoked"
-        return "standing" if now_ms() < grant.until_ms else "expired"
+        return "standing" if clock_ms() < grant.until_ms else "expired"
 
     def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
         """The votes on an approval with their places, and those that could not be opened."""
@@ -235,17 +235,12 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
     return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
 
 
-def now_ms() -> int:
-    """The wall clock. **Units**: milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 def _held(request: ApprovalRequest, catalog: Catalog) -> str:
     """Why no service can decide, as far as the catalog tells."""
     if request.policy not in catalog.policies and (catalog.current or request.requirement != FALLBACK):
         if not request.policy:
             return "it was asked without a policy, and by now one is in force"
         return f"its policy {request.policy[:12]} is not in the catalog"
-    if not any(key.use == "decision" and key.signs_at(now_ms()) for key in catalog.keys.values()):
+    if not any(key.use == "decision" and key.signs_at(clock_ms()) for key in catalog.keys.values()):
         return NO_KEY
     return ""

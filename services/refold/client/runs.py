@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from refold.client.timeline import Timeline
-from refold.core.errors import NotFoundError
+from refold.core.errors import NotFoundError, TimedOutError
 from refold.core.ids import RunId, home, run_id
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.ports.log import LogReader, Record
+
+_SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +78,28 @@ class Runs:
                 take(run, judged, fold)
         return sorted((run for run in found.values() if run.records), key=lambda run: run.state.requested_ms)
 
-    def follow(self, run: str) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        """The run as each of its records arrives, from the first and for ever; None whenever nothing is new."""
+    def follow(
+        self, run: str, timeout_s: float | None = None, *, until: str = "over"
+    ) -> Iterator[tuple[Run, JudgedRecord | None]]:
+        """The run as each of its records arrives, from the first and for ever; None whenever nothing is new.
+
+        **Raises** TimedOutError, which says that the run is not `until` by then.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold(lineage=True)
         found = Run(RunState(wanted), Timeline(wanted))
         for record in self.reader.tail(RUN_LOG, number):
             judged = feed(fold, record) if record else None
-            if judged is None:
-                yield found, None
-            elif judged.run_id == run:
+            if judged is not None and judged.run_id != run:
+                continue
+            if judged is not None:
                 take(found, judged, fold)
-                yield found, judged
+            yield found, judged
+            if deadline is not None and time.monotonic() > deadline:
+                now = f"it is {found.state.status}" if found.records else "the log does not know it yet"
+                hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
+                raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
 
 def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from refold.client import catalog
 from refold.client.runs import JudgedRecord, feed
@@ -27,6 +28,7 @@ from refold.core.wire import codec
 from refold.ports.log import LogReader
 
 PAUSE_S = 0.5
+_T = TypeVar("_T")
 
 
 class Violation(NamedTuple):
@@ -135,27 +137,21 @@ def _note(found: Verified, state: RunState) -> None:
 def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
     """Every run that is over has told so, once, and what it told is what the fold says."""
     told: dict[RunId, RunOutcome] = {}
-    for record in reader.scan(RUN_COMPLETED):
-        if record.value is None:
-            told.pop(RunId((record.key or b"").decode(errors="replace")), None)
-            continue
-        try:
-            outcome = codec.decode(RunOutcome, record.value)
-        except (MalformedError, FoldError) as error:
-            place = f"run-completed/{record.partition}/{record.offset}"
-            _add(found, "unreadable", "", f"{place} is no outcome: {error.message}")
+    for key, outcome in _table(found, reader, RUN_COMPLETED, RunOutcome):
+        if outcome is None:
+            told.pop(RunId(key), None)
             continue
         if outcome.run_id in told and told[outcome.run_id] != outcome:
-            _add(found, "outcome", outcome.run_id, "run-completed has two different outcomes of the run")
+            _add(found, "outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
         told[outcome.run_id] = outcome
     for run, state in states.items():
         outcome_told = told.pop(run, None)
         if state.over and outcome_told is None:
-            _add(found, "outcome", run, f"the run is {state.status}, and run-completed does not have it")
+            _add(found, "outcome", run, f"the run is {state.status}, and {RUN_COMPLETED} does not have it")
         elif outcome_told is not None and outcome_told != _expected(state):
-            _add(found, "outcome", run, f"run-completed says {outcome_told.status} otherwise than the fold")
+            _add(found, "outcome", run, f"{RUN_COMPLETED} says {outcome_told.status} otherwise than the fold")
     for run in told:
-        _add(found, "outcome", run, "run-completed tells of a run that the log does not have")
+        _add(found, "outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
 
 
 def _expected(state: RunState) -> RunOutcome | None:
@@ -192,17 +188,24 @@ def _check_open_calls(found: Verified, reader: LogReader, states: dict[RunId, Ru
 def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[str, int]:
     asked: dict[str, int] = {}
     for pool in sorted(pools):
-        for record in reader.scan(tool_requested(pool)):
-            call = (record.key or b"").decode(errors="replace")
-            if record.value is None:
+        for call, request in _table(found, reader, tool_requested(pool), ToolRequest):
+            if request is None:
                 asked.pop(call, None)
-                continue
-            try:
-                asked[call] = codec.decode(ToolRequest, record.value).attempt
-            except (MalformedError, FoldError) as error:
-                place = f"tool-requested.{pool}/{record.partition}/{record.offset}"
-                _add(found, "unreadable", "", f"{place} is no request: {error.message}")
+            else:
+                asked[call] = request.attempt
     return asked
+
+
+def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None]]:
+    """Every row of a topic that is a table, by key; None takes it out. What cannot be read is noted."""
+    for record in reader.scan(topic):
+        try:
+            row = codec.decode(kind, record.value) if record.value is not None else None
+        except (MalformedError, FoldError) as error:
+            place = f"{topic}/{record.partition}/{record.offset}"
+            _add(found, "unreadable", "", f"{place} is not what the topic holds: {error.message}")
+            continue
+        yield (record.key or b"").decode(errors="replace"), row
 
 
 def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:

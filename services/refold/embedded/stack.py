@@ -29,7 +29,7 @@ _WATCH_S = 1.0
 
 
 @dataclass(frozen=True)
-class Service:
+class ServiceProcess:
     """A service process of the stack; list it twice to run two of them under one name."""
 
     name: str
@@ -52,7 +52,7 @@ class DevStack:
     def __init__(
         self,
         data_dir: Path,
-        services: Sequence[Service],
+        services: Sequence[ServiceProcess],
         *,
         kafka: str | None = None,
         redis: str | None = None,

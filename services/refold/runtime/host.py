@@ -35,6 +35,7 @@ from refold.ports.effects import (
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
 from refold.ports.tools import Tools
+from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ log = structlog.get_logger()
 
 def system_now() -> Now:
     """The time of this machine."""
-    return Now(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
+    return Now(clock_ms(), time.monotonic_ns() // 1_000_000)
 
 
 class Host:

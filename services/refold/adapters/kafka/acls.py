@@ -8,7 +8,6 @@ groups of the executors, as a prefix: a pool comes with an app, and needs no new
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -26,8 +25,8 @@ from confluent_kafka.admin import (
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
-from refold.adapters.kafka.topics import ANSWER_S, declared
-from refold.core.errors import UnreachableError, UsageError
+from refold.adapters.kafka.topics import ANSWER_S, await_shown, declared
+from refold.core.errors import UsageError
 from refold.runtime.settings import KafkaSettings
 
 PRINCIPAL_ROLES = ("planner", "executor", "approval", "client", "approver", "operator")
@@ -194,17 +193,13 @@ class Acls:
             _answer(future, "create the ACLs")
         for future in (self._admin.delete_acls(remove, request_timeout=ANSWER_S) if remove else {}).values():
             _answer(future, "remove ACLs")
-        self._await(changes)
-        return changes
 
-    def _await(self, changes: Sequence[AclRule]) -> None:
-        """The controller has them, and brokers show them a moment later: services start right after this."""
-        deadline = time.monotonic() + ANSWER_S
-        while left := set(changes).intersection(self.diff()):
-            if time.monotonic() > deadline:
-                hint = "look at the broker's log, then run `refold topics acls --apply` again"
-                raise UnreachableError(f"{len(left)} changes of ACLs are not to be seen yet", hint=hint)
-            time.sleep(0.02)
+        def unseen() -> str:
+            left = set(changes).intersection(self.diff())
+            return f"{len(left)} changes of ACLs are not to be seen yet" if left else ""
+
+        await_shown(unseen, "`refold topics acls --apply`")
+        return changes
 
 
 def _answer(future: Future[_T], what: str) -> _T:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from refold.adapters.kafka import clients
@@ -14,6 +12,7 @@ from refold.core.messages import ApprovalVote, RunRequest, RunSignal
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 
 
@@ -37,8 +36,7 @@ class KafkaPublisher:
             key = f"{message.approval_id}/{message.vote_id}"
         else:
             key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
-        now = time.time_ns() // 1_000_000
-        headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=now, trace=trace)
+        headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=clock_ms(), trace=trace)
         number = home(message.run_id, self._partitions)
         value = codec.encode(message)
         return self.send_raw(topic, number, key=key.encode(), value=value, headers=headers, timeout_s=timeout_s)

@@ -6,6 +6,7 @@ A service calls `check` before it starts: with another partition count a run wou
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -121,17 +122,12 @@ class Topics:
         self._alter([each for each in found if each.setting not in ("topic", "replication")])
         changed = [each for each in found if each.setting != "replication"]
         if changed:
-            self._await_changes()
+            await_shown(self._unseen, "`refold topics apply`")
         return changed
 
-    def _await_changes(self) -> None:
-        """The controller has them, and brokers show them up to seconds later: services start right after this."""
-        deadline = time.monotonic() + ANSWER_S
-        while left := [each for each in self.diff() if each.setting != "replication"]:
-            if time.monotonic() > deadline:
-                hint = "look at the broker's log, then run `refold topics apply` again"
-                raise UnreachableError(f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet", hint=hint)
-            time.sleep(0.02)
+    def _unseen(self) -> str:
+        left = [each for each in self.diff() if each.setting != "replication"]
+        return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet" if left else ""
 
     def diff(self) -> list[TopicDifference]:
         """How the broker's topics differ from what they should be; empty when they do not."""
@@ -230,6 +226,16 @@ class Topics:
                 if value != expected:
                     found.append(TopicDifference(topic.name, setting, expected, value))
         return found
+
+
+def await_shown(unseen: Callable[[], str], command: str) -> None:
+    """Waits for what was changed: the controller has it, and brokers show it up to seconds later, while services start
+    right after this. **Raises** UnreachableError with what is `unseen` after all."""
+    deadline = time.monotonic() + ANSWER_S
+    while problem := unseen():
+        if time.monotonic() > deadline:
+            raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")
+        time.sleep(0.02)
 
 
 def _copies(meta: Any) -> int:

@@ -11,7 +11,7 @@ import typer
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, Shell
+from refold.cli.platform import Listing, Platform, Shell
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import home, run_id
 from refold.core.messages import DeadLetter
@@ -29,12 +29,11 @@ LetterArgument = Annotated[
 def list_letters(
     code: Annotated[str, typer.Option("--code", help="Only those with this code.")] = "",
     *,
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50,
-    shell: Shell,
+    shell: Listing,
 ) -> None:
     """List dead letters, the oldest first."""
     rows = [_row(*laid) for laid in _letters(shell.platform) if not code or laid[1].code == code]
-    rows = sorted(rows, key=lambda row: row["at_ms"])[-limit:]
+    rows = sorted(rows, key=lambda row: row["at_ms"])[-shell.limit :]
     columns = ("letter", "from", "code", "reason")
     shell.tell(rows, lambda: output.print_rows(rows, columns, "[green]no dead letters[/]"))
 

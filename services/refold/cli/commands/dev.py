@@ -18,7 +18,7 @@ from refold.cli.commands.topics import app_pools
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, quiet
 from refold.embedded.children import Exit
-from refold.embedded.stack import DevStack, Service
+from refold.embedded.stack import DevStack, ServiceProcess
 
 HELLO = "refold.cli.commands.hello:hello_app"
 dev_group = Commands()
@@ -63,12 +63,12 @@ def dev(
     output.say("stopped; the data is kept for the next start")
 
 
-def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[Service]:
+def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[ServiceProcess]:
     """One planner, one approval service, and one executor per pool."""
     serve = (python, "-m", "refold", "serve")
-    approval = Service("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
-    executors = [Service("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in needs.pools]
-    return [Service("planner", (*serve, "planner", "--app", app)), approval, *executors]
+    approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
+    executors = [ServiceProcess("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in needs.pools]
+    return [ServiceProcess("planner", (*serve, "planner", "--app", app)), approval, *executors]
 
 
 def _tell_exit(gone: Exit) -> None:

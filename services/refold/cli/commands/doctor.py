@@ -16,7 +16,6 @@ from refold.adapters.kafka import clients
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.clock import clock_ms
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
 from refold.cli.errors import FAILED, expected, fail
@@ -26,6 +25,7 @@ from refold.client import catalog
 from refold.core.errors import UsageError
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import Settings
 
 doctor_group = Commands()

@@ -10,7 +10,7 @@ import typer
 
 from refold.cli import output
 from refold.cli.addresses import data_dir
-from refold.cli.clock import clock_ms, time_ms
+from refold.cli.clock import time_ms
 from refold.cli.commands.provision import key_entry
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login
@@ -18,6 +18,7 @@ from refold.client import catalog
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
+from refold.runtime.clock import clock_ms
 
 keys_group = Commands("Make, publish, retire and revoke the keys that sign.")
 

@@ -14,7 +14,6 @@ from refold.adapters.kafka.topics import Topics
 from refold.cli import output
 from refold.cli.addresses import data_dir
 from refold.cli.apps import load_app
-from refold.cli.clock import clock_ms
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
@@ -28,6 +27,7 @@ from refold.core.wire import canonical, codec
 from refold.core.wire.resources import resource
 from refold.ports.log import LogReader
 from refold.runtime import keys
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 
 setup_group = Commands()

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.clock import clock_ms, since_ms
+from refold.cli.clock import since_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import ActorOption, Platform, Shell, login, pair, source
+from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pair, source
 from refold.cli.views import runs as run_views
 from refold.cli.views import verification, watching
 from refold.client.inputs import InputAnswer, Inputs, resolution
@@ -26,6 +26,7 @@ from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.wire import canonical
+from refold.runtime.clock import clock_ms
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
@@ -96,8 +97,7 @@ def list_runs(
     status: Annotated[str, typer.Option("--status", help="Only runs of this status; `doubt` for those in doubt.")] = "",
     *,
     agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50,
-    shell: Shell,
+    shell: Listing,
 ) -> None:
     """List runs, the oldest first."""
     if status and status not in RUN_STATES:
@@ -105,7 +105,8 @@ def list_runs(
     rows = [run_views.summary(run) for run in shell.runs.all()]
     rows = [row for row in rows if not agent or row["agent"] == agent]
     rows = [row for row in rows if not status or row["status"] == status or (status == "doubt" and row["in_doubt"])]
-    shell.tell(rows[-limit:], lambda: run_views.print_runs(rows[-limit:], hidden=max(0, len(rows) - limit)))
+    newest = rows[-shell.limit :]
+    shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest)))
 
 
 @run_group.command("events")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from refold.cli.clock import clock_ms
 from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say
 from refold.client.register import Approval, Granted, said
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
+from refold.runtime.clock import clock_ms
 
 _EDIT = ("before", "after")
 _WHOLE = 200

@@ -1,0 +1,10 @@
+"""The wall clock, as records have it."""
+
+from __future__ import annotations
+
+import time
+
+
+def clock_ms() -> int:
+    """Now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
