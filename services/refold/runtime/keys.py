@@ -46,8 +46,8 @@ def save(key: SigningKey, path: Path) -> None:
         raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
 
 
-def load(path: Path) -> SigningKey:
-    """The key in a file.
+def load(path: Path, use: str = "") -> SigningKey:
+    """The key in a file, for some use if one is named.
 
     **Raises** NotFoundError, and UsageError when others may read the file or it holds no such key.
     """
@@ -62,9 +62,13 @@ def load(path: Path) -> SigningKey:
     if stat.S_IMODE(mode) & 0o077:
         raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
     try:
-        return _parse(canonical.parse(source[:_MAX_BYTES]))
+        key = _parse(canonical.parse(source[:_MAX_BYTES]))
     except (MalformedError, ValueError):
         raise UsageError(f"{path} is not a key file", hint="it is a JSON Web Key (OKP, Ed25519) with d") from None
+    if use and key.use != use:
+        hint = f"`refold keys new NAME --use {use}` makes one; --key names its file"
+        raise UsageError(f"the key {key.kid} signs {key.use}s", hint=hint)
+    return key
 
 
 def _parse(content: Any) -> SigningKey:

@@ -304,17 +304,14 @@ def _approvals(platform: Platform) -> Approvals:
 
 def vote_key(path: str, data: str) -> SigningKey:
     """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
-    folder = data_dir(data) / "keys"
-    hint = "`refold keys new NAME --use vote` makes one; --key names its file"
     if path:
-        usable = [keys.load(Path(path))]
-    else:
-        usable = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == "vote"]
+        return keys.load(Path(path), "vote")
+    folder = data_dir(data) / "keys"
+    usable = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == "vote"]
     if len(usable) != 1:
+        hint = "`refold keys new NAME --use vote` makes one; --key names its file"
         names = f" ({', '.join(key.kid for key in usable)})" if usable else ""
         raise UsageError(f"there are {len(usable)} keys for votes in {folder}{names}", hint=hint)
-    if usable[0].use != "vote":
-        raise UsageError(f"the key {usable[0].kid} signs {usable[0].use}s", hint=hint)
     return usable[0]
 
 

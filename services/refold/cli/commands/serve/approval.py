@@ -13,7 +13,6 @@ from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
-from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.runtime import keys
 from refold.runtime.host import Host
@@ -41,16 +40,9 @@ def approval(
         limits=ApprovalLimits(payload_bytes=options.max_payload_bytes, park_ms=options.approval.park_ms),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
-    signing = _decision_key(key or options.approval.key)
-    service = ApprovalService(process.load(app), own, key=signing, nonce=lambda: secrets.token_hex(16))
-    process.run(Host([service], event_log))
-
-
-def _decision_key(path: str) -> SigningKey:
-    if not path:
+    if not (path := key or options.approval.key):
         hint = "`refold keys new NAME --use decision` makes one; give its file as --key or REFOLD_APPROVAL__KEY"
         raise UsageError("the approval service has no key to sign decisions with", hint=hint)
-    key = keys.load(Path(path))
-    if key.use != "decision":
-        raise UsageError(f"the key {key.kid} signs {key.use}s", hint="`refold keys new NAME --use decision`")
-    return key
+    signing = keys.load(Path(path), "decision")
+    service = ApprovalService(process.load(app), own, key=signing, nonce=lambda: secrets.token_hex(16))
+    process.run(Host([service], event_log))
