@@ -23,22 +23,8 @@ from refold.executor.claim_chain import Claims
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
 from refold.executor.settings import CHAINED
+from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.ports.ledger import (
-    Busy,
-    Claim,
-    Claimed,
-    Complete,
-    Completed,
-    Fenced,
-    Operation,
-    Release,
-    Renew,
-    Renewed,
-    Reply,
-    Stored,
-    Superseded,
-)
 
 Phase = Literal["claiming", "waiting", "chaining", "reading", "probing", "running", "completing", "over"]
 
@@ -97,7 +83,7 @@ class Attempt:
         """Where the ledger has the call."""
         return self.home, self.outbox.settings.pool, self.request.call_id
 
-    def _ask(self, operation: Operation) -> None:
+    def _ask(self, operation: ledger.Operation) -> None:
         self.outbox.ledger.ask(operation, self)
 
     # The ledger's claim
@@ -105,25 +91,25 @@ class Attempt:
     def begin(self) -> None:
         """Claims the call under a fresh token; its right to act counts from before the question, not the answer."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
-        self._ask(Claim(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
+        self._ask(ledger.Claim(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
 
-    def answered(self, operation: Operation, reply: Reply) -> None:
+    def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         """The ledger's answer to one of this attempt's operations."""
-        if isinstance(operation, Claim):
+        if isinstance(operation, ledger.Claim):
             # From here on the ledger has the request, and whoever reaps its lease has it too. So a long tool holds up
             # no partition; had the offset been committed before, a crash would have lost the call until its deadline.
             self.requested.done = True
             self._claimed(reply)
-        elif isinstance(operation, Renew):
-            if isinstance(reply, Renewed) and reply.closed:
+        elif isinstance(operation, ledger.Renew):
+            if isinstance(reply, ledger.Renewed) and reply.closed:
                 self.close()
-        elif isinstance(operation, Complete):
+        elif isinstance(operation, ledger.Complete):
             self._completed(reply)
 
-    def _claimed(self, reply: Reply) -> None:
+    def _claimed(self, reply: ledger.Reply) -> None:
         if self.phase == "over":  # it left before the answer came
             self._let_go()
-        elif isinstance(reply, Claimed):
+        elif isinstance(reply, ledger.Claimed):
             self.takeover = reply.takeover
             if self.chained:
                 self.phase = "waiting"
@@ -132,10 +118,10 @@ class Attempt:
                 self._run()
         else:
             self.phase = "over"
-            if isinstance(reply, Stored):
+            if isinstance(reply, ledger.Stored):
                 self.outbox.outlet.offer(self.home, field=reply.field, result=reply.result)
             else:
-                assert isinstance(reply, Busy | Superseded), f"not an answer to a claim: {reply}"
+                assert isinstance(reply, ledger.Busy | ledger.Superseded), f"not an answer to a claim: {reply}"
 
     # The claim chain
 
@@ -213,7 +199,7 @@ class Attempt:
 
     def _let_go(self) -> None:
         self.phase = "over"
-        self._ask(Release(*self._place, self.token))
+        self._ask(ledger.Release(*self._place, self.token))
 
     # The effect
 
@@ -316,7 +302,7 @@ class Attempt:
             self._finish(self._result("unknown", Failure("timeout", message)))
         if self.phase not in ("over", "claiming") and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now
-            self._ask(Renew(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
+            self._ask(ledger.Renew(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
 
     def close(self) -> None:
         """The call is settled or cancelled: nothing that has not begun begins, and what runs is told."""
@@ -327,16 +313,16 @@ class Attempt:
     def _finish(self, result: ToolResult) -> None:
         self.phase, self.result = "completing", result
         success, value = result.status == "completed", codec.encode(result)
-        self._ask(Complete(*self._place, self.request.attempt, self.token, success, value))
+        self._ask(ledger.Complete(*self._place, self.request.attempt, self.token, success, value))
 
-    def _completed(self, reply: Reply) -> None:
+    def _completed(self, reply: ledger.Reply) -> None:
         self.phase = "over"
         assert self.result is not None, "completing follows a result"
-        if isinstance(reply, Completed):
+        if isinstance(reply, ledger.Completed):
             if self.result.status == "completed":  # after anything else another attempt may follow
                 self.outbox.settled.add(self.request.call_id)
             self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
-        elif isinstance(reply, Fenced):
+        elif isinstance(reply, ledger.Fenced):
             self._late(self.result)
 
     def _late(self, result: ToolResult) -> None:

@@ -7,19 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from refold.core import events
 from refold.core.errors import NonDeterminismError, RefoldError
-from refold.core.events import (
-    CallCompleted,
-    CallFailed,
-    CallProposed,
-    Event,
-    Failure,
-    NoteRecorded,
-    RunCompleted,
-    RunFailed,
-    SleepEnded,
-    SleepStarted,
-)
 from refold.core.ids import RunId
 from refold.core.planning import asking
 from refold.core.planning.asking import Proposal, dispatch
@@ -50,20 +39,21 @@ class Agents:
         if execution := self._live.pop(run, None):
             execution.close()
 
-    def react(self, state: RunState, fresh: list[Event], now: int) -> list[Event]:
+    def react(self, state: RunState, fresh: list[events.Event], now: int) -> list[events.Event]:
         """What the agent's code adds, now that `fresh` events are folded into `state`; nothing if it still waits."""
         if state.status == "pending" or state.over or state.request is None:
             return []
         agent = self._app.agents.get(state.request.agent)
         if agent is None:
-            return [RunFailed(Failure("unknown_agent", f"no agent {state.request.agent!r} in {self._app.name}"))]
+            failure = events.Failure("unknown_agent", f"no agent {state.request.agent!r} in {self._app.name}")
+            return [events.RunFailed(failure)]
         try:
             with watch.watching():
                 return self._drive(agent, state, fresh, now)
         except RefoldError as error:
-            return [RunFailed(failure_of(error))]
+            return [events.RunFailed(failure_of(error))]
 
-    def _drive(self, agent: AgentDef, state: RunState, fresh: list[Event], now: int) -> list[Event]:
+    def _drive(self, agent: AgentDef, state: RunState, fresh: list[events.Event], now: int) -> list[events.Event]:
         assert state.request is not None, "a run that runs was requested"
         execution = self._live.get(state.run_id)
         if execution is None:
@@ -76,20 +66,20 @@ class Agents:
             intents = []
             execution.moment.now_ms = now
             for event in fresh:
-                if isinstance(event, CallCompleted | CallFailed | SleepEnded):
+                if isinstance(event, events.CallCompleted | events.CallFailed | events.SleepEnded):
                     intents += execution.settle(event.step, event)
         self._live[state.run_id] = execution
-        events: list[Event] = []
+        added: list[events.Event] = []
         waiting, denied, seq = deque(intents), 0, state.head.seq + len(fresh)
-        ahead = sum(isinstance(event, CallProposed) for event in fresh)
+        ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
         while waiting:
             step, intent = waiting.popleft()
-            proposed = self._propose(state, intent, step=step, seq=seq + len(events) + 1, ahead=ahead, now=now)
-            events += proposed
+            proposed = self._propose(state, intent, step=step, seq=seq + len(added) + 1, ahead=ahead, now=now)
+            added += proposed
             # What a policy denies is settled at once, and the code goes on with that.
             for event in proposed:
-                ahead += isinstance(event, CallProposed)
-                if isinstance(event, CallFailed):
+                ahead += isinstance(event, events.CallProposed)
+                if isinstance(event, events.CallFailed):
                     denied += 1
                     waiting.extend(execution.settle(step, event))
             if denied > MOST_DENIED:
@@ -97,22 +87,24 @@ class Agents:
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
         end = execution.end
         if isinstance(end, Raised):
-            events.append(RunFailed(failure_of(end.error)))
+            added.append(events.RunFailed(failure_of(end.error)))
         elif end is not None:
-            events.append(RunCompleted(agent.result_json(end.value)))
-        return events
+            added.append(events.RunCompleted(agent.result_json(end.value)))
+        return added
 
-    def _propose(self, state: RunState, intent: Intent, *, step: int, seq: int, ahead: int, now: int) -> list[Event]:
+    def _propose(
+        self, state: RunState, intent: Intent, *, step: int, seq: int, ahead: int, now: int
+    ) -> list[events.Event]:
         """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
         if isinstance(intent, Note):
-            return [NoteRecorded(step, intent.kind, intent.data)]
+            return [events.NoteRecorded(step, intent.kind, intent.data)]
         if isinstance(intent, Sleep):
-            return [SleepStarted(step, intent.until_ms)]
+            return [events.SleepStarted(step, intent.until_ms)]
         assert isinstance(intent, Call), "gather is never a step"
         key = idempotency_key(
             environment=self._environment, run=state.run_id, step=step, tool=intent.tool, args=intent.args
         )
-        call = CallProposed(
+        call = events.CallProposed(
             step=step,
             tool=intent.tool,
             args=intent.args,
@@ -130,11 +122,11 @@ class Agents:
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception) -> events.Failure:
     """An error as data: its code, or its class where it has none."""
     if isinstance(error, NonDeterminismError):
-        return Failure(error.code, str(error), f"step {error.fields.get('step')}")
+        return events.Failure(error.code, str(error), f"step {error.fields.get('step')}")
     if isinstance(error, RefoldError):
-        return Failure(str(error.fields.get("code", error.code)), str(error))
+        return events.Failure(str(error.fields.get("code", error.code)), str(error))
     hint = "; an agent has no event loop: await ctx.call, ctx.sleep, ctx.gather" if "event loop" in str(error) else ""
-    return Failure(type(error).__name__, f"{error}{hint}")
+    return events.Failure(type(error).__name__, f"{error}{hint}")

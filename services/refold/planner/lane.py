@@ -6,19 +6,8 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
+from refold.core import events
 from refold.core.approval.catalog import Catalog
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    CallDoubted,
-    CallFailed,
-    Entry,
-    LateResultRecorded,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunRequested,
-)
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG
@@ -32,14 +21,14 @@ from refold.ports.log import Assigned, End, Reached, Record
 from refold.runtime.lanes import CatchUp, Positions, Tokens
 
 _TOLD = {
-    RunRequested: "run.requested",
-    RunCompleted: "run.completed",
-    RunFailed: "run.failed",
-    RunCancelled: "run.cancelled",
-    CallDoubted: "call.doubted",
-    ApprovalRequested: "approval.requested",
-    ApprovalDecided: "approval.accepted",
-    LateResultRecorded: "call.late",
+    events.RunRequested: "run.requested",
+    events.RunCompleted: "run.completed",
+    events.RunFailed: "run.failed",
+    events.RunCancelled: "run.cancelled",
+    events.CallDoubted: "call.doubted",
+    events.ApprovalRequested: "approval.requested",
+    events.ApprovalDecided: "approval.accepted",
+    events.LateResultRecorded: "call.late",
 }
 """What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
 
@@ -141,7 +130,7 @@ class Lane:
 
     # What the log says
 
-    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+    def accepted(self, after: RunState, entry: events.Entry, offset: int, own: bool) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
         self.now = max(self.now, entry.at_ms)
@@ -183,9 +172,9 @@ class Lane:
             place = {"run_id": state.run_id, "step": len(state.steps), "events": state.head.seq}
             self._journal.news.append(("run.resumed", place))
 
-    def _tell(self, entry: Entry) -> None:
+    def _tell(self, entry: events.Entry) -> None:
         for event in entry.events:
-            if isinstance(event, CallFailed | CallDoubted) and event.failure.code == "unauthorised":
+            if isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "unauthorised":
                 self._journal.counts["unauthorised"] += 1
                 self._journal.news.append(
                     ("call.unauthorised", {"run_id": entry.run_id, "reason": event.failure.message})

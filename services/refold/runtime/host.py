@@ -16,22 +16,7 @@ from typing import TypeVar
 import structlog
 
 from refold.core.errors import UnreachableError
-from refold.ports.effects import (
-    Answers,
-    Append,
-    AskEnd,
-    AskLedger,
-    Commit,
-    Effect,
-    Flow,
-    Item,
-    Now,
-    Publish,
-    Service,
-    StartTool,
-    StopTool,
-    ToolEnded,
-)
+from refold.ports import effects
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
 from refold.ports.tools import Tools
@@ -60,9 +45,9 @@ ALARMS = frozenset({
 log = structlog.get_logger()
 
 
-def system_now() -> Now:
+def system_now() -> effects.Now:
     """The time of this machine."""
-    return Now(clock_ms(), time.monotonic_ns() // 1_000_000)
+    return effects.Now(clock_ms(), time.monotonic_ns() // 1_000_000)
 
 
 class Host:
@@ -70,14 +55,14 @@ class Host:
 
     def __init__(
         self,
-        services: Sequence[Service],
+        services: Sequence[effects.Service],
         event_log: EventLog,
         *,
         ledger: Ledger | None = None,
-        tools: Callable[[Callable[[ToolEnded], None]], Tools] | None = None,
+        tools: Callable[[Callable[[effects.ToolEnded], None]], Tools] | None = None,
     ) -> None:
         self._services, self._log, self._ledger = services, event_log, ledger
-        self._queue: SimpleQueue[Taken | ToolEnded | BaseException] = SimpleQueue()
+        self._queue: SimpleQueue[Taken | effects.ToolEnded | BaseException] = SimpleQueue()
         self._tools = tools(self._queue.put) if tools else None
         self._boundaries = Boundaries()
         self._room = threading.Semaphore(4)
@@ -103,55 +88,55 @@ class Host:
                 reader.join(timeout=2)
         self._log.close()
 
-    def pump(self, inbox: list[Item]) -> None:
+    def pump(self, inbox: list[effects.Item]) -> None:
         """One turn, and the further ones that its answers cause."""
         while True:
             self.turns += 1
             now = system_now()
-            effects = [effect for service in self._services for effect in service.turn(inbox, now)]
+            orders = [effect for service in self._services for effect in service.turn(inbox, now)]
             for service in self._services:
                 for name, fields in service.news:
                     (log.warning if name in ALARMS else log.info)(name, **fields)
                 service.news.clear()
-            inbox = self._carry_out(effects)
+            inbox = self._carry_out(orders)
             if not inbox:
                 return
 
-    def _carry_out(self, effects: list[Effect]) -> list[Item]:
-        answers: list[Item] = []
-        asked: list[AskLedger] = []
-        starts: list[StartTool] = []
-        for effect in effects:
-            if starts and not isinstance(effect, StartTool):
+    def _carry_out(self, orders: list[effects.Effect]) -> list[effects.Item]:
+        answers: list[effects.Item] = []
+        asked: list[effects.AskLedger] = []
+        starts: list[effects.StartTool] = []
+        for effect in orders:
+            if starts and not isinstance(effect, effects.StartTool):
                 self._start(starts)  # nothing that waits may come between the last look at the clock and the tool
                 starts = []
-            if isinstance(effect, Append):
+            if isinstance(effect, effects.Append):
                 answers += self._log.append(self._may(effect.records, self._log.append))
-            elif isinstance(effect, Publish):
+            elif isinstance(effect, effects.Publish):
                 # Before a fault they are appended, which waits: a fault after an effect needs the effect.
                 self._log.publish(self._may(effect.records, self._log.append))
-            elif isinstance(effect, AskLedger):
+            elif isinstance(effect, effects.AskLedger):
                 asked.append(effect)
-            elif isinstance(effect, StartTool):
+            elif isinstance(effect, effects.StartTool):
                 starts.append(effect)
-            elif isinstance(effect, StopTool):
+            elif isinstance(effect, effects.StopTool):
                 assert self._tools is not None, "only a host with tools has services that stop some"
                 self._tools.stop(effect)
-            elif isinstance(effect, Commit):
+            elif isinstance(effect, effects.Commit):
                 self._log.commit(effect.positions)
-            elif isinstance(effect, AskEnd):
+            elif isinstance(effect, effects.AskEnd):
                 answers.append(End(effect.topic, effect.partition, self._log.end(effect.topic, effect.partition)))
-            elif isinstance(effect, Flow):
+            elif isinstance(effect, effects.Flow):
                 (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
         if starts:
             self._start(starts)
         return answers + self._ask(asked)
 
-    def _start(self, orders: list[StartTool]) -> None:
+    def _start(self, orders: list[effects.StartTool]) -> None:
         assert self._tools is not None, "only a host with tools has services that start some"
         self._tools.start(orders)
 
-    def _ask(self, asked: list[AskLedger]) -> list[Item]:
+    def _ask(self, asked: list[effects.AskLedger]) -> list[effects.Item]:
         """All batches of a turn in one round trip."""
         if not asked:
             return []
@@ -162,17 +147,17 @@ class Host:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
             log.warning("ledger.unreachable", error=str(error))
-            return [Answers(batch.batch, None) for batch in asked]
+            return [effects.Answers(batch.batch, None) for batch in asked]
         in_order = iter(replies)
-        return [Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
+        return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
 
-    def _may(self, effects: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
+    def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
         """The effects, unless a fault is due among them: then those before it are carried out, and the process dies."""
-        last = self._boundaries.take(len(effects))
+        last = self._boundaries.take(len(orders))
         if last is not None:
-            carry_out(effects[:last])
+            carry_out(orders[:last])
             self._boundaries.die()
-        return effects
+        return orders
 
     def _wait_s(self) -> float:
         due = [due for service in self._services if (due := service.next_due_ms()) is not None]
@@ -180,11 +165,11 @@ class Host:
             return IDLE_S
         return min(IDLE_S, max(0.0, (min(due) - system_now().wall_ms) / 1000))
 
-    def _take(self, timeout_s: float) -> list[Item]:
+    def _take(self, timeout_s: float) -> list[effects.Item]:
         return _items(self._log.take(TAKE, timeout_s))
 
-    def _take_queued(self, timeout_s: float) -> list[Item]:
-        found: list[Item] = []
+    def _take_queued(self, timeout_s: float) -> list[effects.Item]:
+        found: list[effects.Item] = []
         try:
             item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
             while True:
@@ -210,7 +195,7 @@ class Host:
             self._queue.put(error)
 
 
-def _items(taken: Taken) -> list[Item]:
+def _items(taken: Taken) -> list[effects.Item]:
     for change in taken.rebalances:
         if isinstance(change, Assigned):
             log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))

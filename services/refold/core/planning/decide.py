@@ -6,23 +6,8 @@ is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
 
 from __future__ import annotations
 
+from refold.core import events
 from refold.core.errors import MalformedError
-from refold.core.events import (
-    ApprovalDecided,
-    AttemptFailed,
-    CallCompleted,
-    CallDoubted,
-    CallFailed,
-    CallProposed,
-    DoubtResolved,
-    Event,
-    Failure,
-    LateResultRecorded,
-    RunCancelled,
-    RunRequested,
-    RunStarted,
-    SleepEnded,
-)
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning import asking
@@ -58,8 +43,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
             return Ignore("the run was started before")
         return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
     ask = what.request
-    events: list[Event] = [
-        RunRequested(
+    fresh: list[events.Event] = [
+        events.RunRequested(
             agent=ask.agent,
             input=ask.input,
             request_digest=what.digest,
@@ -72,8 +57,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
         )
     ]
     if ask.not_before_ms <= now:
-        events.append(RunStarted(rules.version))
-    return events
+        fresh.append(events.RunStarted(rules.version))
+    return fresh
 
 
 _UNTIMED = frozenset({"proposed", "doubt"})
@@ -85,21 +70,21 @@ MAX_RETRY_AFTER_MS = 366 * 86_400_000
 def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
     if what.step == 0:
         if state.status == "pending" and state.request and state.request.not_before_ms <= now:
-            return [RunStarted(rules.version)]
+            return [events.RunStarted(rules.version)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
     if opened is None or opened.phase in _UNTIMED or opened.due_ms != what.due_ms or opened.due_ms > now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
-        return [SleepEnded(what.step)]
+        return [events.SleepEnded(what.step)]
     if opened.phase == "approval":
         return asking.due(state, what.step, now)
     call = state.call(what.step)
     # Past the window the receiver takes the same key for a new call: to repeat it now could double the effect.
     if call.effect == "keyed" and call.key_window_ms and now > opened.first_sent_ms + call.key_window_ms:
-        failure = Failure("key_window", "the receiver has forgotten the idempotency key by now")
-        return [CallDoubted(what.step, opened.attempt, failure)]
+        failure = events.Failure("key_window", "the receiver has forgotten the idempotency key by now")
+        return [events.CallDoubted(what.step, opened.attempt, failure)]
     if opened.phase == "backoff":
         return send(state, what.step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened)
     return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
@@ -112,7 +97,7 @@ def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Rulin
         return Refuse("malformed", str(error))
     data = data if isinstance(data, dict) else {}
     if signal.kind == "cancel":
-        return [RunCancelled(str(data.get("reason", "")), signal.actor)]
+        return [events.RunCancelled(str(data.get("reason", "")), signal.actor)]
     if signal.kind == "resolve":
         return _resolve(state, signal.actor, data, now, rules)
     return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
@@ -128,15 +113,16 @@ def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rul
         return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
     if opened is None or opened.phase != "doubt" or opened.attempt != attempt:
         return Refuse("conflict", f"attempt {attempt} of step {step} is not in doubt")
-    events: list[Event] = [DoubtResolved(step, attempt, verdict, actor, str(data.get("comment", "")))]
+    fresh: list[events.Event] = [events.DoubtResolved(step, attempt, verdict, actor, str(data.get("comment", "")))]
     if verdict == "happened":
-        events.append(CallCompleted(step, attempt, canonical.dumps(data.get("result"))))
+        fresh.append(events.CallCompleted(step, attempt, canonical.dumps(data.get("result"))))
     elif verdict == "give_up":
-        events.append(CallFailed(step, attempt, Failure("given_up", "a human gave the call up, its outcome unknown")))
+        failure = events.Failure("given_up", "a human gave the call up, its outcome unknown")
+        fresh.append(events.CallFailed(step, attempt, failure))
     else:
         # What they say of this attempt they say of those before it.
-        events += send(state, step, attempt + 1, now, rules, may_have_happened=False)
-    return events
+        fresh += send(state, step, attempt + 1, now, rules, may_have_happened=False)
+    return fresh
 
 
 def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -144,7 +130,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         step = state.step_of(parse_call_id(result.call_id)[1])
     except MalformedError as error:
         return Refuse("malformed", str(error))
-    if step is None or not isinstance(state.steps[step - 1], CallProposed):
+    if step is None or not isinstance(state.steps[step - 1], events.CallProposed):
         return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id}")
     if result.status not in _STATUSES:
         return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
@@ -153,13 +139,15 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         return _after_the_end(state, step, result)
     # A result counts from any attempt and however late: the effect has happened, and another try could double it.
     if result.status == "completed":
-        events: list[Event] = [CallCompleted(step, result.attempt, result.result)]
+        fresh: list[events.Event] = [events.CallCompleted(step, result.attempt, result.result)]
         if _overruled(state, step, result):
-            events.insert(0, LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
+            fresh.insert(
+                0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)
+            )
         if opened.question is not None:
             message = "an earlier attempt had its result"
-            events.insert(0, ApprovalDecided(step, opened.question.seq, "expire", message=message))
-        return events
+            fresh.insert(0, events.ApprovalDecided(step, opened.question.seq, "expire", message=message))
+        return fresh
     # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
@@ -186,7 +174,7 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
     outcome = state.outcomes[step][1]
     # The human said that it happened, or this very result was let in before. Equal results of two attempts are not
     # the same: it happened twice.
-    known = outcome if isinstance(outcome, CallCompleted) and outcome.attempt == result.attempt else None
+    known = outcome if isinstance(outcome, events.CallCompleted) and outcome.attempt == result.attempt else None
     if known and (result.status == "broken" or known.result == result.result):
         return Ignore("the call is settled")
     return _contradiction(state, step, result)
@@ -204,7 +192,7 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
     said = (result.attempt, result.status, result.result)
     if recorded and (recorded.attempt, recorded.status, recorded.result) == said:
         return Ignore("the late result is recorded")
-    return [LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
+    return [events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
 
 
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -216,10 +204,10 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
     unknown = state.call(step).effect == "keyed" and opened.dispatches > 1
     if failure.code == "policy_changed" and not rules.authority.changed(opened.policy):
         # The executor has read more of the catalog than this planner: at once, it would be judged as before.
-        return [AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
+        return [events.AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
     maybe = opened.may_have_happened or unknown
     judged = judge_again(state, step, result.attempt + 1, now, rules, may_have_happened=maybe)
-    return [AttemptFailed(step, result.attempt, failure, unknown, now), *judged]
+    return [events.AttemptFailed(step, result.attempt, failure, unknown, now), *judged]
 
 
 def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
@@ -234,12 +222,14 @@ def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> R
     if way == "retry":
         wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
         wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
-        return [AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
+        return [events.AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
     if way == "fail":
-        return [CallFailed(step, result.attempt, failure)]
-    return Ignore("the call is in doubt") if opened.phase == "doubt" else [CallDoubted(step, result.attempt, failure)]
+        return [events.CallFailed(step, result.attempt, failure)]
+    if opened.phase == "doubt":
+        return Ignore("the call is in doubt")
+    return [events.CallDoubted(step, result.attempt, failure)]
 
 
-def _failure(result: ToolResult) -> Failure:
+def _failure(result: ToolResult) -> events.Failure:
     code = "unauthorised" if result.status == "unauthorised" else "unknown"
-    return result.failure or Failure(code, "the executor gave no reason")
+    return result.failure or events.Failure(code, "the executor gave no reason")

@@ -9,42 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from refold.core import events
 from refold.core.errors import FoldError
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalEscalated,
-    ApprovalRequested,
-    AttemptFailed,
-    CallCompleted,
-    CallDispatched,
-    CallDoubted,
-    CallFailed,
-    CallJudged,
-    CallProposed,
-    DoubtResolved,
-    Entry,
-    Event,
-    LateResultRecorded,
-    NoteRecorded,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunRequested,
-    RunStarted,
-    SleepEnded,
-    SleepStarted,
-)
 from refold.core.ids import EntryId, RunId
 from refold.core.run.chain import Head
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Settled, Status, Step
 
 
-def evolve(state: RunState | None, entry: Entry, entry_id: EntryId) -> RunState:
+def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:
     """The state after an entry that extends `state`, which stays as it was."""
     return apply(state.copy() if state else RunState(entry.run_id), entry, entry_id)
 
 
-def fold(entries: Iterable[tuple[EntryId, Entry]], run_id: RunId) -> RunState:
+def fold(entries: Iterable[tuple[EntryId, events.Entry]], run_id: RunId) -> RunState:
     """The state of a whole history, given in order."""
     state = RunState(run_id)
     for entry_id, entry in entries:
@@ -52,7 +29,7 @@ def fold(entries: Iterable[tuple[EntryId, Entry]], run_id: RunId) -> RunState:
     return state
 
 
-def apply(state: RunState, entry: Entry, entry_id: EntryId) -> RunState:
+def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
     """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
     if entry.seq == 1:
         state.position = entry.cause
@@ -61,11 +38,11 @@ def apply(state: RunState, entry: Entry, entry_id: EntryId) -> RunState:
     return state
 
 
-def advance(state: RunState, events: Iterable[Event], *, seq: int, at_ms: int) -> None:
+def advance(state: RunState, fresh: Iterable[events.Event], *, seq: int, at_ms: int) -> None:
     """Applies events in place, the first of them with this seq; the head stays, for the entry has no name yet."""
     if state.end is not None:
         raise FoldError(f"run {state.run_id} has an entry after its end", hint="`refold run verify` shows the record")
-    for event in events:
+    for event in fresh:
         transition = _TRANSITIONS.get(type(event))
         if transition is None:
             raise FoldError(f"{type(event).__name__} is not an event of a run", hint="upgrade this service")
@@ -90,11 +67,11 @@ def _status(steps: dict[int, OpenStep]) -> Status:
     return "suspended" if steps else "running"
 
 
-def _requested(state: RunState, event: RunRequested, seq: int, at_ms: int) -> None:
+def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
     state.request, state.requested_ms = event, at_ms
 
 
-def _started(state: RunState, event: RunStarted, seq: int, at_ms: int) -> None:
+def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
     state.status, state.version, state.started_ms = "running", event.version, at_ms
 
 
@@ -106,22 +83,22 @@ def _step(state: RunState, event: Step, seq: int) -> int:
     return event.step
 
 
-def _noted(state: RunState, event: NoteRecorded, seq: int, at_ms: int) -> None:
+def _noted(state: RunState, event: events.NoteRecorded, seq: int, at_ms: int) -> None:
     _step(state, event, seq)
 
 
-def _proposed(state: RunState, event: CallProposed, seq: int, at_ms: int) -> None:
+def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
     opened = state.open[_step(state, event, seq)] = OpenStep("proposed", seq)
     if state.request is not None:
         opened.policy = state.request.policy
 
 
-def _judged(state: RunState, event: CallJudged, seq: int, at_ms: int) -> None:
+def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.policy, opened.decision = event.policy, None
 
 
-def _asked(state: RunState, event: ApprovalRequested, seq: int, at_ms: int) -> None:
+def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     approvers = tuple(event.requirement.approvers)
     opened.question = Asked(seq, event, approvers, at_ms, event.expires_ms, escalated=False)
@@ -129,7 +106,7 @@ def _asked(state: RunState, event: ApprovalRequested, seq: int, at_ms: int) -> N
     opened.decision = None
 
 
-def _escalated(state: RunState, event: ApprovalEscalated, seq: int, at_ms: int) -> None:
+def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     if opened.question is None:
         raise KeyError(event.step)
@@ -137,7 +114,7 @@ def _escalated(state: RunState, event: ApprovalEscalated, seq: int, at_ms: int) 
     opened.question, opened.due_ms = asked, asked.due_ms
 
 
-def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> None:
+def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     # Whatever was decided, nobody is asked any more; what follows of it stands in the same entry.
     opened.question, opened.phase, opened.due_ms = None, "proposed", 0
@@ -148,11 +125,11 @@ def _decided(state: RunState, event: ApprovalDecided, seq: int, at_ms: int) -> N
         state.uses[event.grant, event.use] = event.step
 
 
-def _slept(state: RunState, event: SleepStarted, seq: int, at_ms: int) -> None:
+def _slept(state: RunState, event: events.SleepStarted, seq: int, at_ms: int) -> None:
     state.open[_step(state, event, seq)] = OpenStep("sleep", seq, event.until_ms)
 
 
-def _dispatched(state: RunState, event: CallDispatched, seq: int, at_ms: int) -> None:
+def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     # Sent twice under one number, two executors may act: how a failure is judged depends on it (`planning.matrix`).
     opened.dispatches = opened.dispatches + 1 if opened.attempt == event.attempt else 1
@@ -160,7 +137,7 @@ def _dispatched(state: RunState, event: CallDispatched, seq: int, at_ms: int) ->
     opened.first_sent_ms = opened.first_sent_ms or at_ms
 
 
-def _attempt_failed(state: RunState, event: AttemptFailed, seq: int, at_ms: int) -> None:
+def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.phase, opened.due_ms, opened.failure = "backoff", event.retry_ms, event.failure
     # That an effect may have happened no later failure takes back, only a human (`_resolved`).
@@ -168,12 +145,12 @@ def _attempt_failed(state: RunState, event: AttemptFailed, seq: int, at_ms: int)
     opened.sent_back += event.failure.code in SENT_BACK
 
 
-def _doubted(state: RunState, event: CallDoubted, seq: int, at_ms: int) -> None:
+def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     opened.phase, opened.due_ms, opened.failure = "doubt", 0, event.failure
 
 
-def _resolved(state: RunState, event: DoubtResolved, seq: int, at_ms: int) -> None:
+def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int) -> None:
     state.resolved[event.step] = event
     if opened := state.open.get(event.step):
         # Whatever the receiver remembers of earlier attempts, the effect is not among it: its key window starts anew.
@@ -185,42 +162,48 @@ def _settled(state: RunState, event: Settled, seq: int, at_ms: int) -> None:
     state.outcomes[event.step] = (at_ms, event)
 
 
-def _late(state: RunState, event: LateResultRecorded, seq: int, at_ms: int) -> None:
+def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: int) -> None:
     state.late[event.step] = event
 
 
-def _ended(state: RunState, event: RunCompleted | RunFailed | RunCancelled, seq: int, at_ms: int) -> None:
+def _ended(
+    state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled, seq: int, at_ms: int
+) -> None:
     state.end = event
     state.status = _END_STATUS[type(event)]
 
 
-_END_STATUS: dict[type, Status] = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
-
-
-_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
-    RunRequested: _requested,
-    RunStarted: _started,
-    NoteRecorded: _noted,
-    CallProposed: _proposed,
-    CallJudged: _judged,
-    ApprovalRequested: _asked,
-    ApprovalEscalated: _escalated,
-    ApprovalDecided: _decided,
-    CallDispatched: _dispatched,
-    AttemptFailed: _attempt_failed,
-    CallCompleted: _settled,
-    CallFailed: _settled,
-    CallDoubted: _doubted,
-    DoubtResolved: _resolved,
-    LateResultRecorded: _late,
-    SleepStarted: _slept,
-    SleepEnded: _settled,
-    RunCompleted: _ended,
-    RunFailed: _ended,
-    RunCancelled: _ended,
+_END_STATUS: dict[type, Status] = {
+    events.RunCompleted: "completed",
+    events.RunFailed: "failed",
+    events.RunCancelled: "cancelled",
 }
 
 
-def kinds() -> frozenset[type[Event]]:
+_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
+    events.RunRequested: _requested,
+    events.RunStarted: _started,
+    events.NoteRecorded: _noted,
+    events.CallProposed: _proposed,
+    events.CallJudged: _judged,
+    events.ApprovalRequested: _asked,
+    events.ApprovalEscalated: _escalated,
+    events.ApprovalDecided: _decided,
+    events.CallDispatched: _dispatched,
+    events.AttemptFailed: _attempt_failed,
+    events.CallCompleted: _settled,
+    events.CallFailed: _settled,
+    events.CallDoubted: _doubted,
+    events.DoubtResolved: _resolved,
+    events.LateResultRecorded: _late,
+    events.SleepStarted: _slept,
+    events.SleepEnded: _settled,
+    events.RunCompleted: _ended,
+    events.RunFailed: _ended,
+    events.RunCancelled: _ended,
+}
+
+
+def kinds() -> frozenset[type[events.Event]]:
     """Every event type that a fold knows."""
     return frozenset(_TRANSITIONS)

@@ -9,31 +9,14 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    CallCompleted,
-    CallFailed,
-    CallProposed,
-    Cause,
-    DoubtResolved,
-    Failure,
-    LateResultRecorded,
-    NoteRecorded,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunRequested,
-    SleepEnded,
-    SleepStarted,
-)
+from refold.core import events
 from refold.core.ids import RunId
 from refold.core.run.chain import Head
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
-Step = CallProposed | NoteRecorded | SleepStarted
-Settled = CallCompleted | CallFailed | SleepEnded
+Step = events.CallProposed | events.NoteRecorded | events.SleepStarted
+Settled = events.CallCompleted | events.CallFailed | events.SleepEnded
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
@@ -43,7 +26,7 @@ class Asked(NamedTuple):
     """An approval that is waited for. `seq` is that of the event which asked, `due_ms` when something is to happen."""
 
     seq: int
-    event: ApprovalRequested
+    event: events.ApprovalRequested
     approvers: tuple[str, ...]
     asked_ms: int
     expires_ms: int
@@ -75,10 +58,10 @@ class OpenStep:
     dispatches: int = 0
     first_sent_ms: int = 0
     may_have_happened: bool = False
-    failure: Failure | None = None
+    failure: events.Failure | None = None
     policy: str = ""
     question: Asked | None = None
-    decision: ApprovalDecided | None = None
+    decision: events.ApprovalDecided | None = None
     sent_back: int = 0
 
 
@@ -99,8 +82,8 @@ class RunState:
     run_id: RunId
     head: Head = field(default_factory=Head)
     status: Status = "pending"
-    request: RunRequested | None = None
-    position: Cause | None = None
+    request: events.RunRequested | None = None
+    position: events.Cause | None = None
     version: str = ""
     requested_ms: int = 0
     started_ms: int = 0
@@ -109,11 +92,11 @@ class RunState:
     seqs: list[int] = field(default_factory=list)
     open: dict[int, OpenStep] = field(default_factory=dict)
     outcomes: dict[int, tuple[int, Settled]] = field(default_factory=dict)
-    resolved: dict[int, DoubtResolved] = field(default_factory=dict)
-    late: dict[int, LateResultRecorded] = field(default_factory=dict)
+    resolved: dict[int, events.DoubtResolved] = field(default_factory=dict)
+    late: dict[int, events.LateResultRecorded] = field(default_factory=dict)
     edited: dict[int, tuple[str, str]] = field(default_factory=dict)
     uses: dict[tuple[str, int], int] = field(default_factory=dict)
-    end: RunCompleted | RunFailed | RunCancelled | None = None
+    end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
     pools: tuple[str, ...] = ()
 
     @property
@@ -131,10 +114,10 @@ class RunState:
         except ValueError:
             return None
 
-    def call(self, step: int) -> CallProposed:
+    def call(self, step: int) -> events.CallProposed:
         """The call of a step as it would go out now: as proposed, or as people have edited it."""
         call = self.steps[step - 1]
-        assert isinstance(call, CallProposed), "only calls go out"
+        assert isinstance(call, events.CallProposed), "only calls go out"
         if edit := self.edited.get(step):
             return dataclasses.replace(call, args=edit[0], key=edit[1])
         return call
@@ -155,7 +138,7 @@ class RunState:
         """What has to be remembered of a run that is over: enough to judge every record that may still come."""
         other = RunState(self.run_id, self.head, self.status, end=self.end, at_ms=self.at_ms, position=self.position)
         other.request = dataclasses.replace(self.request, input="", labels={}) if self.request else None
-        other.pools = _shared(frozenset(step.pool for step in self.steps if isinstance(step, CallProposed)))
+        other.pools = _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
         return other
 
     def digest(self) -> str:

@@ -13,21 +13,7 @@ from typing import Any, NamedTuple
 from refold.adapters.memory.log import Cursors
 from refold.core.ids import home
 from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
-from refold.ports.effects import (
-    Answers,
-    Append,
-    AskEnd,
-    AskLedger,
-    Commit,
-    Effect,
-    Flow,
-    Item,
-    Now,
-    Publish,
-    Service,
-    StartTool,
-    StopTool,
-)
+from refold.ports import effects
 from refold.ports.ledger import Reply
 from refold.ports.log import Assigned, Delivery, End, Membership, Revoked, Taken
 from refold.simulator.settings import Role
@@ -59,14 +45,14 @@ class SimProcess:
     """
 
     def __init__(
-        self, world: Surroundings, role: Role, name: str, *, services: Sequence[Service], membership: Membership
+        self, world: Surroundings, role: Role, name: str, *, services: Sequence[effects.Service], membership: Membership
     ) -> None:
         self.world, self.role, self.name = world, role, name
         self.services, self.membership = services, membership
         self.state = "up"
         self.cursors = Cursors(world.broker, membership, world.chance.fetch)
-        self.answers: list[Item] = []
-        self.inbox: list[Item] = []
+        self.answers: list[effects.Item] = []
+        self.inbox: list[effects.Item] = []
         self.rebalances: list[Assigned | Revoked] = []
         self.tool_acts: list[Act] = []
         self.checked_ms: dict[int, int] = {}
@@ -101,8 +87,8 @@ class SimProcess:
         now = self.world.now_ms
         if not inbox and now < self.due_ms:
             return False
-        effects = self._turn(inbox, Now(now + self.skew_ms, now - self._born_ms + 1))
-        self._carrying, self._reply = self._carry(effects), None
+        orders = self._turn(inbox, effects.Now(now + self.skew_ms, now - self._born_ms + 1))
+        self._carrying, self._reply = self._carry(orders), None
         return True
 
     def proceed(self) -> Act | None:
@@ -118,23 +104,23 @@ class SimProcess:
         """What it was about to do is done, by itself or by whoever struck: this is the answer."""
         self.act, self._reply = None, reply
 
-    def _turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        effects: list[Effect] = []
+    def _turn(self, inbox: list[effects.Item], now: effects.Now) -> list[effects.Effect]:
+        orders: list[effects.Effect] = []
         for service in self.services:
-            effects += service.turn(inbox, now)
+            orders += service.turn(inbox, now)
             for name, fields in service.news:
                 if name in _ALARMS and "tool" in fields:
                     self.world.counts[f"refused: {_DIGITS.sub('N', str(fields['reason']))}"] += 1
             service.news.clear()
-        for effect in effects:
-            if isinstance(effect, StartTool) and not effect.probe:
+        for effect in orders:
+            if isinstance(effect, effects.StartTool) and not effect.probe:
                 place = home(effect.request.run_id, self.world.settings.partitions)
                 self.looked[effect.number] = self.world.broker.log(RUN_LOG, place).end
                 if effect.request.effect != "pure":
                     self.checked_ms[effect.number] = self.world.now_ms
         due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
         self.due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
-        return effects
+        return orders
 
     @property
     def quiet(self) -> bool:
@@ -145,7 +131,7 @@ class SimProcess:
 
     # What comes in
 
-    def _take(self) -> list[Item]:
+    def _take(self) -> list[effects.Item]:
         if self.answers:
             answers, self.answers = self.answers, []
             return answers
@@ -160,26 +146,26 @@ class SimProcess:
 
     # What goes out
 
-    def _carry(self, effects: list[Effect]) -> Carrying:
-        for effect in effects:
-            if isinstance(effect, Append | Publish):
-                kind = "append" if isinstance(effect, Append) else "publish"
+    def _carry(self, orders: list[effects.Effect]) -> Carrying:
+        for effect in orders:
+            if isinstance(effect, effects.Append | effects.Publish):
+                kind = "append" if isinstance(effect, effects.Append) else "publish"
                 for record in effect.records:
                     offset = yield Act(kind, record, (record.topic, record.partition, record.key))
                     self._deliver(Delivery(record.token, offset), waited_for=kind == "append")
-            elif isinstance(effect, AskLedger):
+            elif isinstance(effect, effects.AskLedger):
                 yield from self._ask(effect)
-            elif isinstance(effect, AskEnd):
+            elif isinstance(effect, effects.AskEnd):
                 end = yield Act("end", effect, effect.partition)
                 self.answers.append(End(effect.topic, effect.partition, end))
-            elif isinstance(effect, Commit):
+            elif isinstance(effect, effects.Commit):
                 yield Act("commit", effect, sorted(effect.positions.items()))
-            elif isinstance(effect, StartTool):
+            elif isinstance(effect, effects.StartTool):
                 ask = effect.request
                 yield Act("start", effect, (effect.number, ask.call_id, ask.attempt, effect.probe))
-            elif isinstance(effect, StopTool):
+            elif isinstance(effect, effects.StopTool):
                 yield Act("stop", effect, (effect.number, effect.reason))
-            elif isinstance(effect, Flow):
+            elif isinstance(effect, effects.Flow):
                 self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 
     def _deliver(self, delivery: Delivery, *, waited_for: bool) -> None:
@@ -195,12 +181,12 @@ class SimProcess:
         else:
             self.inbox.append(delivery)
 
-    def _ask(self, effect: AskLedger) -> Carrying:
+    def _ask(self, effect: effects.AskLedger) -> Carrying:
         replies: list[Reply] = []
         for operation in effect.operations:
             reply = yield Act("ledger", operation, (type(operation).__name__, *operation[2:5]))
             if reply is NO_REPLY:
-                self.answers.append(Answers(effect.batch, None))
+                self.answers.append(effects.Answers(effect.batch, None))
                 return
             replies.append(reply)
-        self.answers.append(Answers(effect.batch, replies))
+        self.answers.append(effects.Answers(effect.batch, replies))
