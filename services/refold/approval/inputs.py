@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from refold.approval.question import ToolDefs
 from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import FALLBACK, Policy
 from refold.core.approval.requirement import MAX_MS
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.events import Requirement
 from refold.core.ids import home, parse_call_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
@@ -19,14 +19,13 @@ from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
 from refold.ports.log import Record
 
-_T = TypeVar("_T")
 ASKED_AGAIN = "again/"
 """What the key of a record begins with that tells of a question asked once more; otherwise it is the approval's id."""
 
 
 def read_request(record: Record, *, environment: str, partitions: int) -> ApprovalRequest:
     """The request in a record. **Raises** MalformedError when it does not hold together."""
-    request = _decoded(ApprovalRequest, record)
+    request = codec.decode_message(ApprovalRequest, record.value or b"")
     run, _ = parse_call_id(request.approval_id)
     key = idempotency_key(
         environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
@@ -52,7 +51,7 @@ def read_request(record: Record, *, environment: str, partitions: int) -> Approv
 
 def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
     """The vote in a record, its token unopened. **Raises** MalformedError."""
-    message = _decoded(ApprovalVote, record)
+    message = codec.decode_message(ApprovalVote, record.value or b"")
     run, _ = parse_call_id(message.approval_id)
     if record.key != f"{message.approval_id}/{message.vote_id}".encode():
         raise MalformedError("the key is not that of the vote")
@@ -63,7 +62,7 @@ def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
 
 def read_decision(record: Record) -> ApprovalDecision:
     """The decision in a record, its token unopened. **Raises** MalformedError."""
-    message = _decoded(ApprovalDecision, record)
+    message = codec.decode_message(ApprovalDecision, record.value or b"")
     prefix = ASKED_AGAIN if message.kind == "again" else ""
     if record.key != f"{prefix}{message.approval_id}".encode():
         raise MalformedError("the key is not that of the decision")
@@ -118,10 +117,3 @@ def _bound(request: ApprovalRequest, tools: ToolDefs) -> dict[str, Any]:
     if tool := tools.get(request.tool):
         facts["tool.tags"] = list(tool.facts.tags)
     return facts
-
-
-def _decoded(cls: type[_T], record: Record) -> _T:
-    try:
-        return codec.decode(cls, record.value or b"")
-    except FoldError as error:
-        raise MalformedError(error.message, hint=error.hint) from None

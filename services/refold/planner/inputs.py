@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TypeVar
 
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.ids import RunId, parse_call_id, run_id
 from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Start
@@ -13,7 +12,6 @@ from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, T
 from refold.core.wire import codec, headers
 from refold.ports.log import Record
 
-T = TypeVar("T")
 TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED)
 
 FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
@@ -30,12 +28,12 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
             f"the value has {len(value)} bytes, more than {max_bytes}", hint="REFOLD_MAX_PAYLOAD_BYTES"
         )
     if record.topic == TOOL_COMPLETED:
-        result = _of_service(ToolResult, value)
+        result = codec.decode_message(ToolResult, value)
         if parse_call_id(result.call_id)[0] != result.run_id:
             raise MalformedError("the call is not of the run that the result names")
         return result.run_id, result
     if record.topic == APPROVAL_DECIDED:
-        message = _of_service(ApprovalDecision, value)
+        message = codec.decode_message(ApprovalDecision, value)
         run, seq = parse_call_id(message.approval_id)
         if run != message.run_id:
             raise MalformedError("the approval is not of the run that the decision names")
@@ -47,13 +45,6 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     request = codec.decode_input(RunRequest, value, json_fields=("input",))
     _check_key(record, request.run_id)
     return run_id(request.run_id), _start(request, record)
-
-
-def _of_service(cls: type[T], value: bytes) -> T:
-    try:
-        return codec.decode(cls, value)
-    except FoldError as error:
-        raise MalformedError(error.message, hint=error.hint) from None
 
 
 def _start(request: RunRequest, record: Record) -> Start:

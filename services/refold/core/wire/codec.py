@@ -66,6 +66,14 @@ def decode(cls: type[_T], value: bytes) -> _T:
     return found
 
 
+def decode_message(cls: type[_T], value: bytes) -> _T:
+    """Like `decode`, where bytes of a newer version are as little use. **Raises** MalformedError alone."""
+    try:
+        return decode(cls, value)
+    except FoldError as error:
+        raise MalformedError(error.message, hint=error.hint) from None
+
+
 @cache
 def _writer(subject: str) -> tuple[bytes, avro.Write]:
     number, schema = schemas.registered()[1][subject]
@@ -90,10 +98,7 @@ def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...]) -
     **Raises** MalformedError for everything that is not exactly such a message.
     """
     if value[:1] == b"\0":
-        try:
-            message = decode(cls, value)
-        except FoldError as error:
-            raise MalformedError(error.message, hint=error.hint) from None
+        message = decode_message(cls, value)
         return dataclasses.replace(
             message,  # type: ignore[type-var]
             **{name: canonical.dumps(canonical.parse(getattr(message, name))) for name in json_fields},
