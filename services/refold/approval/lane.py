@@ -26,7 +26,7 @@ from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Assigned, End, Reached, Record
 from refold.runtime.lanes import CatchUp, Journal, Positions
-from refold.runtime.parking import Parked, Parking
+from refold.runtime.parking import Parking
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,15 @@ class Equipment:
     nonce: Callable[[], str]
     number: Callable[[], int]
     journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A vote that waits for its request, until `due_ms` at the latest."""
+
+    record: Record
+    token: str
+    due_ms: int
 
 
 class ApprovalLane:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
-
-from refold.ports.log import Record
 
 
 class Waiting(Protocol):
@@ -19,15 +16,6 @@ class Waiting(Protocol):
 
 
 W = TypeVar("W", bound=Waiting)
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A vote that waits for its request, until `due_ms` at the latest."""
-
-    record: Record
-    token: str
-    due_ms: int
 
 
 class Parking(Generic[W]):

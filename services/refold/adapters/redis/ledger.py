@@ -154,11 +154,9 @@ def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
 
 
 def _read_complete(operation: ledger.Complete, reply: list[Any]) -> ledger.Reply:
-    return (
-        ledger.Fenced()
-        if reply[0] == b"fenced"
-        else ledger.Completed(ledger.outbox_field(operation.call, int(reply[1])))
-    )
+    if reply[0] == b"fenced":
+        return ledger.Fenced()
+    return ledger.Completed(ledger.outbox_field(operation.call, int(reply[1])))
 
 
 def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:
