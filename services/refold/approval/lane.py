@@ -3,7 +3,7 @@
 Everything is read from the start. Until the ends that were captured at the take-over are reached, votes and decisions
 are only kept, because the keys and roles to judge them by may come later. A record that cannot be used becomes a dead
 letter only if it lies at or above those ends: what is older was answered by a predecessor, or fell into its death, and
-must not be put away again at every start.
+must not become one again at every start.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ApprovalLane:
             actor, now = self._settings.member, self.now
             self.outbox.send(outbox.asked_again(approval, run, partition=self.partition, actor=actor, at_ms=now))
         for parked in self._parking.overdue(self.now):
-            self._put_away(parked.record, Objection("unknown", "there is no such approval"))
+            self.outbox.dead_letter(parked.record, Objection("unknown", "there is no such approval"), now=self.now)
         return counted
 
     def next_due_ms(self) -> int | None:
@@ -149,7 +149,7 @@ class ApprovalLane:
             else:
                 self._decided(record)
         except MalformedError as error:
-            self._put_away(record, Objection(error.code, str(error)))
+            self.outbox.dead_letter(record, Objection(error.code, str(error)), now=self.now)
 
     def _learn(self, record: Record) -> None:
         keys = dict(self.catalog.keys)
@@ -196,13 +196,12 @@ class ApprovalLane:
         elif approval in self.grants:
             self._say_afterwards(record, message.token)
         elif approval in self._over:
-            self._put_away(record, Objection("late", "the approval is closed"))
+            self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
         else:
             waits = Parked(record, message.token, self.now + self._limits.park_ms)
             for parked in self._parking.park(approval, waits):
-                self._put_away(
-                    parked.record, Objection("unknown", "too many votes wait for approvals that nobody knows")
-                )
+                void = Objection("unknown", "too many votes wait for approvals that nobody knows")
+                self.outbox.dead_letter(parked.record, void, now=self.now)
 
     def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
         if question.decided:
@@ -337,7 +336,4 @@ class ApprovalLane:
         if void is None:
             self._journal.counts["vote.counted"] += 1
         else:
-            self._put_away(record, void)
-
-    def _put_away(self, record: Record, void: Objection) -> None:
-        self.outbox.put_away(record, void, now=self.now)
+            self.outbox.dead_letter(record, void, now=self.now)

@@ -54,7 +54,7 @@ class ApprovalOutbox:
             self._journal.counts["publish.refused"] += 1
         return True
 
-    def put_away(self, record: Record, void: Objection, *, now: int) -> None:
+    def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
         """Writes the dead letter of what cannot be used; of what was there before the lane, nothing but a count."""
         if record.offset < self._ends[record.topic]:
             self._journal.counts["void.known"] += 1

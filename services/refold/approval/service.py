@@ -29,7 +29,6 @@ class ApprovalService:
         self.lanes = Lanes(lambda assigned: ApprovalLane(assigned, self._equipment, self._now))
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        """See `Service`."""
         # `now` never runs backwards: what has expired stays expired.
         self._now = max(self._now, now.wall_ms)
         for lane in self.lanes:
@@ -50,5 +49,4 @@ class ApprovalService:
         return effects
 
     def next_due_ms(self) -> int | None:
-        """See `Service`."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)

@@ -150,7 +150,7 @@ class ApprovalVote:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """Topic `approval-decided`, key approval_id: a signed decision (a JWS), or with key grant/ID a signed grant.
+    """Topic `approval-decided`, key approval_id: a signed decision (a JWS).
 
     Of kind `again`, key again/ID, without a token: a question that was closed has been asked once more.
     """

@@ -35,7 +35,6 @@ class ExecutorLane:
         return self.waiting > 0 and self._catch_up.done
 
     def feed(self, item: Record | Reached | End) -> None:
-        """See `runtime.lanes.Lane`."""
         if item.topic == CATALOG:
             if isinstance(item, Record):
                 self.catalog.follow(item.offset, item.key, item.value)
@@ -76,7 +75,6 @@ class ExecutorLane:
         return requested
 
     def low_water(self) -> Positions:
-        """See `runtime.lanes.Lane`."""
         position = self._outstanding.low_water()
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 

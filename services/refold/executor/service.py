@@ -38,7 +38,6 @@ class Executor:
         self._tend_due = self._turns = 0
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        """See `Service`."""
         self._outbox.now = now
         self._turns += 1
         left = [effect for item in inbox for effect in self._route(item)]
@@ -52,7 +51,6 @@ class Executor:
         return [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now)]
 
     def next_due_ms(self) -> int | None:
-        """See `Service`."""
         soon = self.attempts or self._waiting or self._outbox.ledger
         ahead = self._settings.tend_ms if soon else self._settings.reap_ms
         return self._outbox.now.wall_ms + ahead if len(self.lanes) else None

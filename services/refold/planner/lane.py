@@ -64,7 +64,6 @@ class Lane:
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:
-        """See `runtime.lanes.Lane`."""
         if isinstance(item, End):
             self.inbox.unconfirmed.reached_end(item.offset)
             self.log.reached_end(item.offset)

@@ -33,7 +33,6 @@ class Planner:
         self.lanes = Lanes(self._open, commit_ms=settings.commit_ms)
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        """See `Service`."""
         effects: list[Effect] = []
         for item in inbox:
             if isinstance(item, Delivery):
@@ -47,7 +46,6 @@ class Planner:
         return effects + self.lanes.commit(now)
 
     def next_due_ms(self) -> int | None:
-        """See `Service`."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)
 
     def _deliver(self, delivery: Delivery) -> None:

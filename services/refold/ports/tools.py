@@ -9,7 +9,7 @@ from refold.ports.effects import StartTool, StopTool
 
 
 class Tools(Protocol):
-    """What runs tools: see `executor.toolbox`."""
+    """What runs tools: see `adapters.tools.toolbox`."""
 
     def start(self, orders: Sequence[StartTool]) -> None: ...
 

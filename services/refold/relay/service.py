@@ -59,7 +59,6 @@ class Relay:
         return not (self._offers or self._flying or self._sent or self._batches)
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        """See `Service`."""
         self._now = now
         for item in inbox:
             if isinstance(item, Delivery):
@@ -74,7 +73,6 @@ class Relay:
         return self._collect()
 
     def next_due_ms(self) -> int | None:
-        """See `Service`."""
         ahead = self._settings.drop_ms if self._sent or self._batches else self._settings.sweep_ms
         return self._now.wall_ms + ahead if self._homes else None
 

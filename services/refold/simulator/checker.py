@@ -127,7 +127,7 @@ def _ledger(world: World) -> Iterator[str]:
 
 
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
-    """Poison is put away with its position, and nothing else is."""
+    """Poison becomes a dead letter with its position, and nothing else is."""
     letters = [read_value(record.value or b"") for record in world.witness.written.get(DEAD_LETTER, ())]
     bad = [given for given in scenario.inputs if given.kind == "poison"]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}

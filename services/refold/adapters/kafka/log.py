@@ -263,11 +263,9 @@ class KafkaEventLog:
         self._notes.append(partial(self._commit, dict(positions)))
 
     def pause(self, topic: str, partition: int) -> None:
-        """See `EventLog`."""
         self._notes.append(partial(self._flow, "pause", topic, partition))
 
     def resume(self, topic: str, partition: int) -> None:
-        """See `EventLog`."""
         self._notes.append(partial(self._flow, "resume", topic, partition))
 
     def close(self) -> None:

@@ -41,7 +41,6 @@ class KafkaLogReader:
         return reading.to_the_end()
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
-        """See `LogReader`."""
         reading = self._open(topic, partition)
         return reading.for_ever()
 

@@ -62,7 +62,6 @@ class MemoryLedger:
         return [rules[type(operation)](operation, now) for operation in operations]
 
     def problems(self) -> list[str]:
-        """See `Ledger.problems`."""
         return []
 
     def wipe(self) -> None:

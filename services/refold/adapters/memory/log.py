@@ -290,19 +290,15 @@ class MemoryEventLog:
             self.cursors.apply(change)
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """See `EventLog`."""
         return [Delivery(record.token, self._broker.write(record)) for record in records]
 
     def publish(self, records: Sequence[Outgoing]) -> None:
-        """See `EventLog`."""
         self._reported.extend(self.append(records))
 
     def end(self, topic: str, partition: int) -> int:
-        """See `EventLog`."""
         return self._broker.log(topic, partition).end
 
     def commit(self, positions: Mapping[Place, int]) -> None:
-        """See `EventLog`."""
         owned = self.cursors.partitions
         own = {place: position for place, position in positions.items() if place[1] in owned}
         if own:
@@ -310,11 +306,9 @@ class MemoryEventLog:
             self._broker.commit(name, member, session=self._session, generation=self._generation, at=own)
 
     def pause(self, topic: str, partition: int) -> None:
-        """See `EventLog`."""
         self.cursors.flow(topic, partition, paused=True)
 
     def resume(self, topic: str, partition: int) -> None:
-        """See `EventLog`."""
         self.cursors.flow(topic, partition, paused=False)
 
     def close(self) -> None:
@@ -328,18 +322,15 @@ class MemoryLogReader:
         self._broker = broker
 
     def partitions(self, topic: str) -> int:
-        """See `LogReader`."""
         if topic not in self._broker.topics:
             raise NotFoundError(f"there is no topic {topic}", hint="create the topics with `refold topics apply`")
         return self._broker.partitions
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
-        """See `LogReader`."""
         logs = [self._broker.log(topic, number) for number in self._numbers(topic, partition)]
         return iter([record for log in logs for record in log.records])
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
-        """See `LogReader`."""
         numbers = self._numbers(topic, partition)
         return self._tail({number: self._broker.log(topic, number) for number in numbers})
 

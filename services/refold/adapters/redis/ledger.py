@@ -56,7 +56,6 @@ class RedisLedger:
         }
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
-        """See `Ledger.run`."""
         if not operations:
             return []
         packers = self._packers

@@ -59,7 +59,6 @@ class Bystander(Witness):
         self.heads: dict[str, chain.Head] = {}
 
     def writes(self, record: Record) -> None:
-        """See `Witness`."""
         self.written.setdefault(record.topic, []).append(record)
         if record.topic in APPROVAL_TOPICS:
             self.asks(record)

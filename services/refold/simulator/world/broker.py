@@ -30,7 +30,6 @@ class Broker(MemoryBroker):
         self.committed: dict[str, dict[Place, int]] = {}
 
     def write(self, record: Outgoing) -> int:
-        """See `MemoryBroker`."""
         offset = super().write(record)
         self._written(self.log(record.topic, record.partition).records[-1])
         return offset
