@@ -17,6 +17,7 @@ from refold.embedded.children import Exit
 from refold.embedded.process import Process
 from tests.chaos.human import Human
 from tests.chaos.stack import SESSION_MS, Stack
+from tests.embedded.wiping import wipe_valkey
 from tests.waiting import eventually
 
 STOP_S = (SESSION_MS / 1000 + 1, SESSION_MS / 1000 + 4)
@@ -112,7 +113,7 @@ class Saboteur:
         # Written right before, so that it is there: a Valkey that was killed a moment ago may still be coming up.
         eventually(lambda: self._mark("SET", MARK, "1"), within=BACK_S, what="valkey answers")
         at, before = time.monotonic(), self._stack.pid("valkey")
-        self._stack.dev.wipe_valkey()
+        wipe_valkey(self._stack.dev)
         if self._mark("EXISTS", MARK) != 0:
             self.failures.append("valkey still has what it had before the wipe")
             return

@@ -34,6 +34,7 @@ from refold.ports.ledger import (
     Unsent,
 )
 from tests.contract.ledger_benches import HOUR_MS, RedisBench
+from tests.embedded.wiping import wipe
 from tests.waiting import eventually
 
 CLAIM = Claim(7, "default", "r-1/2", 1, "ann", HOUR_MS, b"request")
@@ -85,7 +86,7 @@ def test_a_restart_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         server.start()
 
         assert ledger.run([CLAIM]) == [Stored("r-1/2#1", b'"ok"')]
-        server.wipe()
+        wipe(server)
         with pytest.raises(UnreachableError):
             ledger.run([CLAIM])
         assert ledger.run([CLAIM]) == [Claimed(takeover=False)]

@@ -17,7 +17,6 @@ from refold.embedded.files import write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka, fresh_id
 from refold.embedded.ports import HOST, remembered_ports
-from refold.embedded.properties import QUICK, SMALL, properties_text
 
 ADMIN = "admin"
 """The super user: the brokers among themselves, and who makes topics and ACLs at first."""
@@ -25,8 +24,6 @@ ADMIN = "admin"
 _NODES = (1, 2, 3)
 MECHANISM = "SCRAM-SHA-256"
 _SECURED = {
-    "process.roles": "broker,controller",
-    "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "CLIENT",
     "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     # Users of SCRAM stand in the metadata, which controllers cannot have yet when they first talk: PLAIN for them.
@@ -63,8 +60,8 @@ class Cluster:
     admin: str
 
 
-def secured_properties(store: Path, *, number: int, cluster: Cluster) -> str:
-    """Return the text of server.properties for one node of a secured cluster."""
+def secured_properties(*, number: int, cluster: Cluster) -> dict[str, str]:
+    """Return what one node of a secured cluster has else in server.properties than a single broker."""
     own, word = cluster.addresses[number], cluster.passwords[cluster.admin]
     client = f"CLIENT://{HOST}:{own.port}"
     login = f'required username="{cluster.admin}" password="{word}"'
@@ -74,14 +71,13 @@ def secured_properties(store: Path, *, number: int, cluster: Cluster) -> str:
         "listeners": f"{client},CONTROLLER://{HOST}:{own.controller}",
         "advertised.listeners": client,
         "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{n.controller}" for n in cluster.addresses.values()),
-        "log.dirs": str(store),
         "super.users": f"User:{cluster.admin}",
         f"listener.name.client.{MECHANISM.lower()}.sasl.jaas.config": f"{package}.scram.ScramLoginModule {login};",
         "listener.name.controller.plain.sasl.jaas.config": (
             f'{package}.plain.PlainLoginModule {login} user_{cluster.admin}="{word}";'
         ),
     }
-    return properties_text({**SMALL, **QUICK, **_SECURED, **own_settings})
+    return {**_SECURED, **own_settings}
 
 
 class SecuredNode(EmbeddedKafka):
@@ -99,12 +95,11 @@ class SecuredNode(EmbeddedKafka):
         progress: Progress | None = None,
     ) -> None:
         own = cluster.addresses[number]
-        super().__init__(data_dir, own.port, own.controller, cache=cache, progress=progress)
-        self._number, self._cluster = number, cluster
-
-    def server_properties(self) -> str:
-        """See `EmbeddedKafka`."""
-        return secured_properties(self.store, number=self._number, cluster=self._cluster)
+        data_dir.mkdir(parents=True, exist_ok=True)
+        write_atomic(data_dir / "ports.json", json.dumps({"port": own.port, "controller": own.controller}) + "\n")
+        properties = secured_properties(number=number, cluster=cluster)
+        super().__init__(data_dir, properties=properties, cache=cache, progress=progress)
+        self._cluster = cluster
 
     def format_arguments(self) -> list[str]:
         """See `EmbeddedKafka`. A new cluster begins with its voters and its users."""
@@ -215,7 +210,7 @@ def login(user: str, password: str) -> dict[str, str]:
 def _remembered(folder: Path, users: Iterable[str]) -> Cluster:
     """Return the cluster that was made on the folder, or a new one."""
     names = [f"{what}-{number}" for number in _NODES for what in ("client", "controller")]
-    ports = remembered_ports(folder / "ports.json", **dict.fromkeys(names))
+    ports = remembered_ports(folder / "ports.json", *names)
     path = folder / "cluster.json"
     if not path.exists():
         made = {

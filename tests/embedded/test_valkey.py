@@ -13,6 +13,7 @@ from redis import Redis
 from refold.core.errors import RefoldError, UsageError
 from refold.embedded.ports import free_port
 from refold.embedded.valkey import EmbeddedValkey
+from tests.embedded.wiping import wipe
 from tests.waiting import eventually
 
 
@@ -48,7 +49,7 @@ def test_a_wiped_server_is_empty_at_the_same_address(server: EmbeddedValkey) -> 
     address = server.url
     Redis.from_url(server.url).set("effect", "done")
 
-    server.wipe()
+    wipe(server)
 
     assert server.url == address
     assert Redis.from_url(server.url).dbsize() == 0

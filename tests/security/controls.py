@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from refold.core.messages import ToolRequest
+from tests.embedded.wiping import wipe
 from tests.security.app import DANGEROUS
 from tests.security.hijack import Hijack, Outcome, ask_for
 from tests.security.plays import Play
@@ -58,7 +59,7 @@ def two_pools(hijack: Hijack) -> Outcome:
 def wiped(hijack: Hijack) -> Outcome:
     ordered = orders(hijack)
     send(hijack, ordered)
-    hijack.stage.valkey.wipe()
+    wipe(hijack.stage.valkey)
     return judge(hijack, send(hijack, ordered), KNOWN, received=2)
 
 
@@ -76,7 +77,7 @@ def disaster(hijack: Hijack) -> Outcome:
         hijack.send(each)
     eventually(lambda: hijack.stage.effects_of(hijack.label) == ONCE, what="the effects")
     with hijack.stage.supervisor.down("executor-default"):
-        hijack.stage.valkey.wipe()
+        wipe(hijack.stage.valkey)
         found = send(hijack, ordered, pool="model")
     return judge(hijack, [*found, *send(hijack, ordered)], KNOWN, received=2)
 
@@ -86,7 +87,7 @@ def attempts(hijack: Hijack) -> Outcome:
     ordered = orders(hijack, ("refund", "deploy"), covers=5)
     found = send(hijack, ordered)
     for number in (2, 5):
-        hijack.stage.valkey.wipe()
+        wipe(hijack.stage.valkey)
         found += send(hijack, [replace(each, attempt=number) for each in ordered])
     return judge(hijack, found, DONE, received=3, effects=Counter(("refund", "deploy")))
 
@@ -95,7 +96,7 @@ def repeated(hijack: Hijack) -> Outcome:
     """A tool that may be told again is."""
     ordered = orders(hijack, ["secret"])
     send(hijack, ordered)
-    hijack.stage.valkey.wipe()
+    wipe(hijack.stage.valkey)
     ((_, status),) = send(hijack, ordered)
     return Outcome(False, f"executor: {status}")
 

@@ -45,8 +45,6 @@ class EmbeddedKafka(EmbeddedServer):
     def __init__(
         self,
         data_dir: Path,
-        port: int | None = None,
-        controller_port: int | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         cache: Path | None = None,
@@ -54,7 +52,7 @@ class EmbeddedKafka(EmbeddedServer):
         log: Path | None = None,
     ) -> None:
         super().__init__(data_dir, log=log)
-        ports = remembered_ports(self.data_dir / "ports.json", port=port, controller=controller_port)
+        ports = remembered_ports(self.data_dir / "ports.json", "port", "controller")
         self.port, self.controller_port = ports["port"], ports["controller"]
         self._properties = dict(properties or {})
         self._cache = cache or cache_dir()
@@ -73,15 +71,11 @@ class EmbeddedKafka(EmbeddedServer):
         java = self._java
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "tmp").mkdir(exist_ok=True)
-        write_atomic(self._conf, self.server_properties(), mode=0o600)
+        addresses = {"port": self.port, "controller_port": self.controller_port}
+        content = server_properties(self.store, **addresses, extra=self._properties)
+        write_atomic(self._conf, content, mode=0o600)
         if not (self.store / "meta.properties").exists():
             self._format(java)
-
-    def server_properties(self) -> str:
-        """Return the text of server.properties."""
-        return server_properties(
-            self.store, port=self.port, controller_port=self.controller_port, extra=self._properties
-        )
 
     def format_arguments(self) -> list[str]:
         """Return what the format tool is told of the cluster that the folder is to be part of."""

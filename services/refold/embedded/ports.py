@@ -21,12 +21,10 @@ _TRIES = 200
 _RELEASE_S = 3.0
 
 
-def remembered_ports(path: Path, **wanted: int | None) -> dict[str, int]:
-    """Return a port for each name: the one asked for, else the one in the file, else a free one that is then
-    written to the file.
-    """
+def remembered_ports(path: Path, *names: str) -> dict[str, int]:
+    """Return a port for each name: the one in the file, else a free one that is then written to the file."""
     known: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
-    ports = {name: asked or known.get(name) or free_port() for name, asked in wanted.items()}
+    ports = {name: known.get(name) or free_port() for name in names}
     if ports != known:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(ports) + "\n")

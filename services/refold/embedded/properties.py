@@ -18,7 +18,7 @@ _SINGLE_NODE = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-SMALL = {
+_SMALL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     # 8 MB instead of 128: the smallest that the cleaner accepts with one thread, enough for 300,000 keys a
@@ -27,7 +27,7 @@ SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
 }
-QUICK = {
+_QUICK = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     # After kill -9 the controller refuses the new broker until the old one's session is over: 9 s by default.
@@ -46,9 +46,5 @@ def server_properties(store: Path, *, port: int, controller_port: int, extra: Ma
         "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
         "log.dirs": str(store),
     }
-    return properties_text({**_SINGLE_NODE, **SMALL, **QUICK, **addresses, **extra})
-
-
-def properties_text(settings: Mapping[str, str]) -> str:
-    """Return settings as a properties file has them."""
+    settings = {**_SINGLE_NODE, **_SMALL, **_QUICK, **addresses, **extra}
     return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -77,7 +77,6 @@ class DevStack:
         self._writing = threading.Lock()
         self._ready = False
         self._supervisor: Supervisor | None = None
-        self._valkey: EmbeddedValkey | None = None
         self.kafka, self.redis = kafka or "", redis or ""
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
@@ -130,17 +129,6 @@ class DevStack:
                 pass
             self.stop()
 
-    def wipe_valkey(self) -> None:
-        """Lose everything that Valkey holds, as a new disk does: crash, delete the data, start again.
-
-        **Raises**: UsageError when Valkey is not part of this stack.
-        """
-        if self._valkey is None:
-            raise UsageError("the Valkey of this stack is somebody else's", hint="wipe it there")
-        with self.supervisor.down("valkey"):
-            self._valkey.erase()
-        self._valkey.wait_ready()
-
     @property
     def supervisor(self) -> Supervisor:
         """What keeps the processes alive.
@@ -160,11 +148,12 @@ class DevStack:
     def _start_servers(self, supervisor: Supervisor) -> None:
         """Start Valkey first: it comes up while the broker's folder is being formatted."""
         kafka, redis = self._given
-        broker: EmbeddedKafka | None = None
+        servers: list[tuple[str, EmbeddedServer]] = []
         if redis is None:
-            self._valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
-            self.redis = self._valkey.url
-            self._supervise(supervisor, "valkey", self._valkey, rank=_VALKEY)
+            valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
+            self.redis = valkey.url
+            self._supervise(supervisor, "valkey", valkey, rank=_VALKEY)
+            servers.append(("valkey", valkey))
         if kafka is None:
             broker = EmbeddedKafka(
                 self.data_dir / "kafka",
@@ -174,9 +163,9 @@ class DevStack:
             )
             self.kafka = broker.bootstrap
             self._supervise(supervisor, "broker", broker, rank=_BROKER)
-        for name, server in (("valkey", self._valkey), ("broker", broker)):
-            if server is not None:
-                server.wait_ready(alive=_without_restart(supervisor, name))
+            servers.append(("broker", broker))
+        for name, server in servers:
+            server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
         check_free(server.data_dir / "ports.json")

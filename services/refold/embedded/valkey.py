@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 from collections.abc import Mapping
 from contextlib import closing
@@ -45,7 +44,7 @@ class EmbeddedValkey(EmbeddedServer):
         log: Path | None = None,
     ) -> None:
         super().__init__(data_dir, log=log)
-        self.port = remembered_ports(self.data_dir / "ports.json", port=None)["port"]
+        self.port = remembered_ports(self.data_dir / "ports.json", "port")["port"]
         self._overrides = dict(overrides or {})
 
     @property
@@ -55,8 +54,8 @@ class EmbeddedValkey(EmbeddedServer):
 
     def prepare(self) -> None:
         """Write valkey.conf."""
-        self._store.mkdir(parents=True, exist_ok=True)
-        fixed = {"bind": HOST, "port": str(self.port), "dir": str(self._store), "daemonize": "no"}
+        self.store.mkdir(parents=True, exist_ok=True)
+        fixed = {"bind": HOST, "port": str(self.port), "dir": str(self.store), "daemonize": "no"}
         lines = [f'{key} "{value}"' for key, value in {**_DURABLE, **fixed, **self._overrides}.items()]
         self._conf.write_text("\n".join(lines) + "\n")
 
@@ -73,23 +72,13 @@ class EmbeddedValkey(EmbeddedServer):
         except OSError:
             return False
 
-    def wipe(self) -> None:
-        """Lose everything, as a new disk does: crash, delete the data, start again on the same port."""
-        self.kill()
-        self.erase()
-        self.start()
-
-    def erase(self) -> None:
-        """Delete the data of a server that is down."""
-        shutil.rmtree(self._store, ignore_errors=True)
-        self._store.mkdir(parents=True)
-
     @property
     def _conf(self) -> Path:
         return self.data_dir / "valkey.conf"
 
     @property
-    def _store(self) -> Path:
+    def store(self) -> Path:
+        """Where the data lie."""
         return self.data_dir / "store"
 
 
