@@ -90,12 +90,8 @@ class _Reading:
             names[f"read_{field['name']}"] = self.of(inner)
             if optional:
                 null = 2 * field["type"].index("null")
-                lines += [
-                    "n = b[i]; i += 1",
-                    f"if n == {null}: {target} = None",
-                    f"elif n != {2 - null}: branch()",
-                    "else:",
-                ]
+                lines += ["n = b[i]; i += 1", f"if n == {null}: {target} = None"]
+                lines += [f"elif n != {2 - null}: branch()", "else:"]
             lines.append(f"{'    ' * optional}{target}, i = read_{field['name']}(b, i)")
         for field_name, spec in known.items():
             names[f"new_{field_name}"] = _default(spec)
@@ -135,14 +131,8 @@ def _read_lines(schema: str, target: str) -> list[str]:
 
 def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
     source = f"def function({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    scope: dict[str, Any] = {
-        "tail": _tail,
-        "negative": _negative,
-        "flag": _flag,
-        "branch": _branch,
-        "put": _put,
-        **names,
-    }
+    scope: dict[str, Any] = {"tail": _tail, "negative": _negative, "flag": _flag, "branch": _branch, "put": _put}
+    scope |= names
     exec(source, scope)
     function: Callable[..., Any] = scope["function"]
     return function
@@ -314,7 +304,7 @@ def _write_lines(schema: str, source: str) -> list[str]:
 def _write_array(item: Write) -> Write:
     def write(out: bytearray, v: list[Any]) -> None:
         if v:
-            _long(out, len(v))
+            _put(out, len(v) << 1)
             for value in v:
                 item(out, value)
         out.append(0)
@@ -325,14 +315,10 @@ def _write_array(item: Write) -> Write:
 def _write_map(text: Write) -> Write:
     def write(out: bytearray, v: dict[str, str]) -> None:
         if v:
-            _long(out, len(v))
+            _put(out, len(v) << 1)
             for key, value in v.items():
                 text(out, key)
                 text(out, value)
         out.append(0)
 
     return write
-
-
-def _long(out: bytearray, count: int) -> None:
-    _put(out, count << 1)

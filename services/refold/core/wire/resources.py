@@ -24,12 +24,8 @@ def resource(folder: Literal["schemas", "infra"], name: str = "") -> Path:
         path = base / name
         if path.exists():
             return path
-    raise NotFoundError(
-        f"{folder}/{name} is not part of this installation",
-        hint="install refold again",
-        folder=folder,
-        name=name,
-    )
+    missing = f"{folder}/{name} is not part of this installation"
+    raise NotFoundError(missing, hint="install refold again", folder=folder, name=name)
 
 
 def content(folder: Literal["schemas", "infra"], name: str) -> str:
