@@ -1,7 +1,5 @@
 """The wall clock, as records have it."""
 
-from __future__ import annotations
-
 import time
 
 

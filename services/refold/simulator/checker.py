@@ -16,7 +16,7 @@ from refold.planner.inputs import TOPICS as INPUTS
 from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.simulator.app import FACTS
-from refold.simulator.reading.history import Datum, History, LoggedCall, LoggedRun, read_value
+from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
 from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import Scenario
 from refold.simulator.world.law import OUTSIDER, REQUESTER
@@ -30,7 +30,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _starts(world, scenario)
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
-            found += _effects(world, run, call, scenario.verdict)
+            found += _effects(world, call, scenario.verdict)
     found += decisions(world, scenario.verdict)
     found += _ledger(world)
     found += _letters(world, scenario)
@@ -60,7 +60,7 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
         yield f"invented: nobody asked for run {name}"
 
 
-def _effects(world: World, run: LoggedRun, call: LoggedCall, verdict: str) -> Iterator[str]:
+def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     """The classes keep their word, and no result is without its effect."""
     done = [effect for effect in world.receiver.done if effect.call == call.id]
     if call.effect == "pure":
@@ -71,9 +71,8 @@ def _effects(world: World, run: LoggedRun, call: LoggedCall, verdict: str) -> It
         yield f"twice: call {call.id} ({call.effect}) had its effect {applied} times"
     if len({effect.key for effect in done}) > 1:
         yield f"key: call {call.id} used more than one key"
-    results = {effect.result for effect in done}
     told = call.answered or "happened" in call.said.values()
-    if call.phase == "completed" and call.result not in results and not told:
+    if call.phase == "completed" and not told and call.result not in {effect.result for effect in done}:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.

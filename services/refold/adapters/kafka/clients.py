@@ -163,15 +163,12 @@ def record(topic: str, message: Message) -> Record:
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers))
 
 
-_READ_HEADERS = methodcaller("headers")
-# Called directly from 3.12 on, an interpreter looks for the error that the list comes with only when we have returned.
-
-
 def _headers(message: Message) -> Any:
     """Headers, or none at all when a name among them is not UTF-8: confluent-kafka hands out a broken list then, which
     ends the process as soon as somebody walks through it."""
     try:
-        return _READ_HEADERS(message)
+        # Called directly, Python 3.12 and newer would see the error of that list only when we have returned.
+        return methodcaller("headers")(message)
     except SystemError:
         message.set_headers([])
         _log.warning(
