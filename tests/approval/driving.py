@@ -81,7 +81,9 @@ class World:
 
     def write(self, topic: str, partition: int, key: str, value: bytes | None) -> int:
         """Writes a record; returns its offset."""
-        return self.broker.write(Outgoing(topic, partition, key.encode(), value, (), 0))
+        delivery = self.broker.write(Outgoing(topic, partition, key.encode(), value, (), 0))
+        assert delivery.offset is not None
+        return delivery.offset
 
     def publish(self, name: str, kind: str, content: Any) -> None:
         """Writes an entry of the catalog into every partition."""
@@ -184,5 +186,5 @@ class Process:
         if self.fate == "held":
             self._held.append(record)
             return
-        offset = self.world.broker.write(record) if self.fate != "lost" else None
-        self._answers.append(Delivery(record.token, offset if self.fate == "sent" else None))
+        written = self.world.broker.write(record) if self.fate != "lost" else None
+        self._answers.append(written if written and self.fate == "sent" else Delivery(record.token, None))

@@ -15,7 +15,6 @@ from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
 from refold.planner.settings import PlannerSettings
 from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish
-from refold.ports.log import Delivery
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
@@ -92,8 +91,7 @@ class Planning:
         effects = self._planner.turn(inbox, Now(self.world.now, self.world.now))
         for effect in effects:
             if isinstance(effect, Publish | Append):
-                offsets = [(record.token, self.world.broker.write(record)) for record in effect.records]
-                self._answers += [Delivery(*each) for each in offsets]
+                self._answers += [self.world.broker.write(record) for record in effect.records]
             elif isinstance(effect, AskEnd):
                 end = self.world.broker.log(effect.topic, effect.partition).end
                 self._answers.append(End(effect.topic, effect.partition, end))

@@ -110,7 +110,9 @@ class Chronicle:
     def write(self, topic: str, run: str, *, key: bytes, value: bytes | None, partition: int | None = None) -> int:
         """One record, at the home of the run unless told otherwise."""
         number = home(run, 4) if partition is None else partition
-        return self.broker.write(Outgoing(topic, number, key, value, [], 0))
+        delivery = self.broker.write(Outgoing(topic, number, key, value, [], 0))
+        assert delivery.offset is not None
+        return delivery.offset
 
 
 @dataclass

@@ -43,6 +43,7 @@ def parsed(line: str) -> set[Acl]:
         "Describe": "describe",
         "Create": "create",
         "AlterConfigs": "alter_configs",
+        "DescribeConfigs": "describe_configs",
     }
     pattern = one.get("--resource-pattern-type", "literal")
     return {Acl(one["--allow-principal"], kind, one[f"--{kind}"], pattern, kafka[each]) for each in operations}

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
-from refold.ports.log import EventLog, LogReader, Membership, Outgoing, Record, Taken
+from refold.ports.log import Delivery, EventLog, LogReader, Membership, Outgoing, Record, Taken
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.waiting import eventually
 
@@ -56,7 +57,7 @@ class Bench(Protocol):
 
 class MemoryBench:
     def __init__(self) -> None:
-        self.broker = MemoryBroker(TOPICS, PARTITIONS, max_bytes=MAX_BYTES)
+        self.broker = MemoryBroker(TOPICS, PARTITIONS, max_bytes=MAX_BYTES, clock_ms=clock_ms)
 
     def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
         return MemoryEventLog(self.broker, membership(member, subscribe=subscribe))
@@ -92,7 +93,11 @@ class KafkaBench:
             bootstrap=bootstrap, prefix=prefix, partitions=PARTITIONS, session_timeout_ms=6_000
         )
         self._logs: list[KafkaEventLog] = []
-        config = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_BYTES)}
+        config = {
+            "cleanup.policy": "compact",
+            "max.message.bytes": str(MAX_BYTES),
+            "message.timestamp.type": "LogAppendTime",
+        }
         new = [NewTopic(prefix + name, PARTITIONS, 1, config=config) for name in TOPICS]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for done in admin.create_topics(new).values():
@@ -142,6 +147,11 @@ def take_until(log: EventLog, done: Callable[[Taken], object], *, within: float 
         if done(whole):
             return whole
         assert time.monotonic() < deadline, f"not taken in {within} s, only {whole}"
+
+
+def places(deliveries: list[Delivery]) -> list[tuple[int, int | None]]:
+    """What became of records, by token, without the times."""
+    return sorted((delivery.token, delivery.offset) for delivery in deliveries)
 
 
 def values(records: list[Record], topic: str = INPUTS, partition: int | None = None) -> list[bytes | None]:

@@ -11,6 +11,7 @@ import pytest
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UsageError
 from refold.embedded.kafka import EmbeddedKafka
 from refold.ports.log import NEVER, Assigned, Delivery, EventLog, Reached, Revoked, Taken
+from refold.runtime.clock import clock_ms
 from tests.contract.log_benches import (
     CHAIN,
     INPUTS,
@@ -22,9 +23,11 @@ from tests.contract.log_benches import (
     MemoryBench,
     StingyBench,
     outgoing,
+    places,
     take_until,
     values,
 )
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=["memory", "stingy", "kafka"])
@@ -66,8 +69,21 @@ def test_an_append_tells_where_its_records_lie(bench: Bench) -> None:
     first = log.append([outgoing(b"1", token=7), outgoing(b"2", token=8), outgoing(b"x", partition=1, token=9)])
     second = log.append([outgoing(b"3", token=10)])
 
-    assert sorted(first) == [Delivery(7, 0), Delivery(8, 1), Delivery(9, 0)]
-    assert second == [Delivery(10, 2)]
+    assert places(first) == [(7, 0), (8, 1), (9, 0)]
+    assert places(second) == [(10, 2)]
+
+
+def test_an_append_tells_when_the_broker_took_it_and_every_reader_sees_the_same_time(bench: Bench) -> None:
+    log = bench.log()
+    log.publish([outgoing(b"2", topic=MORE, token=2)])
+    (appended,) = log.append([outgoing(b"1", token=1)])
+
+    taken = take_until(log, lambda taken: len(taken.records) == 2 and taken.deliveries)
+
+    told = {INPUTS: appended.at_ms, MORE: taken.deliveries[0].at_ms}
+    assert {record.topic: record.at_ms for record in taken.records} == told
+    assert {record.at_ms for record in bench.reader().scan(INPUTS)} == {appended.at_ms}
+    assert all(abs(at_ms - clock_ms()) < 60_000 for at_ms in told.values())
 
 
 def test_a_record_comes_as_it_was_written(bench: Bench) -> None:
@@ -115,7 +131,7 @@ def test_what_is_published_is_reported_by_a_later_take(bench: Bench) -> None:
     log.publish([outgoing(b"1", token=1), outgoing(b"2", topic=CHAIN, partition=1, token=2)])
     taken = take_until(log, lambda taken: len(taken.deliveries) == 2)
 
-    assert sorted(taken.deliveries) == [Delivery(1, 0), Delivery(2, 0)]
+    assert places(taken.deliveries) == [(1, 0), (2, 0)]
 
 
 def test_a_record_that_is_too_large_is_never_written_and_the_others_are(bench: Bench) -> None:
@@ -127,7 +143,7 @@ def test_a_record_that_is_too_large_is_never_written_and_the_others_are(bench: B
     log.publish([outgoing(b"x" * (MAX_BYTES + 1), token=4)])
     taken = take_until(log, lambda taken: taken.deliveries and len(taken.records) == 2)
 
-    assert sorted(deliveries) == [Delivery(1, 0), Delivery(2, NEVER), Delivery(3, 1)]
+    assert places(deliveries) == [(1, 0), (2, NEVER), (3, 1)]
     assert taken.deliveries == [Delivery(4, NEVER)]
     assert values(taken.records) == [b"1", b"2"]
 
@@ -194,6 +210,18 @@ def test_a_hole_that_comes_later_is_reached_too(bench: Bench) -> None:
 
     assert Reached(CHAIN, 1, 2) in take_until(log, lambda taken: Reached(CHAIN, 1, 2) in taken.reached).reached
     assert log.end(CHAIN, 1) == 2
+
+
+def test_anybody_may_ask_what_a_group_has_committed(bench: Bench) -> None:
+    log = bench.log()
+    log.append([outgoing(b"1"), outgoing(b"2"), outgoing(b"3", topic=MORE, partition=1)])
+    take_until(log, lambda taken: len(taken.records) == 3)
+    log.commit({(INPUTS, 0): 1, (MORE, 1): 1})
+    log.take(1, 0.01)
+
+    eventually(lambda: log.committed("group", INPUTS) == {0: 1}, what="the commit")
+    assert log.committed("group", MORE) == {1: 1}
+    assert log.committed("nobody's", INPUTS) == {}
 
 
 def test_the_end_is_where_the_next_record_will_lie(bench: Bench) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 import uuid
+from contextlib import nullcontext
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from refold.adapters.kafka.log import KafkaEventLog
@@ -18,8 +20,9 @@ from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
-from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, take_until
+from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, places, take_until
 from tests.contract.raw_kafka import write_with_header
 from tests.waiting import eventually
 
@@ -28,6 +31,14 @@ from tests.waiting import eventually
 def settings(kafka: EmbeddedKafka) -> KafkaSettings:
     """Give a prefix under which there are no topics."""
     return KafkaSettings(bootstrap=kafka.bootstrap, prefix=f"topics-{uuid.uuid4().hex[:8]}.", partitions=2)
+
+
+def set_topic(settings: KafkaSettings, topic: str, setting: str, value: str) -> None:
+    change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, settings.prefix + topic, incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(10)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds librdkafka where Linux wheels have it")
@@ -50,7 +61,7 @@ def test_a_full_queue_makes_a_writer_wait_and_loses_nothing(kafka: EmbeddedKafka
 
     deliveries = log.append([outgoing(b"%d" % i, token=i) for i in range(200)])
 
-    assert sorted(deliveries) == [(i, i) for i in range(200)]
+    assert places(deliveries) == [(i, i) for i in range(200)]
     bench.close()
 
 
@@ -79,7 +90,7 @@ def test_a_broker_that_is_not_there_is_an_unknown_outcome_and_an_error_with_advi
     deliveries = log.append([outgoing(b"1", token=5)])
     log.close()
 
-    assert deliveries == [(5, None)]
+    assert deliveries == [(5, None, 0)]
     with pytest.raises(UnreachableError, match="REFOLD_KAFKA__BOOTSTRAP"):
         KafkaPublisher(settings, partitions=1).send(RunRequest("r-1", "agent"), timeout_s=0.5)
 
@@ -143,17 +154,57 @@ def test_apply_creates_what_is_missing_and_then_changes_nothing(settings: KafkaS
 def test_apply_mends_a_setting_that_somebody_changed(settings: KafkaSettings) -> None:
     topics = Topics(settings)
     topics.apply()
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, settings.prefix + "run-log", incremental_configs=[change])
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(10)
+    set_topic(settings, "run-log", "cleanup.policy", "delete")
 
     found = eventually(topics.diff)
     topics.apply()
 
     assert found == [TopicDifference("run-log", "cleanup.policy", "compact", "delete")]
     assert topics.diff() == []
+
+
+def test_topics_of_an_earlier_version_are_refused_until_they_are_mended(settings: KafkaSettings) -> None:
+    """Their records say when their sender claims to have sent them."""
+    topics = Topics(settings)
+    old = [
+        NewTopic(settings.prefix + each.name, 2, 1, config={**each.config, "message.timestamp.type": "CreateTime"})
+        for each in topics.wanted
+    ]
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    for done in admin.create_topics(old).values():
+        done.result(10)
+    eventually(lambda: {each.setting for each in topics.diff()} == {"message.timestamp.type"}, what="the old topics")
+    with pytest.raises(UsageError, match=r"message.timestamp.type=CreateTime.*LogAppendTime is needed"):
+        topics.check()
+
+    topics.apply()
+
+    topics.check()
+    producer = Producer({"bootstrap.servers": settings.bootstrap})
+    producer.produce(f"{settings.prefix}run-log", b"v", b"k", 0, timestamp=1_000)
+    producer.flush(10)
+    (record,) = KafkaLogReader(settings).scan("run-log")
+    assert abs(record.at_ms - clock_ms()) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "fits"),
+    [
+        ("cleanup.policy", "delete", False),
+        ("max.message.bytes", "1000", False),
+        ("max.message.bytes", "90000000", True),
+    ],
+)
+def test_services_refuse_topics_that_would_lose_or_refuse_records(
+    settings: KafkaSettings, setting: str, value: str, *, fits: bool
+) -> None:
+    topics = Topics(settings)
+    topics.apply()
+    set_topic(settings, "run-log", setting, value)
+    eventually(topics.diff, what="the setting")
+
+    with nullcontext() if fits else pytest.raises(UsageError, match=f"run-log has {setting}={value}"):
+        topics.check()
 
 
 def test_sync_can_be_switched_on_and_off(settings: KafkaSettings) -> None:

@@ -114,7 +114,7 @@ def expected(role: str, place: Place) -> str:
             "describe": writers + readers + everywhere["describe"],
             "create": everywhere["create"],
             "alter_configs": everywhere["alter_configs"],
-            "describe_configs": everywhere["alter_configs"],
+            "describe_configs": everywhere["alter_configs"] + everywhere["describe_configs"],
             "alter": [],
             "delete": [],
         }[operation]

@@ -56,7 +56,14 @@ def test_every_topic_says_who_writes_and_who_reads_it() -> None:
 
 
 def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:
-    assert {acl.operation for acl in ALL} == {"read", "write", "describe", "create", "alter_configs"}
+    assert {acl.operation for acl in ALL} == {
+        "read",
+        "write",
+        "describe",
+        "describe_configs",
+        "create",
+        "alter_configs",
+    }
     assert {acl.kind for acl in ALL} == {"topic", "group"}
     assert {acl.principal for acl in ALL if acl.operation in ("create", "alter_configs")} == {"User:refold-operator"}
 

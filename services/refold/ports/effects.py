@@ -34,6 +34,21 @@ class AskEnd(NamedTuple):
     partition: int
 
 
+class AskCommitted(NamedTuple):
+    """-> `CommittedAt`, before anything else."""
+
+    group: str
+    topic: str
+
+
+class CommittedAt(NamedTuple):
+    """What a group has committed in a topic, by partition. A partition that is not there: nothing is known of it."""
+
+    group: str
+    topic: str
+    positions: Mapping[int, int]
+
+
 class Commit(NamedTuple):
     """Make positions durable. No answer, may be lost."""
 
@@ -101,8 +116,8 @@ class Now(NamedTuple):
     mono_ms: int
 
 
-Effect = Append | Publish | AskEnd | Commit | Flow | AskLedger | StartTool | StopTool
-Item = Record | Delivery | Assigned | Revoked | End | Reached | Answers | ToolEnded
+Effect = Append | Publish | AskEnd | AskCommitted | Commit | Flow | AskLedger | StartTool | StopTool
+Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Answers | ToolEnded
 
 
 News = tuple[str, dict[str, object]]

@@ -15,7 +15,8 @@ Headers = Sequence[tuple[str, bytes]]
 class Record(NamedTuple):
     """A record as it was read. `read_headers` gives the headers; it costs, so ask only where they matter.
 
-    Headers of which one has a name that is not UTF-8 read as none.
+    Headers of which one has a name that is not UTF-8 read as none. **Units**: `at_ms` is when the broker appended it,
+    by the broker's clock, since 1970 in UTC.
     """
 
     topic: str
@@ -24,6 +25,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     read_headers: Callable[[], Headers | None]
+    at_ms: int = 0
 
 
 class Outgoing(NamedTuple):
@@ -42,10 +44,14 @@ NEVER = -1
 
 
 class Delivery(NamedTuple):
-    """What became of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never."""
+    """What became of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never.
+
+    `at_ms` is when the broker appended it, as in `Record`; 0 where the offset is not known.
+    """
 
     token: int
     offset: int | None
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,10 @@ class EventLog(Protocol):
 
     def end(self, topic: str, partition: int) -> int:
         """The high watermark, asked of the broker now."""
+        ...
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What a group, any group, has committed in a topic, by partition, as far as can be learnt now."""
         ...
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:

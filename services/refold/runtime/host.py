@@ -126,6 +126,9 @@ class Host:
                 self._log.commit(effect.positions)
             elif isinstance(effect, effects.AskEnd):
                 answers.append(End(effect.topic, effect.partition, self._log.end(effect.topic, effect.partition)))
+            elif isinstance(effect, effects.AskCommitted):
+                positions = self._log.committed(effect.group, effect.topic)
+                answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
             elif isinstance(effect, effects.Flow):
                 (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
         if starts:

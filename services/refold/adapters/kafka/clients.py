@@ -160,7 +160,8 @@ def admin(settings: KafkaSettings) -> AdminClient:
 def record(topic: str, message: Message) -> Record:
     """A message that is no error as a record. The headers are read when somebody asks for them."""
     headers = partial(_headers, message)
-    return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers))
+    at_ms = message.timestamp()[1]
+    return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
 
 
 def _headers(message: Message) -> Any:

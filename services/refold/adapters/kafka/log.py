@@ -15,7 +15,15 @@ from contextlib import suppress
 from functools import partial
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names, Throttle
@@ -36,6 +44,9 @@ _UNKNOWN_S = 3.0
 _SETTLE_S = 1.0
 """How long a close waits for a rebalance that is under way; 0.3 s is usual for a join."""
 
+COMMITTED_S = 2.0
+"""How long a service may wait to hear what another group has committed. It can do without, and asks again."""
+
 _LATEST, _EARLIEST = -1, -2
 _log = structlog.get_logger()
 
@@ -45,7 +56,8 @@ class KafkaEventLog:
 
     def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
         self.member = membership.member
-        self._membership = membership
+        self._settings, self._membership = settings, membership
+        self._admin: AdminClient | None = None
         self._names = Names(settings.prefix)
         every = {membership.subscribe, *membership.resume, *membership.replay}
         self._logical = {self._names[name]: name for name in every}
@@ -243,7 +255,8 @@ class KafkaEventLog:
         if error is None:
             offset = message.offset()
             # Negative: the broker knew the record from a try whose answer was lost, and does not tell where it lies.
-            report(Delivery(token, offset if offset is not None and offset >= 0 else None))
+            known = offset is not None and offset >= 0
+            report(Delivery(token, offset, message.timestamp()[1]) if known else Delivery(token, None))
             return
         report(Delivery(token, NEVER if error.code() in REFUSED else None))
         if is_final(error):
@@ -255,6 +268,20 @@ class KafkaEventLog:
         """See `EventLog`. **Raises** UnreachableError."""
         name = self._names[topic]
         return latest(self._asker, [TopicPartition(name, partition)])[name, partition]
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """See `EventLog`. Nothing, with a warning, when there is no answer or this principal may not see the group."""
+        self._admin = self._admin or clients.admin(self._settings)
+        request = ConsumerGroupTopicPartitions(self._names[group])
+        try:
+            (future,) = self._admin.list_consumer_group_offsets([request], request_timeout=COMMITTED_S).values()
+            answers = future.result(COMMITTED_S).topic_partitions or []
+        except (KafkaException, TimeoutError) as error:
+            if self._throttle.lets("committed"):
+                _log.warning("kafka.committed_unknown", group=group, error=str(error))
+            return {}
+        name = self._names[topic]
+        return {each.partition: each.offset for each in answers if each.topic == name and each.offset >= 0}
 
     # Notes that `take` carries out
 

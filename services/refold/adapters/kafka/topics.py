@@ -35,6 +35,9 @@ OVERHEAD_BYTES = 262_144
 """What a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
 
 _NO_FLUSH = 2**63 - 1
+_VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
+"""Settings without which records that count are lost, are refused, or are judged by a clock that is nobody's."""
+
 _RIGHTS = ("writers", "readers")
 _T = TypeVar("_T")
 
@@ -90,7 +93,7 @@ def wanted_topics(
         # One copy may be away; with fewer than three copies there is none to spare.
         config["min.insync.replicas"] = min(config["min.insync.replicas"], max(1, replication - 1))
         config["flush.messages"] = 1 if sync and not recoverable else _NO_FLUSH
-        settings = {key: str(value).lower() for key, value in config.items()}
+        settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
         names = [pattern.replace("*", pool) for pool in pools] if "*" in pattern else [pattern]
         found += [Topic(name, doc, settings) for name in names]
     return found
@@ -156,9 +159,9 @@ class Topics:
         ]
 
     def check(self) -> None:
-        """What a service asks for before it starts: all topics, with equal partition counts.
+        """What a service asks for before it starts: all topics, with equal partition counts and the `_VITAL` settings.
 
-        **Raises** UsageError when one is missing, ConflictError when counts differ.
+        **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.
         """
         there = self._metadata().topics
         wrong: dict[str, int] = {}
@@ -171,6 +174,14 @@ class Topics:
                 wrong[topic.name] = len(meta.partitions)
         if wrong:
             raise self._conflict(wrong)
+        if unfit := [each for each in self._config_differences(self.wanted) if _unfit(each)]:
+            worst = unfit[0]
+            raise UsageError(
+                f"the topic {self._settings.prefix}{worst.topic} has {worst.setting}={worst.found}, and "
+                f"{worst.expected} is needed",
+                hint="run `refold topics apply`; what a policy of the cluster forbids has to be allowed there",
+                topics=sorted({each.topic for each in unfit}),
+            )
 
     def _conflict(self, counts: dict[str, int]) -> ConflictError:
         found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
@@ -236,6 +247,13 @@ def await_shown(unseen: Callable[[], str], command: str) -> None:
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")
         time.sleep(0.02)
+
+
+def _unfit(difference: TopicDifference) -> bool:
+    """Whether a service cannot keep its promises with a topic that is so."""
+    if difference.setting == "max.message.bytes" and difference.found:
+        return int(difference.found) < int(difference.expected)
+    return difference.setting in _VITAL
 
 
 def _copies(meta: Any) -> int:

@@ -55,14 +55,22 @@ class Group:
 class MemoryBroker:
     """Topics with equal partition counts, and groups.
 
-    `max_bytes` is what a record's key and value may take together, as `max.message.bytes` of a topic.
+    `max_bytes` is what a record's key and value may take together, as `max.message.bytes` of a topic; `clock_ms` is the
+    broker's clock.
     """
 
-    def __init__(self, topics: Iterable[str], partitions: int = 1, *, max_bytes: int = 8 << 20) -> None:
+    def __init__(
+        self,
+        topics: Iterable[str],
+        partitions: int = 1,
+        *,
+        max_bytes: int = 8 << 20,
+        clock_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.partitions = partitions
         self.topics = tuple(topics)
         self.groups: dict[str, Group] = {}
-        self._max_bytes = max_bytes
+        self._max_bytes, self._clock_ms = max_bytes, clock_ms
         self._logs = {(topic, number): Partition() for topic in self.topics for number in range(partitions)}
         self._next = 0
 
@@ -74,16 +82,16 @@ class MemoryBroker:
             hint = "create the topics with `refold topics apply`"
             raise UsageError(f"there is no partition {partition} of {topic}", hint=hint) from None
 
-    def write(self, record: Outgoing) -> int:
-        """Appends a record; returns its offset, or NEVER when it is too large."""
-        topic, number, key, value, headers, _ = record
+    def write(self, record: Outgoing) -> Delivery:
+        """Appends a record, unless it is too large."""
+        topic, number, key, value, headers, token = record
         log = self.log(topic, number)
         if len(key) + len(value or b"") > self._max_bytes:
-            return NEVER
-        offset = log.end
-        log.records.append(Record(topic, number, offset, key, value, lambda: list(headers)))
+            return Delivery(token, NEVER)
+        offset, at_ms = log.end, self._clock_ms()
+        log.records.append(Record(topic, number, offset, key, value, lambda: list(headers), at_ms))
         log.end = offset + 1
-        return offset
+        return Delivery(token, offset, at_ms)
 
     def skip(self, topic: str, partition: int, count: int = 1) -> None:
         """Uses offsets up without a record, as the markers of a transaction do."""
@@ -290,13 +298,17 @@ class MemoryEventLog:
             self.cursors.apply(change)
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        return [Delivery(record.token, self._broker.write(record)) for record in records]
+        return [self._broker.write(record) for record in records]
 
     def publish(self, records: Sequence[Outgoing]) -> None:
         self._reported.extend(self.append(records))
 
     def end(self, topic: str, partition: int) -> int:
         return self._broker.log(topic, partition).end
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        places = self._broker.groups[group].committed if group in self._broker.groups else {}
+        return {number: position for (name, number), position in places.items() if name == topic}
 
     def commit(self, positions: Mapping[Place, int]) -> None:
         owned = self.cursors.partitions

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from refold.adapters.memory.log import MemoryBroker, Place
 from refold.core import topics
-from refold.ports.log import Outgoing, Record
+from refold.ports.log import Delivery, Outgoing, Record
 from refold.simulator.settings import ORDERS
 
 SIM_TOPICS = (
@@ -24,12 +24,12 @@ class Broker(MemoryBroker):
     the promise may rely on.
     """
 
-    def __init__(self, partitions: int, written: Callable[[Record], None]) -> None:
-        super().__init__(SIM_TOPICS, partitions)
+    def __init__(self, partitions: int, written: Callable[[Record], None], clock_ms: Callable[[], int]) -> None:
+        super().__init__(SIM_TOPICS, partitions, clock_ms=clock_ms)
         self._written = written
         self.committed: dict[str, dict[Place, int]] = {}
 
-    def write(self, record: Outgoing) -> int:
-        offset = super().write(record)
+    def write(self, record: Outgoing) -> Delivery:
+        delivery = super().write(record)
         self._written(self.log(record.topic, record.partition).records[-1])
-        return offset
+        return delivery

@@ -151,13 +151,16 @@ class SimProcess:
             if isinstance(effect, effects.Append | effects.Publish):
                 kind = "append" if isinstance(effect, effects.Append) else "publish"
                 for record in effect.records:
-                    offset = yield Act(kind, record, (record.topic, record.partition, record.key))
-                    self._deliver(Delivery(record.token, offset), waited_for=kind == "append")
+                    delivery = yield Act(kind, record, (record.topic, record.partition, record.key))
+                    self._deliver(delivery or Delivery(record.token, None), waited_for=kind == "append")
             elif isinstance(effect, effects.AskLedger):
                 yield from self._ask(effect)
             elif isinstance(effect, effects.AskEnd):
                 end = yield Act("end", effect, effect.partition)
                 self.answers.append(End(effect.topic, effect.partition, end))
+            elif isinstance(effect, effects.AskCommitted):
+                positions = yield Act("committed", effect, (effect.group, effect.topic))
+                self.answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
             elif isinstance(effect, effects.Commit):
                 yield Act("commit", effect, sorted(effect.positions.items()))
             elif isinstance(effect, effects.StartTool):

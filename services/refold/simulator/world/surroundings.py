@@ -30,7 +30,7 @@ class Surroundings:
         self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
         self.pending = 0
-        self.broker = Broker(settings.partitions, self._written)
+        self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
         self.receiver = Receiver()
         self.witness = Witness()
         self._events: list[tuple[int, int, bool, Callable[[], object]]] = []

@@ -187,6 +187,9 @@ class World(Surroundings):
             self._commit(process, what.positions)
         elif kind == "end":
             return self.broker.log(what.topic, what.partition).end
+        elif kind == "committed":
+            known = self.broker.committed.get(what.group, {})
+            return {number: at for (topic, number), at in known.items() if topic == what.topic}
         elif kind == "start":
             if not what.probe and what.request.tool in FACTS:
                 self._check_start(process, what)

@@ -57,7 +57,8 @@ class Served:
     def load(self, app: str) -> App:
         """The app, after a look whether Kafka has its topics."""
         loaded = load_app(app)
-        Topics(self.where.settings.kafka, loaded.pools).check()
+        settings = self.where.settings
+        Topics(settings.kafka, loaded.pools, payload_bytes=settings.max_payload_bytes).check()
         return loaded
 
     def run(self, host: Host, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 0.0) -> None:
