@@ -64,17 +64,18 @@ def _calling(effect: str, phase: str, rules: Rules) -> Log:
     log = started()
     log.rules = rules
     log.append([call(1, effect, attempts=2)])
-    opened = log.live.open[1]
-    opened.phase, opened.attempt = phase, 2  # type: ignore[assignment]
-    opened.policy = approvals.POLICY.digest
+    _put(log, phase=phase, attempt=2, policy=approvals.POLICY.digest)
     return log
+
+
+def _put(log: Log, **values: object) -> None:
+    log.live.open = log.live.open.set(1, log.live.open[1]._replace(**values))  # type: ignore[arg-type]
 
 
 def _verdicts(log: Log, said: ToolResult) -> Iterator[str]:
     choices = product((False, True), (1, 2), (False, True), (0, 1))
     for maybe, dispatches, retryable, refused in choices:
-        opened = log.live.open[1]
-        opened.may_have_happened, opened.dispatches, opened.sent_back = maybe, dispatches, refused
+        _put(log, may_have_happened=maybe, dispatches=dispatches, sent_back=refused)
         verdict = decide(log.live, replace(said, retryable=retryable), NOW, log.rules)
         if isinstance(verdict, Ignore):
             yield _IGNORED[verdict.reason]

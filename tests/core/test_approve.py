@@ -404,7 +404,7 @@ def test_a_use_of_a_grant_counts_once_in_a_run() -> None:
     log.feed(decided(log.live, 2, now=log.now, grant=grant))
 
     assert kinds(log) == [ApprovalDecided, ApprovalRequested]
-    assert log.live.uses == {("run-1/4", 1): 1}
+    assert dict(log.live.uses) == {("run-1/4", 1): 1}
 
 
 def test_without_a_policy_calls_go_out_as_they_always_did() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import pytest
@@ -26,7 +25,7 @@ from refold.core.planning.verdict import Ignore
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve, fold, kinds
-from refold.core.run.state import RunState
+from refold.core.run.state import WAITING, RunState
 from tests.core.histories import (
     NOW,
     RULES,
@@ -227,22 +226,40 @@ def test_a_late_result_is_remembered_by_its_step() -> None:
 
     log.append([late])
 
-    assert log.live.late == {1: late}
+    assert dict(log.live.late) == {1: late}
 
 
-def test_a_copy_has_every_field_and_shares_nothing_that_changes() -> None:
+def test_what_becomes_of_a_state_leaves_it_as_it_was() -> None:
     log = calling()
-    state, opened = log.live, log.live.open[1]
-    for owner in (state, opened):
-        for spec in dataclasses.fields(owner):
-            if not getattr(owner, spec.name):
-                kept: dict[str, object] = {"list": [1], "dict": {1: 1}}
-                setattr(owner, spec.name, kept.get(str(spec.type).partition("[")[0], "kept"))
+    before, digest = log.live, log.live.digest()
+    (name, entry, _), (rival, other, _) = (
+        log.write([CallCompleted(1, 1, result), SleepStarted(2, 9)], nonce=nonce)
+        for nonce, result in ((7, "1"), (8, "2"))
+    )
 
-    other = state.copy()
+    one, two = evolve(before, entry, name), evolve(before, other, rival)
+    one, two = (evolve(state, *_nap(state)) for state in (one, two))
 
-    assert other == state
-    shared = [spec.name for spec in dataclasses.fields(state) if isinstance(getattr(state, spec.name), list | dict)]
-    assert len(shared) == 8
-    assert [name for name in shared if getattr(other, name) is getattr(state, name)] == []
-    assert other.open[1] is not opened
+    assert before.digest() == digest
+    assert [[step.step for step in state.steps] for state in (before, one, two)] == [[1], [1, 2, 3], [1, 2, 3]]
+    assert [state.outcomes[1][1].result for state in (one, two)] == ["1", "2"]
+    assert one.entry_at(entry.seq) == name
+    assert two.entry_at(entry.seq) == rival
+    assert before.entry_at(entry.seq) is None
+
+
+def _nap(state: RunState) -> tuple[Entry, EntryId]:
+    entry = Entry(RUN, state.head.seq + 1, state.head.id, NOW, None, "", b"", [SleepStarted(3, 9)])
+    return entry, EntryId(b"3")
+
+
+@examples
+@given(seeds)
+def test_every_entry_is_found_by_the_seq_of_its_first_event_and_every_call_by_its_own(seed: int) -> None:
+    log = random_log(seed)
+    begins = {entry.seq: name for name, entry in log.entries}
+
+    assert {seq: log.live.entry_at(seq) for seq in begins} == begins
+    assert all(log.live.entry_at(seq) is None for seq in range(log.live.head.seq + 3) if seq not in begins)
+    assert [log.live.step_of(seq) for seq in log.live.seqs] == list(range(1, len(log.live.steps) + 1))
+    assert log.live.busy == sum(opened.phase not in WAITING for opened in log.live.open.values())

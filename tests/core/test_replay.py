@@ -23,6 +23,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.run.replay import Call, Execution, Gather, Intent, Moment, Note, Raised, Returned, Sleep, replay
+from refold.core.run.shared import Row
 from refold.core.run.state import RunState, Settled
 from tests.core.histories import examples
 
@@ -54,12 +55,12 @@ class Run:
             if isinstance(intent, Call):
                 policy = (intent.timeout_ms, intent.retry)
                 event = CallProposed(step, intent.tool, intent.args, "key", "default", "keyed", *policy)
-                self.state.steps.append(event)
+                self.state.steps = self.state.steps.append(event)
             elif isinstance(intent, Sleep):
-                self.state.steps.append(SleepStarted(step, intent.until_ms))
+                self.state.steps = self.state.steps.append(SleepStarted(step, intent.until_ms))
             else:
                 assert isinstance(intent, Note)
-                self.state.steps.append(NoteRecorded(step, intent.kind, intent.data))
+                self.state.steps = self.state.steps.append(NoteRecorded(step, intent.kind, intent.data))
 
     @property
     def open(self) -> list[int]:
@@ -75,7 +76,7 @@ class Run:
             outcome = CallFailed(step, 1, Failure("boom", "it broke"))
         else:
             outcome = CallCompleted(step, 1, result)
-        self.state.outcomes[step] = (200 + step, outcome)
+        self.state.outcomes = self.state.outcomes.add(step, (200 + step, outcome))
         self.record(self.execution.settle(step, outcome))
 
     def again(self, code: Callable[[], Code] | None = None) -> Execution:
@@ -290,7 +291,7 @@ def test_a_settled_step_that_the_code_does_not_wait_for_is_told() -> None:
 def test_new_steps_beyond_the_history_are_returned_and_not_compared() -> None:
     run = Run(two_calls)
     run.settle(1, "7")
-    run.state.steps.pop()
+    run.state.steps = Row(run.state.steps[:-1])
 
     beyond = replay(Execution(two_calls(), Moment()), run.state)
 
@@ -309,8 +310,8 @@ def test_time_is_that_of_the_record_that_woke_the_code() -> None:
 
     state = RunState("run-1", started_ms=100)
     policy = RetryPolicy()
-    state.steps = [CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b"))]
-    state.outcomes[1] = (222, CallCompleted(1, 1, "1"))
+    state.steps = Row(CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b")))
+    state.outcomes = state.outcomes.add(1, (222, CallCompleted(1, 1, "1")))
 
     replay(Execution(code(), moment), state)
 

@@ -82,7 +82,7 @@ def facts(state: RunState) -> dict[str, Any]:
         "status": state.status,
         "head": [state.head.id.hex(), state.head.seq],
         "steps": [_plain(step) for step in state.steps],
-        "seqs": state.seqs,
+        "seqs": list(state.seqs),
         "open": {str(step): [o.phase, o.seq, o.due_ms, o.attempt, o.dispatches] for step, o in state.open.items()},
         "outcomes": {str(step): [at, _plain(outcome)] for step, (at, outcome) in state.outcomes.items()},
         "resolved": {str(step): _plain(said) for step, said in state.resolved.items()},

@@ -17,7 +17,7 @@ from refold.core.messages import ToolResult
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling, Start
 from refold.core.run.chain import Head
-from refold.core.run.fold import advance
+from refold.core.run.fold import advance, link
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner import inputs
@@ -132,7 +132,7 @@ class Answering:
         if len(value) > self._limits.payload_bytes * 2:
             self.send_too_large(before, events, item, now)
             return
-        after.head = Head(entry_id, entry.last_seq)
+        link(after, Head(entry_id, entry.last_seq))
         sent = SentEntry(entry_id, entry, after, item)
         self._log.send(sent)
         self._outbox.append(sent, value)

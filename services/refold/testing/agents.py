@@ -145,7 +145,7 @@ class AgentRun:
     @property
     def open(self) -> list[int]:
         """The numbers of the steps that wait."""
-        return list(self.state.open)
+        return sorted(self.state.open)
 
     def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
         """Goes on to the end, or until nothing can go on but by a human: what is due first ends first.

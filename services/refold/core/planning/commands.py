@@ -42,7 +42,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         elif isinstance(event, events.CallCompleted | events.CallFailed):
             closed.append(close(state, event.step))
         elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
-            for step, opened in state.open.items():
+            for step, opened in sorted(state.open.items()):
                 if opened.question is not None:
                     closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.question.seq), None))
                 if opened.phase != "sleep":

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from immutables import Map
 
 from refold.core import events
-from refold.core.ids import RunId
+from refold.core.ids import EntryId, RunId
 from refold.core.run.chain import Head
+from refold.core.run.shared import Row, Table
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
@@ -40,15 +43,14 @@ class Asked(NamedTuple):
         return min(due, default=0)
 
 
-@dataclass(slots=True)
-class OpenStep:
-    """A step that has no outcome yet.
+class OpenStep(NamedTuple):
+    """A step that has no outcome yet. Never changes: what becomes of it is another.
 
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
     attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `seq` is that of the proposal,
     `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt may have had its effect.
     `policy` judged the call last, `decision` is what people said of it last. `sent_back` counts the attempts that an
-    executor sent back unsent: they cost no retry.
+    executor sent back unsent: they cost no retry. `doubted_ms` is when it fell into doubt last.
     """
 
     phase: StepPhase
@@ -63,20 +65,28 @@ class OpenStep:
     question: Asked | None = None
     decision: events.ApprovalDecided | None = None
     sent_back: int = 0
+    doubted_ms: int = 0
 
 
-_values = attrgetter(*(spec.name for spec in dataclasses.fields(OpenStep)))
-"""All fields of an open step, in order: what a copy is made of. `dataclasses.replace` takes 1.3 us, this 0.3."""
+WAITING = frozenset({"sleep", "doubt", "backoff", "approval"})
+"""The phases of a step that waits for time or for people: nobody works on it."""
+
+_SEQ = attrgetter("seq")
+ENDED = frozenset({"completed", "failed", "cancelled"})
+_NOTHING: Map[Any, Any] = Map()
 
 
 @dataclass(slots=True)
 class RunState:
     """What a run is after its events so far.
 
-    **Shape**: `steps[i]` is step i+1 as the agent asked for it; `outcomes` holds the settled ones in the order in
-    which they settled, with the time; `open` the others. `resolved` holds what a human said of a step in doubt last,
-    `late` the result that came for a step after it was settled. `edited` has the arguments and the key that people gave
-    a call, `uses` which use of which grant was for which step. `pools` is of a slim state alone: where its calls went.
+    **Shape**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
+    settled ones in the order in which they settled, with the time; `open` the others, of which `busy` do not just wait.
+    `heads` has every entry's id and the seq of its last event. `resolved` holds what a human said of a step in doubt
+    last, `late` the result that came for a step after it was settled. `edited` has the arguments and the key that
+    people gave a call, `uses` which use of which grant was for which step. `pools` is of a run in the table of finished
+    ones alone: where its calls went. None of the values ever changes, so that a copy costs nothing and a step costs the
+    same however many came before.
     """
 
     run_id: RunId
@@ -88,31 +98,34 @@ class RunState:
     requested_ms: int = 0
     started_ms: int = 0
     at_ms: int = 0
-    steps: list[Step] = field(default_factory=list)
-    seqs: list[int] = field(default_factory=list)
-    open: dict[int, OpenStep] = field(default_factory=dict)
-    outcomes: dict[int, tuple[int, Settled]] = field(default_factory=dict)
-    resolved: dict[int, events.DoubtResolved] = field(default_factory=dict)
-    late: dict[int, events.LateResultRecorded] = field(default_factory=dict)
-    edited: dict[int, tuple[str, str]] = field(default_factory=dict)
-    uses: dict[tuple[str, int], int] = field(default_factory=dict)
+    busy: int = 0
+    steps: Row[Step] = field(default_factory=Row)
+    seqs: Row[int] = field(default_factory=Row)
+    heads: Row[Head] = field(default_factory=Row)
+    outcomes: Table[int, tuple[int, Settled]] = field(default_factory=Table)
+    open: Map[int, OpenStep] = _NOTHING
+    resolved: Map[int, events.DoubtResolved] = _NOTHING
+    late: Map[int, events.LateResultRecorded] = _NOTHING
+    edited: Map[int, tuple[str, str]] = _NOTHING
+    uses: Map[tuple[str, int], int] = _NOTHING
     end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
     pools: tuple[str, ...] = ()
 
     @property
     def over(self) -> bool:
         """Whether a terminal event was folded."""
-        return self.end is not None
+        return self.status in ENDED
 
     def step_of(self, seq: int) -> int | None:
         """The step that was proposed as event `seq`, or None."""
-        for step, opened in self.open.items():
-            if opened.seq == seq:
-                return step
-        try:
-            return self.seqs.index(seq) + 1
-        except ValueError:
-            return None
+        place = self.seqs.place(seq)
+        return place + 1 if place < len(self.seqs) and self.seqs[place] == seq else None
+
+    def entry_at(self, seq: int) -> EntryId | None:
+        """The id of the entry whose first event is `seq`, or None."""
+        place = self.heads.place(seq, key=_SEQ)  # the first entry that ends there or later
+        begins = self.heads[place - 1].seq + 1 if place else 1
+        return self.heads[place].id if place < len(self.heads) and begins == seq else None
 
     def call(self, step: int) -> events.CallProposed:
         """The call of a step as it would go out now: as proposed, or as people have edited it."""
@@ -123,16 +136,8 @@ class RunState:
         return call
 
     def copy(self) -> RunState:
-        """An independent state with equal content; the events in it are shared, they never change."""
-        other = RunState(self.run_id)
-        other.head, other.status, other.request, other.position = self.head, self.status, self.request, self.position
-        other.version, other.requested_ms, other.started_ms = self.version, self.requested_ms, self.started_ms
-        other.at_ms, other.end, other.pools = self.at_ms, self.end, self.pools
-        other.steps, other.seqs, other.outcomes = self.steps[:], self.seqs[:], self.outcomes.copy()
-        other.open = {step: OpenStep(*_values(opened)) for step, opened in self.open.items()}
-        other.resolved, other.late = self.resolved.copy(), self.late.copy()
-        other.edited, other.uses = self.edited.copy(), self.uses.copy()
-        return other
+        """An independent state with equal content."""
+        return RunState(*_fields(self))
 
     def slim(self) -> RunState:
         """What has to be remembered of a run that is over: enough to judge every record that may still come."""
@@ -143,7 +148,12 @@ class RunState:
 
     def digest(self) -> str:
         """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
-        return blake2b(repr(self).encode(), digest_size=16).hexdigest()
+        values = [sorted(v.items()) if isinstance(v, Map) else v for v in _fields(self)]
+        return blake2b(repr(values).encode(), digest_size=16).hexdigest()
+
+
+_fields = attrgetter(*(spec.name for spec in dataclasses.fields(RunState)))
+"""All fields of a state, in order: what a copy is made of."""
 
 
 @cache

@@ -1,0 +1,107 @@
+"""Sequences and tables that only grow: a value and what becomes of it share what they have in common.
+
+A run's history is appended to at every step, and somebody may hold the state before: the planner speculates. What is
+appended at the tip costs the same whatever lies before it. Going on from behind the tip, which happens when a
+speculation did not hold, copies once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Row(Sequence[T], Generic[T]):
+    """A sequence that never changes; `append` gives a longer one."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items = list(items)
+        self._length = len(self._items)
+
+    def append(self, item: T) -> Row[T]:
+        """This sequence with one more item."""
+        items, length = self._items, self._length
+        # The list may be longer than this view of it: somebody has gone on from here, and their tail is not ours.
+        if len(items) != length:
+            items = items[:length]
+        items.append(item)
+        longer: Row[T] = _new(Row)
+        longer._items, longer._length = items, length + 1
+        return longer
+
+    def place(self, value: Any, *, key: Callable[[T], Any] | None = None) -> int:
+        """Where a value is, or would be, in a sequence that is sorted (by `key`)."""
+        return bisect_left(self._items, value, 0, self._length, key=key)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._items, self._length)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._items[n] for n in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._items[index if index >= 0 else self._length + index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+class Table(Mapping[K, V], Generic[K, V]):
+    """A mapping that never changes, in the order in which keys came; `add` gives one with a further key."""
+
+    __slots__ = ("_length", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: dict[K, tuple[int, V]] = {}
+        self._length = 0
+
+    def add(self, key: K, value: V) -> Table[K, V]:
+        """This table with one more key, which it did not have."""
+        rows, length = self._rows, self._length
+        if len(rows) != length:
+            rows = dict(islice(rows.items(), length))
+        rows[key] = length, value
+        longer: Table[K, V] = _new(Table)
+        longer._rows, longer._length = rows, length + 1
+        return longer
+
+    def __getitem__(self, key: K) -> V:
+        place, value = self._rows[key]
+        if place >= self._length:
+            raise KeyError(key)
+        return value
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[K]:
+        return islice(self._rows, self._length)
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+
+_new: Any = object.__new__
