@@ -33,6 +33,8 @@ class Once:
 class Diary:
     """Tools that write down what they are told."""
 
+    alive = True
+
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
 

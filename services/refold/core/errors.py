@@ -20,6 +20,16 @@ class RefoldError(Exception):
         self.fields = fields
 
 
+def text_of(error: BaseException, most: int = 2_000) -> str:
+    """What an error says, of code that nobody vouches for: never raises, never empty, and has a form in UTF-8."""
+    try:
+        # str() passes on a subclass of str as it is: only str's own slice is sure to be what it says.
+        text = str.__getitem__(str(error), slice(most))
+    except BaseException:  # noqa: BLE001 - a __str__ may raise anything, and whoever asks is handling an error already
+        text = "(it cannot be told: its __str__ raises)"
+    return text.encode("utf-8", "replace").decode() or type(error).__name__
+
+
 class UsageError(RefoldError):
     """The caller's code or command is wrong; raised early and never retried."""
 

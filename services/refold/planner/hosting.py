@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from refold.core import events
-from refold.core.errors import NonDeterminismError, RefoldError
+from refold.core.errors import NonDeterminismError, RefoldError, text_of
 from refold.core.ids import RunId
 from refold.core.planning import asking
 from refold.core.planning.asking import Proposal, dispatch
@@ -122,11 +122,13 @@ class Agents:
         return [call, held or dispatch(call, 1, 0, now, self._rules)]
 
 
-def failure_of(error: Exception) -> events.Failure:
+def failure_of(error: BaseException) -> events.Failure:
     """An error as data: its code, or its class where it has none."""
+    text = text_of(error)
     if isinstance(error, NonDeterminismError):
-        return events.Failure(error.code, str(error), f"step {error.fields.get('step')}")
+        return events.Failure(error.code, text, f"step {error.fields.get('step')}")
     if isinstance(error, RefoldError):
-        return events.Failure(str(error.fields.get("code", error.code)), str(error))
-    hint = "; an agent has no event loop: await ctx.call, ctx.sleep, ctx.gather" if "event loop" in str(error) else ""
-    return events.Failure(type(error).__name__, f"{error}{hint}")
+        code = error.fields.get("code", error.code)
+        return events.Failure(code if isinstance(code, str) else error.code, text)
+    hint = "; an agent has no event loop: await ctx.call, ctx.sleep, ctx.gather" if "event loop" in text else ""
+    return events.Failure(type(error).__name__, f"{text}{hint}")

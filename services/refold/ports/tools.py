@@ -11,6 +11,11 @@ from refold.ports.effects import StartTool, StopTool
 class Tools(Protocol):
     """What runs tools: see `adapters.tools.toolbox`."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether what is started still runs. A host whose tools are dead ends its process."""
+        ...
+
     def start(self, orders: Sequence[StartTool]) -> None: ...
 
     def stop(self, order: StopTool) -> None: ...

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from refold.core.errors import UnreachableError
+from refold.core.errors import RefoldError, UnreachableError
 from refold.ports import effects
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
@@ -67,12 +67,14 @@ class Host:
         self._boundaries = Boundaries()
         self._room = threading.Semaphore(4)
         self._stopped = threading.Event()
+        self._reader: threading.Thread | None = None
         self.turns = 0
 
     def run(self, stop: threading.Event, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 10.0) -> None:
         """Takes turns until `stop` is set and then, within the grace, until `drain` says that nothing is under way."""
         take = self._take_queued if self._tools else self._take
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
+        self._reader = reader if self._tools else None
         if self._tools:
             reader.start()
         try:
@@ -91,6 +93,7 @@ class Host:
     def pump(self, inbox: list[effects.Item]) -> None:
         """One turn, and the further ones that its answers cause."""
         while True:
+            self._check_threads()
             self.turns += 1
             now = system_now()
             orders = [effect for service in self._services for effect in service.turn(inbox, now)]
@@ -101,6 +104,14 @@ class Host:
             inbox = self._carry_out(orders)
             if not inbox:
                 return
+
+    def _check_threads(self) -> None:
+        """**Raises** when a thread of this process is gone: alive without it, it would keep what others could do."""
+        if self._tools is not None and not self._tools.alive:
+            raise RefoldError("the tools' thread is gone", hint="a tool has closed its event loop; this process ends")
+        dead = self._reader is not None and not self._reader.is_alive()
+        if dead and self._queue.empty() and not self._stopped.is_set():  # else its error comes with the next items
+            raise RefoldError("the reader's thread is gone", hint="this process ends, and its supervisor starts it")
 
     def _carry_out(self, orders: list[effects.Effect]) -> list[effects.Item]:
         answers: list[effects.Item] = []

@@ -119,9 +119,12 @@ class Context:
     def note(self, kind: str, data: Any = None) -> Awaitable[None]:
         """Records something for those who read the run: a plan, decision, checkpoint or thought. Never waits.
 
-        **Raises** UsageError when `data` has no JSON form, or holds a set.
+        **Raises** UsageError when `kind` is no text, or `data` has no JSON form or holds a set.
         """
+        if not isinstance(kind, str):
+            raise UsageError(f"ctx.note({kind!r}, ...)", hint="its kind is a word, and what belongs to it is data")
         try:
+            canonical.text(kind)
             try:
                 text = canonical.dumps(data)
             except MalformedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from refold.core.run.replay import Moment
@@ -38,7 +39,8 @@ class AgentLog:
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if self._moment.replaying:
             return
-        with watch.unwatched():
+        # A line that cannot be written must not raise: replayed, where nothing is written, the code would go on.
+        with watch.unwatched(), suppress(Exception):
             import structlog  # here: it takes a third of the time of `import refold`, and few agents write lines
 
             getattr(structlog.get_logger("refold.agent"), level)(event, **{**self._fields, **fields})

@@ -12,7 +12,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import CoreConfig, SchemaSerializer
 from typing_extensions import TypedDict  # typing's own is refused by pydantic before Python 3.12
 
-from refold.core.errors import MalformedError, UsageError
+from refold.core.errors import MalformedError, UsageError, text_of
 from refold.core.wire import canonical
 
 _CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
@@ -46,7 +46,9 @@ class Shape:
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
         except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
-            raise UsageError(f"{self.what}: not JSON", hint=str(error)) from None
+            raise UsageError(f"{self.what}: not JSON", hint=text_of(error)) from None
+        except MemoryError:
+            raise
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
@@ -56,6 +58,8 @@ class Shape:
             return self._check_json(text)
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
+        except MemoryError:
+            raise
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
@@ -127,8 +131,8 @@ def reasons(error: ValidationError) -> str:
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
 
 
-def _raised(error: Exception) -> str:
-    return f"its validator raised {type(error).__name__}: {error}"
+def _raised(error: BaseException) -> str:
+    return f"its validator raised {type(error).__name__}: {text_of(error)}"
 
 
 def _holds_set(schema: Any) -> bool:

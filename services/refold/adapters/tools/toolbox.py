@@ -12,18 +12,23 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from refold.core.errors import NotDone, RefoldError, TerminalError, TransientError, UsageError
+import structlog
+
+from refold.core.errors import NotDone, RefoldError, TerminalError, TransientError, UsageError, text_of
 from refold.core.messages import ToolRequest
+from refold.core.wire import canonical
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.sdk.app import App
-from refold.sdk.heartbeat import Cancelled, Heartbeat
+from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.tool import Body, ToolDef
+
+_log = structlog.get_logger()
 
 
 class Toolbox:
     """The tools of an app, run for attempts; `done` is called from any thread when one has ended.
 
-    **Units**: `max_result` in bytes of JSON.
+    **Units**: `max_result` in bytes of JSON as UTF-8, of a tool's result and of a probe's.
     """
 
     def __init__(self, app: App, done: Callable[[ToolEnded], None], *, threads: int, max_result: int) -> None:
@@ -32,8 +37,14 @@ class Toolbox:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._running: dict[int, tuple[Heartbeat, asyncio.Task[None] | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tools", daemon=True)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="tools", daemon=True)
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether tools still run. A tool can close its loop; nothing that it raises ends it."""
+        return self._thread.is_alive() and not self._loop.is_closed()
 
     def start(self, orders: Sequence[StartTool]) -> None:
         """Begins tools or probes; one `ToolEnded` each."""
@@ -45,17 +56,28 @@ class Toolbox:
 
     def close(self) -> None:
         """Ends the loop; what still runs is abandoned with its lease."""
+        self._closing = True
+        if self._loop.is_closed():
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _serve(self) -> None:
+        """Runs the loop. A task that a tool made may raise SystemExit through it, or stop it: the others go on."""
+        while not self._closing and not self._loop.is_closed():
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - the executor would claim calls and run nothing ever again
+                _log.warning("tool.loop_interrupted", error=type(error).__name__)
 
     def _start(self, orders: list[StartTool]) -> None:
         for order in orders:
             heartbeat = Heartbeat()
             try:
                 tool, body = self._prepare(order.request, heartbeat, probe=order.probe)
-            except UsageError as error:
-                self._done(_failed(order.number, error, retryable=False))
+            except BaseException as error:  # noqa: BLE001 - the types of a tool are its author's code, too
+                self._done(_unprepared(order, error))
                 continue
             task = self._loop.create_task(self._run(order, tool, body))
             self._running[order.number] = heartbeat, task if isinstance(body, Coroutine) else None
@@ -70,26 +92,40 @@ class Toolbox:
         return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat)
 
     async def _run(self, order: StartTool, tool: ToolDef, body: Body) -> None:
+        ended = ToolEnded(order.number, "unknown", code="lost", message="the tool ended without a word")
         try:
-            value = await (body if isinstance(body, Coroutine) else self._loop.run_in_executor(self._threads, body))
+            if isinstance(body, Coroutine):
+                value = await body
+            else:
+                value, error = await self._loop.run_in_executor(self._threads, _outcome, body)
+                if error is not None:
+                    raise error
             ended = self._value(order, tool, value)
-        except (Exception, Cancelled, asyncio.CancelledError) as error:  # noqa: BLE001 - a tool may raise anything
+        except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit too, and ends but itself
             ended = _raised(order, error)
-        self._running.pop(order.number, None)
-        self._done(ended)
+        finally:
+            self._running.pop(order.number, None)
+            self._done(ended)
 
     def _value(self, order: StartTool, tool: ToolDef, value: object) -> ToolEnded:
         if order.probe:
             happened = tool.probe_json(value)
-            return ToolEnded(order.number, "did_not_happen" if happened is None else "happened", happened or "")
+            if happened is None:
+                return ToolEnded(order.number, "did_not_happen")
+            return self._too_large(order, happened) or ToolEnded(order.number, "happened", happened)
         try:
             result = tool.result_json(value)
-        except UsageError as error:
-            return ToolEnded(order.number, "broken", code="bad_result", message=str(error), retryable=False)
-        if len(result) > self._max_result:
-            message = f"the result has {len(result)} bytes, more than {self._max_result}: return a reference instead"
-            return ToolEnded(order.number, "broken", code="too_large", message=message, retryable=False)
-        return ToolEnded(order.number, "completed", result)
+        except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
+            return ToolEnded(order.number, "broken", code="bad_result", message=text_of(error), retryable=False)
+        return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
+
+    def _too_large(self, order: StartTool, result: str) -> ToolEnded | None:
+        if (size := canonical.size(result)) <= self._max_result:
+            return None
+        message = f"the result has {size} bytes, more than {self._max_result}: return a reference instead"
+        if order.probe:
+            return ToolEnded(order.number, "unknown", code="probe_failed", message=message)
+        return ToolEnded(order.number, "broken", code="too_large", message=message, retryable=False)
 
     def _stop(self, order: StopTool) -> None:
         heartbeat, task = self._running.get(order.number, (None, None))
@@ -99,10 +135,26 @@ class Toolbox:
             task.cancel()
 
 
+def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
+    """Calls a sync tool. Its error comes as a value: a future that is given StopIteration would never be done."""
+    try:
+        return body(), None
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the thread judges it
+        return None, error
+
+
+def _unprepared(order: StartTool, error: BaseException) -> ToolEnded:
+    """Nothing was sent so far: the arguments do not fit, or there is no such tool."""
+    if order.probe:
+        return ToolEnded(order.number, "unknown", code="probe_failed", message=text_of(error))
+    code = error.code if isinstance(error, RefoldError) else type(error).__name__
+    return ToolEnded(order.number, "failed", code=code, message=text_of(error), retryable=False)
+
+
 def _raised(order: StartTool, error: BaseException) -> ToolEnded:
     """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
     if order.probe:
-        return ToolEnded(order.number, "unknown", code="probe_failed", message=_text(error))
+        return ToolEnded(order.number, "unknown", code="probe_failed", message=text_of(error))
     if isinstance(error, NotDone | TransientError):
         after = int(error.retry_after * 1000) if error.retry_after else 0
         ended = _failed(order.number, error, retryable=True)
@@ -110,12 +162,8 @@ def _raised(order: StartTool, error: BaseException) -> ToolEnded:
     if isinstance(error, TerminalError):
         return _failed(order.number, error, retryable=False)
     code = error.code if isinstance(error, RefoldError) else type(error).__name__
-    return ToolEnded(order.number, "unknown", code=code, message=_text(error))
+    return ToolEnded(order.number, "unknown", code=code, message=text_of(error))
 
 
 def _failed(number: int, error: RefoldError, *, retryable: bool) -> ToolEnded:
-    return ToolEnded(number, "failed", code=error.code, message=_text(error), retryable=retryable)
-
-
-def _text(error: BaseException) -> str:
-    return str(error)[:2_000] or type(error).__name__
+    return ToolEnded(number, "failed", code=error.code, message=text_of(error), retryable=retryable)

@@ -8,12 +8,13 @@ waits for something that has not happened yet. Where code and history disagree, 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from refold.core.errors import NonDeterminismError, RefoldError, UsageError
+from refold.core.errors import NonDeterminismError, UsageError
 from refold.core.events import CallProposed, NoteRecorded, RetryPolicy, SleepStarted
 from refold.core.run.state import RunState, Settled, Step
 
@@ -82,10 +83,10 @@ class Returned:
 class Raised:
     """The agent's coroutine is over, with an error that it did not handle."""
 
-    error: Exception
+    error: BaseException
 
 
-Resume = Callable[[Any, Exception | None], None]
+Resume = Callable[[Any, BaseException | None], None]
 
 
 class _Branch(NamedTuple):
@@ -116,7 +117,8 @@ class Execution:
         self._main = coroutine
         self.moment = moment
         self._waiting: dict[int, tuple[Intent, Resume]] = {}
-        self._ready: list[tuple[_Branch, Any, Exception | None]] = []
+        self._ready: deque[tuple[_Branch, Any, BaseException | None]] = deque()
+        self._under_way: dict[Coroutine[Intent, Any, Any], None] = {coroutine: None}
         self._new: list[tuple[int, Intent]] = []
         self.steps = 0
         self.end: Returned | Raised | None = None
@@ -134,32 +136,37 @@ class Execution:
                 f"history settles step {step} and the code has not asked for it", step=step, hint="restore the old code"
             )
         intent, resume = waiting
-        value, error = None, None
+        value: Any = None
+        error: BaseException | None = None
         try:
             value = intent.value_of(outcome)
-        except RefoldError as failure:
+        except BaseException as failure:  # noqa: BLE001 - the agent's types read it, and may raise anything
             error = failure
         resume(value, error)
         return self._drive()
 
     def close(self) -> None:
-        """Drops the code where it stands; its `finally` blocks run, and what they ask for is not heard."""
-        with suppress(RuntimeError):  # the agent awaited something while it was dropped: nobody is there to answer
-            self._main.close()
+        """Drops the code where it stands; its `finally` blocks run, and what they ask for or raise is not heard."""
+        for coroutine in reversed(self._under_way):
+            with suppress(BaseException):  # a `finally` may raise anything, and nobody is there to hear it
+                coroutine.close()
+        self._under_way.clear()
 
     def _drive(self) -> list[tuple[int, Intent]]:
         while self._ready:
-            branch, value, error = self._ready.pop(0)
+            branch, value, error = self._ready.popleft()
             self._advance(branch, value, error)
         new, self._new = self._new, []
         return new
 
-    def _advance(self, branch: _Branch, value: Any, error: Exception | None) -> None:
+    def _advance(self, branch: _Branch, value: Any, error: BaseException | None) -> None:
         try:
             asked = branch.coroutine.throw(error) if error is not None else branch.coroutine.send(value)
         except StopIteration as stop:
+            self._under_way.pop(branch.coroutine, None)
             branch.done(stop.value, None)
-        except Exception as failure:  # noqa: BLE001 - the boundary to agent code: any error of it ends in its history
+        except BaseException as failure:  # noqa: BLE001 - the boundary to agent code: SystemExit too ends no planner
+            self._under_way.pop(branch.coroutine, None)
             branch.done(None, failure)
         else:
             self._ask(asked, lambda v, e: self._ready.append((branch, v, e)))
@@ -179,11 +186,11 @@ class Execution:
 
     def _gather(self, gather: Gather, resume: Resume) -> None:
         results: list[Any] = [None] * len(gather.parts)
-        errors: list[Exception | None] = [None] * len(gather.parts)
+        errors: list[BaseException | None] = [None] * len(gather.parts)
         left = len(gather.parts)
 
         def collect(index: int) -> Resume:
-            def done(value: Any, error: Exception | None) -> None:
+            def done(value: Any, error: BaseException | None) -> None:
                 nonlocal left
                 results[index], errors[index] = value, error
                 left -= 1
@@ -205,9 +212,10 @@ class Execution:
             if isinstance(part, Intent):
                 self._ask(part, collect(index))
             else:
+                self._under_way[part] = None
                 self._ready.append((_Branch(part, collect(index)), None, None))
 
-    def _finish(self, value: Any, error: Exception | None) -> None:
+    def _finish(self, value: Any, error: BaseException | None) -> None:
         self.end = Returned(value) if error is None else Raised(error)
 
 

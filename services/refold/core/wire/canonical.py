@@ -66,6 +66,11 @@ def text(value: str) -> str:
     return f'"{value}"' if _PLAIN.match(value) else dumps(value)
 
 
+def size(value: str) -> int:
+    """Bytes of a text as UTF-8: what every limit counts, and what it takes in a record."""
+    return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+
+
 def _is_plain(value: Any, depth: int) -> bool:
     kind = type(value)
     if kind is str or value is None or kind is bool:
