@@ -120,7 +120,7 @@ class Toolbox:
         return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
 
     def _too_large(self, order: StartTool, result: str) -> ToolEnded | None:
-        if (size := canonical.size(result)) <= self._max_result:
+        if (size := canonical.utf8_bytes(result)) <= self._max_result:
             return None
         message = f"the result has {size} bytes, more than {self._max_result}: return a reference instead"
         if order.probe:

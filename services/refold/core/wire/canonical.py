@@ -66,7 +66,7 @@ def text(value: str) -> str:
     return f'"{value}"' if _PLAIN.match(value) else dumps(value)
 
 
-def size(value: str) -> int:
+def utf8_bytes(value: str) -> int:
     """Bytes of a text as UTF-8: what every limit counts, and what it takes in a record."""
     return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
 
