@@ -19,7 +19,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
 from refold.core.wire import canonical, codec
-from refold.ports.effects import Effect, Item, Now, Publish
+from refold.ports.effects import Effect, Item, Now, Publish, Read
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
@@ -161,7 +161,10 @@ class Process:
         self._answers = []
         effects = self.service.turn(inbox, Now(self.world.now, self.world.now))
         for effect in effects:
-            assert isinstance(effect, Publish), "the service does nothing but publish"
+            if isinstance(effect, Read):
+                self.log.read(*effect)
+                continue
+            assert isinstance(effect, Publish), "the service does nothing but read and publish"
             for record in effect.records:
                 self._carry_out(record)
         return effects

@@ -14,7 +14,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
 from refold.planner.settings import PlannerSettings
-from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish
+from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish, Read
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
@@ -92,6 +92,8 @@ class Planning:
         for effect in effects:
             if isinstance(effect, Publish | Append):
                 self._answers += [self.world.broker.write(record) for record in effect.records]
+            elif isinstance(effect, Read):
+                self._log.read(*effect)
             elif isinstance(effect, AskEnd):
                 end = self.world.broker.log(effect.topic, effect.partition).end
                 self._answers.append(End(effect.topic, effect.partition, end))

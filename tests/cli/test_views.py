@@ -135,7 +135,7 @@ class Telling:
 
 
 def test_alarms_are_warnings_in_the_log() -> None:
-    log = MemoryEventLog(MemoryBroker(["run-log"]), Membership("g", "m", "run-log"))
+    log = MemoryEventLog(MemoryBroker(["run-log"]), Membership("g", "m", ("run-log",)))
     alarms = "unauthorised", "call.unauthorised", "approval.held", "call.late", "run.frozen", "input.dead"
 
     with structlog.testing.capture_logs() as told:

@@ -6,15 +6,15 @@ import time
 import uuid
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
-from refold.ports.log import Delivery, EventLog, LogReader, Membership, Outgoing, Record, Taken
+from refold.ports.log import Assigned, Delivery, EventLog, LogReader, Membership, Outgoing, Record, Taken
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.waiting import eventually
@@ -25,8 +25,28 @@ PARTITIONS = 2
 MAX_BYTES = 300_000
 
 
-def membership(member: str = "a", *, subscribe: str = INPUTS) -> Membership:
-    return Membership("group", member, subscribe, resume=(MORE,), replay=(CHAIN,))
+def membership(member: str = "a", *, topics: tuple[str, ...] = TOPICS) -> Membership:
+    return Membership("group", member, topics)
+
+
+class Follower:
+    """A log whose reader says from where it reads: on at the group's commits, the chain from its start."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self.reads = True
+
+    def take(self, limit: int, timeout_s: float) -> Taken:
+        taken = self.log.take(limit, timeout_s)
+        for change in taken.rebalances if self.reads else ():
+            if isinstance(change, Assigned):
+                for topic, start in change.starts.items():
+                    offset = start if topic == CHAIN else change.committed.get(topic, start)
+                    self.log.read(topic, change.partition, offset)
+        return taken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
 
 
 def outgoing(
@@ -36,9 +56,9 @@ def outgoing(
 
 
 class Bench(Protocol):
-    """Three topics of two partitions each, one to subscribe, one to resume, one to replay."""
+    """Three topics of two partitions each."""
 
-    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
+    def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
         """A member's process; a second one of a name replaces the first."""
         ...
 
@@ -46,6 +66,10 @@ class Bench(Protocol):
 
     def leave_a_hole(self, topic: str, partition: int) -> None:
         """Uses offsets up at the end without leaving a record that counts."""
+        ...
+
+    def delete(self, topic: str, partition: int, *, below: int) -> None:
+        """Deletes the records below an offset."""
         ...
 
     def expire(self, member: str) -> None:
@@ -59,14 +83,17 @@ class MemoryBench:
     def __init__(self) -> None:
         self.broker = MemoryBroker(TOPICS, PARTITIONS, max_bytes=MAX_BYTES, clock_ms=clock_ms)
 
-    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
-        return MemoryEventLog(self.broker, membership(member, subscribe=subscribe))
+    def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
+        return Follower(MemoryEventLog(self.broker, membership(member, topics=topics), keep_place=keep_place))
 
     def reader(self) -> LogReader:
         return MemoryLogReader(self.broker)
 
     def leave_a_hole(self, topic: str, partition: int) -> None:
         self.broker.skip(topic, partition, 2)
+
+    def delete(self, topic: str, partition: int, *, below: int) -> None:
+        self.broker.delete(topic, partition, below=below)
 
     def expire(self, member: str) -> None:
         self.broker.expire("group", member)
@@ -77,8 +104,8 @@ class MemoryBench:
 class StingyBench(MemoryBench):
     """Polls read as far as chance has it, which is how the simulator polls."""
 
-    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
-        log, rng = MemoryEventLog(self.broker, membership(member, subscribe=subscribe)), Random(member)
+    def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
+        log, rng = super().log(member, topics=topics, keep_place=keep_place), Random(member)
         log.cursors.fetch = lambda position, end: rng.randint(position + 1, end)
         return log
 
@@ -94,7 +121,7 @@ class KafkaBench:
         )
         self._logs: list[KafkaEventLog] = []
         config = {
-            "cleanup.policy": "compact",
+            "cleanup.policy": "compact,delete",
             "max.message.bytes": str(MAX_BYTES),
             "message.timestamp.type": "LogAppendTime",
         }
@@ -103,10 +130,11 @@ class KafkaBench:
         for done in admin.create_topics(new).values():
             done.result(10)
 
-    def log(self, member: str = "a", *, subscribe: str = INPUTS) -> EventLog:
-        made = KafkaEventLog(self.settings, membership(member, subscribe=subscribe))
+    def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
+        settings = self.settings.model_copy(update={"keep_place": keep_place})
+        made = KafkaEventLog(settings, membership(member, topics=topics))
         self._logs.append(made)
-        return made
+        return Follower(made)
 
     def reader(self) -> LogReader:
         return KafkaLogReader(self.settings)
@@ -123,6 +151,12 @@ class KafkaBench:
         # The abort is answered before its marker is in the partition: until then the hole has no end.
         eventually(lambda: log.end(topic, partition) == before + 2, what="the end of the hole")
 
+    def delete(self, topic: str, partition: int, *, below: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
+        place = TopicPartition(self.settings.prefix + topic, partition, below)
+        for done in admin.delete_records([place]).values():
+            done.result(10)
+
     def expire(self, member: str) -> None:
         """Time does it: the member is not polled, but heartbeats go on, so it has to be closed."""
         for log in self._logs:
@@ -134,7 +168,9 @@ class KafkaBench:
             log.close()
 
 
-def take_until(log: EventLog, done: Callable[[Taken], object], *, within: float = 15.0, limit: int = 100) -> Taken:
+def take_until(
+    log: EventLog | Follower, done: Callable[[Taken], object], *, within: float = 15.0, limit: int = 100
+) -> Taken:
     """Takes until the whole of what was taken satisfies a condition."""
     whole = Taken()
     deadline = time.monotonic() + within
@@ -143,6 +179,7 @@ def take_until(log: EventLog, done: Callable[[Taken], object], *, within: float 
         whole.rebalances += taken.rebalances
         whole.records += taken.records
         whole.reached += taken.reached
+        whole.shrunk += taken.shrunk
         whole.deliveries += taken.deliveries
         if done(whole):
             return whole

@@ -10,7 +10,7 @@ import pytest
 
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UsageError
 from refold.embedded.kafka import EmbeddedKafka
-from refold.ports.log import NEVER, Assigned, Delivery, EventLog, Reached, Revoked, Taken
+from refold.ports.log import NEVER, Assigned, EventLog, Reached, Revoked, Shrunk, Taken
 from refold.runtime.clock import clock_ms
 from tests.contract.log_benches import (
     CHAIN,
@@ -18,7 +18,9 @@ from tests.contract.log_benches import (
     MAX_BYTES,
     MORE,
     PARTITIONS,
+    TOPICS,
     Bench,
+    Follower,
     KafkaBench,
     MemoryBench,
     StingyBench,
@@ -52,15 +54,34 @@ def assigned(taken: Taken) -> dict[int, Assigned]:
     return found
 
 
-def start(log: EventLog, count: int = PARTITIONS) -> Taken:
+def chains(taken: Taken) -> list[Reached]:
+    return [reached for reached in taken.reached if reached.topic == CHAIN]
+
+
+def start(log: EventLog | Follower, count: int = PARTITIONS) -> Taken:
     return take_until(log, lambda taken: len(assigned(taken)) == count)
 
 
-def test_the_first_member_has_every_partition_and_nothing_to_catch_up_with(bench: Bench) -> None:
-    taken = take_until(bench.log(), lambda taken: len(taken.reached) == PARTITIONS)
+def share(one: Follower, two: Follower) -> tuple[Taken, Taken]:
+    """Takes until the second of two members has one partition, and the first the other."""
+    whole = Taken(), Taken()
+    for _ in range(500):
+        for log, taken in zip((one, two), whole, strict=True):
+            came = log.take(10, 0.02)
+            taken.rebalances += came.rebalances
+            taken.records += came.records
+        first = list(assigned(whole[0])) == [0] or whole[0].rebalances == [Revoked(1)]
+        if first and list(assigned(whole[1])) == [1]:
+            return whole
+    raise AssertionError("the partitions are not shared")
 
-    assert assigned(taken) == {number: Assigned(number, {}, {CHAIN: 0}) for number in range(PARTITIONS)}
-    assert sorted(taken.reached) == [Reached(CHAIN, number, 0) for number in range(PARTITIONS)]
+
+def test_the_first_member_has_every_partition_and_nothing_to_catch_up_with(bench: Bench) -> None:
+    taken = take_until(bench.log(), lambda taken: len(taken.reached) == PARTITIONS * len(TOPICS))
+
+    empty = dict.fromkeys(TOPICS, 0)
+    assert assigned(taken) == {number: Assigned(number, {}, empty, empty) for number in range(PARTITIONS)}
+    assert sorted(taken.reached) == [Reached(topic, n, 0) for topic in sorted(TOPICS) for n in range(PARTITIONS)]
 
 
 def test_an_append_tells_where_its_records_lie(bench: Bench) -> None:
@@ -144,7 +165,7 @@ def test_a_record_that_is_too_large_is_never_written_and_the_others_are(bench: B
     taken = take_until(log, lambda taken: taken.deliveries and len(taken.records) == 2)
 
     assert places(deliveries) == [(1, 0), (2, NEVER), (3, 1)]
-    assert taken.deliveries == [Delivery(4, NEVER)]
+    assert places(taken.deliveries) == [(4, NEVER)]
     assert values(taken.records) == [b"1", b"2"]
 
 
@@ -158,8 +179,9 @@ def test_a_restarted_member_resumes_at_its_commits_and_replays_from_the_start(be
 
     taken = take_until(bench.log(), lambda taken: len(taken.records) == 6)
 
-    assert assigned(taken)[0] == Assigned(0, {INPUTS: 2, MORE: 1, CHAIN: 3}, {CHAIN: 3})
-    assert assigned(taken)[1] == Assigned(1, {}, {CHAIN: 0})
+    empty, full = dict.fromkeys(TOPICS, 0), dict.fromkeys(TOPICS, 3)
+    assert assigned(taken)[0] == Assigned(0, {INPUTS: 2, MORE: 1, CHAIN: 3}, empty, full)
+    assert assigned(taken)[1] == Assigned(1, {}, empty, empty)
     assert values(taken.records, INPUTS) == [b"2"]
     assert values(taken.records, MORE) == [b"1", b"2"]
     assert values(taken.records, CHAIN) == [b"0", b"1", b"2"]
@@ -182,10 +204,10 @@ def test_the_end_of_a_replay_is_reached_once_with_the_records_before_it(bench: B
     first.close()
     log = bench.log()
 
-    taken = take_until(log, lambda taken: len(taken.reached) == PARTITIONS and len(taken.records) == 5)
+    taken = take_until(log, lambda taken: len(chains(taken)) == PARTITIONS and len(taken.records) == 5)
 
-    assert assigned(taken)[1].ends == {CHAIN: 5}
-    assert sorted(taken.reached) == [Reached(CHAIN, 0, 0), Reached(CHAIN, 1, 5)]
+    assert assigned(taken)[1].ends == {INPUTS: 0, MORE: 0, CHAIN: 5}
+    assert sorted(chains(taken)) == [Reached(CHAIN, 0, 0), Reached(CHAIN, 1, 5)]
     log.append([outgoing(b"5", topic=CHAIN, partition=1)])
     assert take_until(log, lambda taken: taken.records).reached == []
 
@@ -198,13 +220,13 @@ def test_the_end_of_a_replay_is_reached_though_the_last_records_are_gone(bench: 
 
     taken = take_until(bench.log(), lambda taken: Reached(CHAIN, 0, 3) in taken.reached)
 
-    assert assigned(taken)[0].ends == {CHAIN: 3}
+    assert assigned(taken)[0].ends[CHAIN] == 3
     assert values(taken.records, CHAIN) == [b"1"]
 
 
 def test_a_hole_that_comes_later_is_reached_too(bench: Bench) -> None:
     log = bench.log()
-    take_until(log, lambda taken: len(taken.reached) == PARTITIONS)
+    take_until(log, lambda taken: len(chains(taken)) == PARTITIONS)
 
     bench.leave_a_hole(CHAIN, 1)
 
@@ -248,46 +270,146 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(bench: Bench) -> N
     assert values(after.records) == [b"held"]
 
 
-def test_a_second_member_takes_its_share_with_the_hand_added_partitions(bench: Bench) -> None:
+def test_a_second_member_takes_its_share_of_every_topic_and_the_first_reads_on(bench: Bench) -> None:
     one = bench.log("a")
     start(one)
-    one.append([outgoing(b"%d" % n, topic=topic, partition=n) for topic in (INPUTS, MORE, CHAIN) for n in range(2)])
+    one.append([outgoing(b"%d" % n, topic=topic, partition=n) for topic in TOPICS for n in range(2)])
     take_until(one, lambda taken: len(taken.records) == 6)
 
     two = bench.log("b")
-    seen: dict[str, Taken] = {"a": Taken(), "b": Taken()}
+    seen = share(one, two)
+    one.append([outgoing(b"more", topic=topic, partition=n) for topic in TOPICS for n in range(2)])
+    seen[0].records += take_until(one, lambda taken: len(taken.records) == 3).records
+    seen[1].records += take_until(two, lambda taken: len(seen[1].records) + len(taken.records) == 6).records
 
-    def both() -> bool:
-        for name, log in (("a", one), ("b", two)):
-            taken = log.take(100, 0.02)
-            seen[name].rebalances += taken.rebalances
-            seen[name].records += taken.records
-        return len(seen["a"].records) == 3 and len(seen["b"].records) == 3
-
-    for _ in range(500):
-        if both():
-            break
-
-    assert seen["a"].rebalances[:2] == [Revoked(0), Revoked(1)]
-    assert (list(assigned(seen["a"])), list(assigned(seen["b"]))) == ([0], [1])
-    assert {(r.topic, r.partition) for r in seen["a"].records} == {(INPUTS, 0), (MORE, 0), (CHAIN, 0)}
-    assert {(r.topic, r.partition) for r in seen["b"].records} == {(INPUTS, 1), (MORE, 1), (CHAIN, 1)}
+    assert seen[0].rebalances == [Revoked(1)]
+    assert list(assigned(seen[1])) == [1]
+    assert {(r.topic, r.partition, r.value) for r in seen[0].records} == {(topic, 0, b"more") for topic in TOPICS}
+    assert {(r.topic, r.partition) for r in seen[1].records} == {(topic, 1) for topic in TOPICS}
 
 
 def test_the_partitions_of_a_member_that_stays_away_go_to_the_others(bench: Bench) -> None:
-    one, two = bench.log("a"), bench.log("b")
-    whole = {"a": Taken(), "b": Taken()}
-    for _ in range(500):
-        for name, log in (("a", one), ("b", two)):
-            whole[name].rebalances += log.take(10, 0.02).rebalances
-        if all(len(assigned(taken)) == 1 for taken in whole.values()):
-            break
+    one, two = bench.log("a"), bench.log("b", keep_place=True)
+    share(one, two)
     two.append([outgoing(b"left behind", partition=1)])
 
     bench.expire("b")
-    taken = take_until(one, lambda taken: len(assigned(taken)) == 2 and taken.records, within=20)
+    taken = take_until(one, lambda taken: taken.records, within=20)
 
+    assert list(assigned(taken)) == [1]
     assert values(taken.records) == [b"left behind"]
+
+
+def test_the_partitions_of_a_member_that_leaves_are_the_others_at_once(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b")
+    share(one, two)
+
+    two.close()
+    taken = take_until(one, lambda taken: taken.rebalances, within=3)
+
+    assert list(assigned(taken)) == [1]
+
+
+def test_a_member_that_keeps_its_place_is_back_without_a_rebalance(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b", keep_place=True)
+    share(one, two)
+
+    two.close()
+    back = bench.log("b")
+    taken = start(back, 1)
+    after = [one.take(10, 0.05) for _ in range(20)]
+
+    assert list(assigned(taken)) == [1]
+    assert [each.rebalances for each in after if each.rebalances] == []
+
+
+def test_nothing_is_read_before_its_reader_says_from_where(bench: Bench) -> None:
+    log = bench.log()
+    log.reads = False
+    log.append([outgoing(b"%d" % i, topic=topic) for topic in TOPICS for i in range(4)])
+    before = start(log)
+    before.records += [record for _ in range(10) for record in log.take(10, 0.02).records]
+
+    log.read(CHAIN, 0, 3)
+    first = take_until(log, lambda taken: taken.records)
+    log.read(CHAIN, 0, 1)
+    again = take_until(log, lambda taken: len(taken.records) == 3)
+
+    assert before.records == []
+    assert (values(first.records, CHAIN), first.reached) == ([b"3"], [Reached(CHAIN, 0, 4)])
+    assert values(again.records, CHAIN) == [b"1", b"2", b"3"]
+
+
+def test_a_partition_of_another_member_cannot_be_read(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b")
+    share(one, two)
+    two.append([outgoing(b"1", partition=n) for n in range(2)])
+
+    one.read(INPUTS, 1, 0)
+    taken = take_until(one, lambda taken: taken.records)
+    taken.records += [record for _ in range(10) for record in one.take(10, 0.02).records]
+
+    assert {record.partition for record in taken.records} == {0}
+
+
+def test_a_commit_that_comes_during_a_rebalance_is_made_after_it(bench: Bench) -> None:
+    one = bench.log("a")
+    start(one)
+    one.append([outgoing(b"1", partition=n) for n in range(2)])
+    two = bench.log("b")
+    two.take(1, 0.3)  # it asks to be let in, and one has not heard of it
+
+    for _ in range(10):
+        one.commit({(INPUTS, 0): 1})
+        one.take(10, 0.05)
+        two.take(10, 0.05)
+
+    eventually(lambda: (one.take(1, 0.01), one.committed("group", INPUTS))[1] == {0: 1}, what="the commit")
+
+
+def test_a_partition_that_moves_away_and_back_is_assigned_anew(bench: Bench) -> None:
+    one = bench.log("a")
+    start(one)
+    two = bench.log("b")
+    seen = share(one, two)
+    two.close()
+    taken = take_until(one, lambda taken: taken.rebalances)
+    one.append([outgoing(b"1", partition=1)])
+
+    assert seen[0].rebalances == [Revoked(1)]
+    assert list(assigned(taken)) == [1]
+    assert values(take_until(one, lambda taken: taken.records).records, partition=1) == [b"1"]
+
+
+def test_a_log_that_got_shorter_than_what_was_read_is_news(bench: Bench) -> None:
+    log = bench.log()
+    log.reads = False
+    log.append([outgoing(b"%d" % i, topic=CHAIN) for i in range(3)])
+    start(log)
+
+    log.read(CHAIN, 0, 7)
+    taken = take_until(log, lambda taken: taken.shrunk)
+    log.read(CHAIN, 0, 2)
+    after = take_until(log, lambda taken: taken.records)
+
+    assert (taken.shrunk, taken.records) == ([Shrunk(CHAIN, 0, 3)], [])
+    assert (values(after.records, CHAIN), after.shrunk) == ([b"2"], [])
+
+
+def test_what_is_deleted_at_the_start_is_passed_over_and_told(bench: Bench) -> None:
+    log = bench.log()
+    log.reads = False
+    log.append([outgoing(b"%d" % i, topic=CHAIN) for i in range(5)])
+    bench.delete(CHAIN, 0, below=3)
+
+    given = assigned(start(log))[0]
+    log.read(CHAIN, 0, 1)
+    taken = take_until(log, lambda taken: len(taken.records) == 2)
+
+    assert (given.starts[CHAIN], given.ends[CHAIN]) == (3, 5)
+    assert values(taken.records, CHAIN) == [b"3", b"4"]
+    assert Reached(CHAIN, 0, 3) in taken.reached
+    assert taken.shrunk == []
 
 
 def test_a_successor_of_the_same_name_has_everything_at_once_and_fences_its_predecessor(bench: Bench) -> None:
@@ -312,12 +434,7 @@ def test_a_successor_of_the_same_name_has_everything_at_once_and_fences_its_pred
 
 def test_a_commit_for_a_partition_of_another_member_is_dropped(bench: Bench) -> None:
     one, two = bench.log("a"), bench.log("b")
-    whole = {"a": Taken(), "b": Taken()}
-    for _ in range(500):
-        for name, log in (("a", one), ("b", two)):
-            whole[name].rebalances += log.take(10, 0.02).rebalances
-        if all(len(assigned(taken)) == 1 for taken in whole.values()):
-            break
+    share(one, two)
     one.append([outgoing(b"1", partition=n) for n in range(2)])
 
     one.commit({(INPUTS, 0): 1, (INPUTS, 1): 1})
@@ -325,9 +442,7 @@ def test_a_commit_for_a_partition_of_another_member_is_dropped(bench: Bench) -> 
     one.close()
     two.close()
 
-    taken = start(bench.log("a"), 1)
-    taken.rebalances += start(bench.log("b"), 1).rebalances
-    assert {n: found.committed for n, found in assigned(taken).items()} == {0: {INPUTS: 1}, 1: {}}
+    assert {n: found.committed for n, found in assigned(start(bench.log())).items()} == {0: {INPUTS: 1}, 1: {}}
 
 
 def test_a_scan_gives_every_record_up_to_the_end_at_its_call(bench: Bench) -> None:
@@ -382,7 +497,7 @@ def test_an_unknown_topic_is_an_error_that_says_what_to_do(bench: Bench) -> None
     with pytest.raises(UsageError, match="refold topics apply"):
         bench.log().append([outgoing(b"1", partition=PARTITIONS)])
     with pytest.raises(UsageError, match="refold topics apply"):
-        take_until(bench.log("b", subscribe="nowhere"), lambda _: False, within=60)
+        take_until(bench.log("b", topics=("nowhere",)), lambda _: False, within=60)
 
 
 def test_other_threads_may_write_and_steer_while_one_takes(bench: Bench) -> None:

@@ -276,7 +276,11 @@ class Member:
     def take(self) -> Member:
         """Take what came."""
         taken = self.log.take(100, 0.02)
-        self._numbers |= {change.partition for change in taken.rebalances if isinstance(change, Assigned)}
+        for change in taken.rebalances:
+            if isinstance(change, Assigned):
+                self._numbers.add(change.partition)
+                for topic, start in change.starts.items():
+                    self.log.read(topic, change.partition, start)
         self._records += taken.records
         return self
 

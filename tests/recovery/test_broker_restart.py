@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from refold.adapters.kafka.log import latest
+from refold.adapters.kafka.offsets import latest
 from refold.core.errors import UsageError
 
 

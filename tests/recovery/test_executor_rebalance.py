@@ -18,7 +18,7 @@ from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
 REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
-ASSIGNED = Assigned(0, {}, {"tool-claimed": 0, "catalog": 0})
+ASSIGNED = Assigned(0, {}, {}, {"tool-claimed": 0, "catalog": 0})
 HOUR_MS = 3_600_000
 
 
@@ -130,7 +130,7 @@ def test_an_answer_from_before_a_partition_came_back_commits_nothing_that_has_to
 def test_a_claim_has_not_ended_while_the_tool_runs_under_it() -> None:
     bench, call = Bench(), replace(REQUEST, effect="probed", timeout_ms=100)
     before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
-    started = bench.turn(Assigned(0, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
+    started = bench.turn(Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
     bench.turn(answer(started))
     own = appended(bench.turn(after_ms=HOUR_MS))
     bench.turn(Delivery(own.token, 1))

@@ -16,7 +16,7 @@ from refold.ports.log import Assigned, Record
 from tests.recovery.test_executor_rebalance import REQUEST, Bench, asked
 
 REFUSING = ExecutorSettings(gate=Gate(required=("*",)))
-ASSIGNED = Assigned(0, {}, {"tool-claimed": 1, "catalog": 0})
+ASSIGNED = Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0})
 HOUR_MS = 3_600_000
 
 

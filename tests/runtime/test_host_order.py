@@ -60,7 +60,7 @@ class TellingLog(MemoryEventLog):
 
 def test_tools_begin_and_stop_in_the_order_of_the_turn() -> None:
     lines: list[str] = []
-    log = TellingLog(MemoryBroker(["tool-claimed", "tool-requested.default"]), Membership("g", "m", "tool-claimed"))
+    log = TellingLog(MemoryBroker(["tool-claimed", "tool-requested.default"]), Membership("g", "m", ("tool-claimed",)))
     log.lines = lines
     effects: list[Effect] = [
         StartTool(1, _REQUEST, probe=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from refold.ports.effects import Commit, Flow, Now
+from refold.ports.effects import Commit, Flow, Now, Read
 from refold.ports.log import Assigned, End, Reached, Record, Revoked
 from refold.runtime.lanes import CatchUp, Journal, Lanes, Tokens
 from refold.runtime.parking import Parking
@@ -18,9 +18,20 @@ class Counter:
     partition: int
     fed: list[Record | Reached | End] = field(default_factory=list)
     waiting: int = 0
+    lasting: bool = True
 
     def feed(self, item: Record | Reached | End) -> None:
         self.fed.append(item)
+
+    def reads(self) -> Mapping[str, int]:
+        return {"inputs": len(self.fed)}
+
+    def sleep(self) -> bool:
+        self.waiting = 0
+        return self.lasting
+
+    def wake(self, assigned: Assigned) -> bool:
+        return assigned.ends.get("inputs", 0) >= len(self.fed)
 
     def low_water(self) -> Mapping[tuple[str, int], int]:
         return {("inputs", self.partition): len(self.fed)} if self.fed else {}
@@ -40,7 +51,7 @@ def lanes(left: list[int] | None = None) -> Lanes[Counter]:
 
 
 def assigned(partition: int, **ends: int) -> Assigned:
-    return Assigned(partition, committed={}, ends=ends)
+    return Assigned(partition, committed={}, starts={}, ends=ends)
 
 
 def record(partition: int, offset: int = 0) -> Record:
@@ -59,29 +70,48 @@ def test_what_was_read_goes_to_the_lane_of_its_partition_and_nowhere_else() -> N
     assert ours.get(2) is None
 
 
-def test_a_revoked_lane_commits_at_once_and_leaves() -> None:
+def test_a_revoked_lane_sleeps_and_reads_on_where_it_was() -> None:
+    left: list[int] = []
+    ours = lanes(left)
+    first = ours.route(assigned(1))
+    [lane] = ours
+    ours.route(record(1))
+
+    assert ours.route(Revoked(1)) == []
+    assert (left, len(ours), ours.route(record(1))) == ([1], 0, [])
+    again = ours.route(assigned(1, inputs=5))
+
+    assert (first, again) == ([Read("inputs", 1, 0)], [Read("inputs", 1, 1)])
+    assert list(ours) == [lane]
+    assert [type(item) for item in lane.fed] == [Record]
+
+
+def test_a_lane_that_cannot_read_on_or_does_not_last_begins_anew() -> None:
+    ours = lanes()
+    for partition, lasting in ((1, True), (2, False)):
+        ours.route(assigned(partition))
+        lane = ours.get(partition)
+        assert lane
+        lane.lasting = lasting
+        ours.route(record(partition))
+        ours.route(Revoked(partition))
+
+    effects = [ours.route(assigned(1, inputs=0)), ours.route(assigned(2, inputs=5))]
+
+    assert effects == [[Read("inputs", 1, 0)], [Read("inputs", 2, 0)]]
+    assert [lane.fed for lane in ours] == [[], []]
+
+
+def test_a_partition_that_comes_again_commits_anew() -> None:
     left: list[int] = []
     ours = lanes(left)
     ours.route(assigned(1))
     ours.route(record(1))
-
-    effects = ours.route(Revoked(1))
-
-    assert effects == [Commit({("inputs", 1): 1})]
-    assert (left, len(ours)) == ([1], 0)
-    assert ours.route(record(1)) == []
-
-
-def test_a_partition_that_comes_again_gets_a_new_lane_and_commits_anew() -> None:
-    left: list[int] = []
-    ours = lanes(left)
     for _ in range(2):
-        ours.route(assigned(1))
-        ours.route(record(1))
-
         assert ours.commit(Now(0, 100 * len(left) + 100)) == [Commit({("inputs", 1): 1})]
+        ours.route(assigned(1, inputs=1))
 
-    assert left == [1]
+    assert left == [1, 1]
 
 
 def test_only_what_has_changed_is_committed_and_only_when_it_is_time() -> None:
@@ -143,6 +173,15 @@ def test_a_token_names_its_asker_once() -> None:
     assert given == [7, 8]
     assert [tokens.take(8), tokens.take(8), tokens.take(9), tokens.take(7)] == ["b", None, None, "a"]
     assert len(tokens) == 0
+
+
+def test_what_is_forgotten_has_no_asker() -> None:
+    tokens: Tokens[str] = Tokens(iter(range(9)).__next__)
+    given = [tokens.give(asker) for asker in ("gone", "here", "gone")]
+
+    tokens.forget(lambda asker: asker == "gone")
+
+    assert [tokens.take(token) for token in given] == [None, "here", None]
 
 
 def test_a_journal_counts_what_it_tells() -> None:

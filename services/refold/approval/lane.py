@@ -60,6 +60,7 @@ class ApprovalLane:
         self.catalog = Catalog()
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
+        self._starts = assigned.starts
         self._catch_up = CatchUp(assigned, REPLAYED)
         ends = self._catch_up.ends
         self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
@@ -70,6 +71,17 @@ class ApprovalLane:
         self._due: dict[str, None] = {}
         self._stale: dict[str, RunId] = {}
         self._again_ms = 0
+
+    # Whose it is
+
+    def reads(self) -> Mapping[str, int]:
+        return self._starts
+
+    def sleep(self) -> bool:
+        return False
+
+    def wake(self, assigned: Assigned) -> bool:
+        return False
 
     # What comes in
 

@@ -33,12 +33,12 @@ class ApprovalService:
         self._now = max(self._now, now.wall_ms)
         for lane in self.lanes:
             lane.now = self._now
+        effects: list[Effect] = []
         for item in inbox:
             if isinstance(item, Delivery):
                 any(lane.outbox.delivered(item.token, item.offset) for lane in self.lanes)
             else:
-                self.lanes.route(item)
-        effects: list[Effect] = []
+                effects += self.lanes.route(item)
         left = self._equipment.settings.limits.turn_votes
         for lane in self.lanes:
             # However busy the lanes before it are, every lane gets on.

@@ -50,5 +50,5 @@ class ApprovalSettings:
 
     @property
     def membership(self) -> Membership:
-        """How the service reads: the group decides on the requests, and everything is read from the start."""
-        return Membership("refold-approval", self.member, subscribe=APPROVAL_REQUESTED, replay=REPLAYED)
+        """What the service reads."""
+        return Membership("refold-approval", self.member, REPLAYED)

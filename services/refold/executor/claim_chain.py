@@ -17,7 +17,7 @@ from refold.ports.log import Record
 
 @dataclass(slots=True)
 class ClaimChain:
-    """The valid claims of a call: the last one, how many there are, and which attempts have one."""
+    """The valid claims of a call: the last one, when this process first saw it (monotonic), and whose attempts."""
 
     head: ToolClaim
     seen_ms: int
@@ -25,17 +25,17 @@ class ClaimChain:
 
 
 class Claims:
-    """The chains of one partition, up to `position`. `seen_ms` is when this process first saw a head (monotonic)."""
+    """The chains of one partition, up to `position`; `fold_to` is the end that was captured at the last take-over."""
 
-    def __init__(self, fold_to: int) -> None:
+    def __init__(self) -> None:
         self._chains: dict[str, ClaimChain] = {}
-        self._fold_to = fold_to
+        self.fold_to = 0
         self.position = 0
 
     @property
     def ready(self) -> bool:
         """Whether everything that was there at the take-over has been read."""
-        return self.position >= self._fold_to
+        return self.position >= self.fold_to
 
     def follow(self, record: Record, mono_ms: int) -> None:
         """Reads a record of `tool-claimed`, in order of offset. What is not a claim that extends its chain is void."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 
 from refold.core.approval.catalog import Catalog
 from refold.core.errors import FoldError, MalformedError
@@ -14,7 +15,7 @@ from refold.executor.claim_chain import Claims
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
 from refold.ports.log import Assigned, End, Reached, Record
-from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions
+from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
 
 
 class ExecutorLane:
@@ -22,12 +23,25 @@ class ExecutorLane:
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
-        self.claims, self.catalog = Claims(assigned.ends[TOOL_CLAIMED]), Catalog()
-        self._outstanding = Outstanding()
-        self.reaped_ms = 0
-        self._catch_up = CatchUp(assigned, (CATALOG,))
+        self.claims, self.catalog = Claims(), Catalog()
+        self.reaped_ms = self.waiting = 0
         self._queue: OrderedDict[str, deque[Requested]] = OrderedDict()
-        self.waiting = 0
+        self.wake(assigned)
+
+    def reads(self) -> Mapping[str, int]:
+        return {**self._requests_from, TOOL_CLAIMED: self.claims.position, CATALOG: self.catalog.position}
+
+    def sleep(self) -> bool:
+        self.clear()
+        return True
+
+    def wake(self, assigned: Assigned) -> bool:
+        self.claims.fold_to = assigned.ends[TOOL_CLAIMED]
+        self._requests_from = resumed(assigned, (self._outbox.settings.topic,))
+        self._catch_up = CatchUp(assigned, (CATALOG,))
+        self._catch_up.reached(CATALOG, self.catalog.position)
+        self._outstanding = Outstanding()
+        return True
 
     @property
     def ready(self) -> bool:

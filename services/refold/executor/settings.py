@@ -64,6 +64,5 @@ class ExecutorSettings:
 
     @property
     def membership(self) -> Membership:
-        """How an executor reads: the group decides on its pool's requests, the claim chain comes along."""
-        group = f"refold-executor-{self.pool}"
-        return Membership(group, self.member, subscribe=self.topic, replay=(CATALOG, TOOL_CLAIMED))
+        """What an executor reads."""
+        return Membership(f"refold-executor-{self.pool}", self.member, (self.topic, CATALOG, TOOL_CLAIMED))

@@ -49,6 +49,10 @@ class Acceptance:
         self._accepted, self._refused = accepted, refused
         self.fold = LogFold()
         self.position = 0
+        self.sleep()
+
+    def sleep(self) -> None:
+        """Forgets what is under way; what is accepted stays."""
         self.live = False
         self.flying = 0
         self.lost = False

@@ -91,9 +91,13 @@ class Inbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets everything: whoever has the partition reads it again from what was committed."""
         self._ready: deque[Pending] = deque()
         self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}
-        self._parking = Parking[Pending](limits.parked)
+        self._parking = Parking[Pending](self._limits.parked)
         self.unconfirmed = Unconfirmed()
 
     def __len__(self) -> int:

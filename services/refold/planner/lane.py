@@ -6,6 +6,8 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from refold.core import events
 from refold.core.approval.catalog import Catalog
 from refold.core.planning.verdict import Rules
@@ -15,10 +17,11 @@ from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering, Shared
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
+from refold.planner.inputs import TOPICS
 from refold.planner.outbox import Asker, Ordered, Outbox
 from refold.planner.timers import Timers
 from refold.ports.log import Assigned, End, Reached, Record
-from refold.runtime.lanes import CatchUp, Positions, Tokens
+from refold.runtime.lanes import CatchUp, Positions, Tokens, resumed
 
 _TOLD = {
     events.RunRequested: "run.requested",
@@ -53,6 +56,7 @@ class Lane:
         self._limits, self._journal = shared.settings.limits, shared.journal
         self._agents, self._catalog = agents, catalog
         member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
+        self._inputs_from = resumed(assigned, TOPICS)
         self.inbox = Inbox(self._limits)
         self.log = Acceptance(self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused)
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
@@ -60,6 +64,32 @@ class Lane:
         self._timers = Timers()
         self._catch_up = CatchUp(assigned, (RUN_LOG, CATALOG))
         self._moved()
+
+    # Whose it is
+
+    def reads(self) -> Mapping[str, int]:
+        return {**self._inputs_from, CATALOG: self._catalog.position, RUN_LOG: self.log.position}
+
+    def sleep(self) -> bool:
+        for state in self.log.fold.states.values():
+            if not state.over:
+                self._agents.forget(state.run_id)
+        self.inbox.clear()
+        self.log.sleep()
+        self.outbox.clear()
+        self._timers = Timers()
+        return True
+
+    def wake(self, assigned: Assigned) -> bool:
+        """Reads on if whoever had it meanwhile has emitted all that was accepted here before."""
+        emit_from = assigned.committed.get(RUN_LOG, 0)
+        if emit_from < self.log.position:
+            return False
+        self.outbox.emit_from = emit_from
+        self._inputs_from = resumed(assigned, TOPICS)
+        self._catch_up = CatchUp(assigned, (RUN_LOG, CATALOG))
+        self._moved()
+        return True
 
     # What comes in
 
@@ -70,7 +100,7 @@ class Lane:
         elif isinstance(item, Reached):
             if item.topic == CATALOG:
                 self._catalog.reached(item.offset)
-            else:
+            elif item.topic == RUN_LOG:
                 self.log.reached(item.offset)
         elif item.topic == RUN_LOG:
             self.log.follow(item)

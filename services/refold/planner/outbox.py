@@ -63,7 +63,12 @@ class Outbox:
     """The outgoing records of one lane. `emit_from` is the run-log offset below which others have emitted."""
 
     def __init__(self, partition: int, actor: str, emit_from: int, token: Callable[[Asker], int]) -> None:
-        self._partition, self._actor, self._emit_from, self._token = partition, actor, emit_from, token
+        self._partition, self._actor, self._token = partition, actor, token
+        self.emit_from = emit_from
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets what is under way."""
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
         self.emitted = Emitted()
@@ -78,7 +83,7 @@ class Outbox:
 
     def emit(self, after: RunState, entry: Entry, offset: int) -> None:
         """Sends what an accepted entry orders, in the order of the log."""
-        ordered = commands(after, entry, offset) if offset >= self._emit_from else []
+        ordered = commands(after, entry, offset) if offset >= self.emit_from else []
         if not ordered:
             return
         self.emitted.add(offset, len(ordered))

@@ -30,7 +30,7 @@ class Planner:
         self.counts, self.news = self.journal.counts, self.journal.news
         self._shared = Shared(settings, nonce, self.journal)
         self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
-        self.lanes = Lanes(self._open, commit_ms=settings.commit_ms)
+        self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         effects: list[Effect] = []
@@ -49,11 +49,13 @@ class Planner:
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)
 
     def _deliver(self, delivery: Delivery) -> None:
-        asked = self._tokens.take(delivery.token)
-        # What a lane sent that was revoked since is its successor's to find out about.
-        if asked is not None and self.lanes.get(asked[0].partition) is asked[0]:
+        if (asked := self._tokens.take(delivery.token)) is not None:
             lane, asker = asked
             lane.delivered(asker, delivery.offset)
+
+    def _leave(self, lane: Lane) -> None:
+        # What a lane sent that was revoked since is its successor's to find out about.
+        self._tokens.forget(lambda asked: asked[0] is lane)
 
     def _open(self, assigned: Assigned) -> Lane:
         settings, catalog = self._settings, Catalog()

@@ -42,11 +42,6 @@ class PlannerSettings:
 
     @property
     def membership(self) -> Membership:
-        """How a planner reads: the group decides on the requests, everything else of a partition comes along."""
-        return Membership(
-            group="refold-planner",
-            member=self.member,
-            subscribe=RUN_REQUESTED,
-            resume=(RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED),
-            replay=(CATALOG, RUN_LOG),
-        )
+        """What a planner reads."""
+        topics = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED, CATALOG, RUN_LOG)
+        return Membership("refold-planner", self.member, topics)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from refold.core.messages import ToolRequest
 from refold.ports.ledger import Operation, Reply
-from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 
 
 class Append(NamedTuple):
@@ -53,6 +53,14 @@ class Commit(NamedTuple):
     """Make positions durable. No answer, may be lost."""
 
     positions: Mapping[tuple[str, int], int]
+
+
+class Read(NamedTuple):
+    """Read a topic's partition from an offset on. No answer but the records, and `Reached`."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class Flow(NamedTuple):
@@ -116,8 +124,8 @@ class Now(NamedTuple):
     mono_ms: int
 
 
-Effect = Append | Publish | AskEnd | AskCommitted | Commit | Flow | AskLedger | StartTool | StopTool
-Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Answers | ToolEnded
+Effect = Append | Publish | AskEnd | AskCommitted | Commit | Read | Flow | AskLedger | StartTool | StopTool
+Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Answers | ToolEnded
 
 
 News = tuple[str, dict[str, object]]

@@ -56,20 +56,24 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A partition number is this member's from now on.
+    """A partition number is this member's from now on. Nothing of it is read before `read` says from where.
 
-    `committed` has the group's committed offset per topic (absent: none), `ends` the high watermark of the topics
-    that are followed from the start, captured now: a position to reach, never "last offset + 1".
+    By topic: `committed` is what the group has (absent: nothing), `starts` and `ends` are the low and high watermarks,
+    captured now. An end is a position to reach, never "last offset + 1".
     """
 
     partition: int
     committed: Mapping[str, int]
+    starts: Mapping[str, int]
     ends: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A partition number is another member's from now on. Best effort: a member may learn of it late or never."""
+    """A partition number is another member's from now on. Best effort: a member may learn of it late or never.
+
+    Told only of what really went: a rebalance that leaves a number where it is says nothing.
+    """
 
     partition: int
 
@@ -83,10 +87,10 @@ class End(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Reading of a `replay` topic's partition has come to this offset.
+    """Reading of a partition has come to this offset.
 
     Given when the end in `Assigned.ends` is reached, though the last records before it may be gone (compaction), and
-    whenever reading passes such a hole at the end later on.
+    whenever reading passes a hole at the start or the end later on.
     """
 
     topic: str
@@ -94,20 +98,21 @@ class Reached(NamedTuple):
     offset: int
 
 
+class Shrunk(NamedTuple):
+    """A partition ends before the position that was to be read: acknowledged records are lost. It is read no more."""
+
+    topic: str
+    partition: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How a service reads.
-
-    The group decides on the partitions of `subscribe` alone; the same partition of every other topic is added by
-    hand. `resume` topics go on at the committed offset (none: at the earliest), `replay` topics start at the earliest;
-    so does a `subscribe` that is among them.
-    """
+    """Who reads: a member of a group, which gives each partition number of all these topics to one of its members."""
 
     group: str
     member: str
-    subscribe: str
-    resume: tuple[str, ...] = ()
-    replay: tuple[str, ...] = ()
+    topics: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -117,6 +122,7 @@ class Taken:
     rebalances: list[Assigned | Revoked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
+    shrunk: list[Shrunk] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
 
 
@@ -153,6 +159,10 @@ class EventLog(Protocol):
         """Makes positions (the next offset to read) durable for the group, without waiting. May be lost."""
         ...
 
+    def read(self, topic: str, partition: int, offset: int) -> None:
+        """Reads a partition that is this member's from an offset on, until it is revoked; once more: goes there."""
+        ...
+
     def pause(self, topic: str, partition: int) -> None:
         """Takes no more from there until `resume`."""
         ...
@@ -162,7 +172,7 @@ class EventLog(Protocol):
         ...
 
     def close(self) -> None:
-        """Leaves, after the last deliveries and commits."""
+        """Leaves the group, after the last deliveries and commits: its partitions are others' at once."""
         ...
 
 

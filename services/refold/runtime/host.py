@@ -140,6 +140,8 @@ class Host:
             elif isinstance(effect, effects.AskCommitted):
                 positions = self._log.committed(effect.group, effect.topic)
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
+            elif isinstance(effect, effects.Read):
+                self._log.read(*effect)
             elif isinstance(effect, effects.Flow):
                 (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
         if starts:
@@ -202,7 +204,7 @@ class Host:
         try:
             while not self._stopped.is_set():
                 taken = self._log.take(TAKE, IDLE_S)
-                if taken.records or taken.rebalances or taken.deliveries or taken.reached:
+                if taken.records or taken.rebalances or taken.deliveries or taken.reached or taken.shrunk:
                     self._room.acquire()
                     self._queue.put(taken)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
@@ -215,4 +217,4 @@ def _items(taken: Taken) -> list[effects.Item]:
             log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
         elif isinstance(change, Revoked):
             log.info("partition.revoked", partition=change.partition)
-    return [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries]
+    return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from refold.ports.effects import Commit, Effect, Flow, Item, News, Now
+from refold.ports.effects import Commit, Effect, Flow, Item, News, Now, Read
 from refold.ports.log import Assigned, End, Reached, Record, Revoked
 
 Positions = Mapping[tuple[str, int], int]
@@ -19,6 +19,18 @@ Positions = Mapping[tuple[str, int], int]
 
 class Lane(Protocol):
     """What serves one partition."""
+
+    def reads(self) -> Mapping[str, int]:
+        """Where it wants to be read from, by topic, now that it is assigned."""
+        ...
+
+    def sleep(self) -> bool:
+        """The partition is another member's. What is accepted stays, what is under way is forgotten; false: all is."""
+        ...
+
+    def wake(self, assigned: Assigned) -> bool:
+        """The partition is ours again. False: what it knows is not enough to read on from there, it begins anew."""
+        ...
 
     def feed(self, item: Record | Reached | End) -> None:
         """Takes what was read of its partition, per topic in order of offset."""
@@ -36,8 +48,9 @@ T = TypeVar("T")
 class Lanes(Generic[L]):
     """The lanes of a process, by partition.
 
-    `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. What changed is
-    committed every `commit_ms`, and of a lane that is revoked at once. **Units**: milliseconds, monotonic.
+    `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. One that was
+    revoked is kept asleep, as nothing is read for it it does not grow, and reads on from where it was when its
+    partition comes back. What changed is committed every `commit_ms`. **Units**: milliseconds, monotonic.
     """
 
     def __init__(
@@ -45,6 +58,7 @@ class Lanes(Generic[L]):
     ) -> None:
         self._open_lane, self._leave, self._commit_ms = open_lane, leave, commit_ms
         self._lanes: dict[int, L] = {}
+        self._asleep: dict[int, L] = {}
         self._committed: dict[tuple[str, int], int] = {}
         self._commit_due = 0
         self._paused: set[int] = set()
@@ -65,14 +79,9 @@ class Lanes(Generic[L]):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
         elif isinstance(item, Assigned):
-            self._close(item.partition)
-            # Another member may have committed since: whatever this one commits again is said again.
-            self._committed = {key: at for key, at in self._committed.items() if key[1] != item.partition}
-            self._lanes[item.partition] = self._open_lane(item)
-        elif isinstance(item, Revoked) and (lane := self._lanes.get(item.partition)) is not None:
-            effects = self._commit([lane])
-            self._close(item.partition)
-            return effects
+            return self._assign(item)
+        elif isinstance(item, Revoked):
+            self._revoke(item.partition)
         return []
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
@@ -102,10 +111,28 @@ class Lanes(Generic[L]):
         self._committed |= positions
         return [Commit(positions)] if positions else []
 
-    def _close(self, partition: int) -> None:
+    def _assign(self, assigned: Assigned) -> list[Effect]:
+        number = assigned.partition
+        self._revoke(number)
+        # Another member may have committed since: whatever this one commits again is said again.
+        self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
+        lane = self._asleep.pop(number, None)
+        if lane is None or not lane.wake(assigned):
+            lane = self._open_lane(assigned)
+        self._lanes[number] = lane
+        return [Read(topic, number, offset) for topic, offset in lane.reads().items()]
+
+    def _revoke(self, partition: int) -> None:
         self._paused.discard(partition)
         if (lane := self._lanes.pop(partition, None)) is not None:
             self._leave(lane)
+            if lane.sleep():
+                self._asleep[partition] = lane
+
+
+def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
+    """Where the group has left off, by topic: at what it has committed, else at the start."""
+    return {topic: max(assigned.starts.get(topic, 0), assigned.committed.get(topic, 0)) for topic in topics}
 
 
 class CatchUp:
@@ -173,6 +200,10 @@ class Tokens(Generic[T]):
     def take(self, token: int) -> T | None:
         """Who asked, once; None if it was somebody else's or is answered already."""
         return self._askers.pop(token, None)
+
+    def forget(self, whose: Callable[[T], bool]) -> None:
+        """Nobody waits for these any more."""
+        self._askers = {token: asker for token, asker in self._askers.items() if not whose(asker)}
 
 
 class Journal:

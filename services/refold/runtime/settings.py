@@ -43,6 +43,9 @@ class KafkaSettings(_Room):
     """None: 3, or as many as there are brokers when there are fewer."""
     session_timeout_ms: int = Field(10_000, ge=1_000)
     """How long the partitions of a dead process wait for it before others get them. Shorter throws out slow ones."""
+    keep_place: bool = False
+    """Whether a process that is told to stop keeps its partitions for a restart under its name within the session.
+    Without it others get them at once."""
     delivery_timeout_ms: int = Field(30_000, ge=1_000)
     """How long a write is tried again before its outcome counts as unknown. Covers the restart of a broker (3-11 s)."""
     linger_ms: float = Field(0, ge=0)

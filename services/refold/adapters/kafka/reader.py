@@ -8,10 +8,9 @@ from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from refold.adapters.kafka import clients
+from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
 from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, translate
-from refold.adapters.kafka.log import latest
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
@@ -50,7 +49,7 @@ class KafkaLogReader:
             name = self._settings.prefix + topic
             numbers = range(self._count(consumer, topic)) if partition is None else [partition]
             places = [TopicPartition(name, number, OFFSET_BEGINNING) for number in numbers]
-            ends = {number: end for (_, number), end in latest(consumer, places).items()}
+            ends = {number: end for (_, number), end in offsets.latest(consumer, places).items()}
             consumer.assign(places)
         except BaseException:
             consumer.close()

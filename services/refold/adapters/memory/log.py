@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Record, Revoked, Taken
+from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Reached, Record, Revoked, Shrunk, Taken
 
 Place = tuple[str, int]
 Fetch = Callable[[int, int], int]
@@ -23,9 +23,10 @@ Fetch = Callable[[int, int], int]
 
 @dataclass(slots=True)
 class Partition:
-    """Records by offset, with holes where compaction or a transaction left them; `end` is the high watermark."""
+    """Records by offset, with holes where compaction or a transaction left them, between the two watermarks."""
 
     records: list[Record] = field(default_factory=list)
+    start: int = 0
     end: int = 0
 
     def read(self, position: int, upto: int) -> list[Record]:
@@ -46,7 +47,7 @@ class Partition:
 class Group:
     """Who is in it and what it has committed. `sessions` tells a process from its successor of the same name."""
 
-    subscribe: str
+    topics: tuple[str, ...]
     generation: int = 0
     sessions: dict[str, int] = field(default_factory=dict)
     committed: dict[Place, int] = field(default_factory=dict)
@@ -115,12 +116,23 @@ class MemoryBroker:
         gone, log.records = len(log.records) - len(kept), kept
         return gone
 
+    def delete(self, topic: str, partition: int, *, below: int) -> None:
+        """Deletes the records below an offset, as retention does."""
+        log = self.log(topic, partition)
+        log.records, log.start = log.read(below, log.end), below
+
+    def truncate(self, topic: str, partition: int, end: int) -> None:
+        """Loses the records from an offset on, though they were acknowledged, as an unclean election does."""
+        log = self.log(topic, partition)
+        log.records, log.end = log.read(log.start, end), end
+
     # Groups
 
-    def join(self, name: str, member: str, subscribe: str) -> int:
+    def join(self, name: str, member: str, topics: tuple[str, ...]) -> int:
         """Lets a process in; returns its session. One under a known name replaces that process, and nothing moves."""
-        self.log(subscribe, 0)
-        group = self.groups.setdefault(name, Group(subscribe))
+        for topic in topics:
+            self.log(topic, 0)
+        group = self.groups.setdefault(name, Group(topics))
         if member not in group.sessions:
             group.generation += 1
         self._next += 1
@@ -154,14 +166,13 @@ class MemoryBroker:
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Where a partition is read. `end` is one to be told of; `tells`: whoever reads follows positions, not records."""
+    """Where a partition is read. `end` is one to be told of."""
 
     topic: str
     partition: int
     log: Partition
     position: int
     end: int | None = None
-    tells: bool = False
     paused: bool = False
 
     def read(self, upto: int, taken: Taken) -> None:
@@ -170,7 +181,7 @@ class Cursor:
         taken.records += records
         self.position = upto
         ended = self.end is not None and upto >= self.end
-        if ended or (self.tells and (not records or records[-1].offset + 1 < upto)):
+        if ended or not records or records[-1].offset + 1 < upto:
             taken.reached.append(Reached(self.topic, self.partition, upto))
         if ended:
             self.end = None
@@ -180,17 +191,15 @@ class Cursors:
     """Where one member reads, and what it is told of it: the rules of `EventLog` about positions, without a group.
 
     `fetch` says how far a poll reads that may read from a position to an end: whoever has it poll makes it stingy.
+    `partitions` are the numbers that are the member's as far as it knows.
     """
 
     def __init__(self, broker: MemoryBroker, membership: Membership, fetch: Fetch = lambda position, end: end) -> None:
         self.fetch = fetch
         self._broker, self._membership = broker, membership
         self._cursors: list[Cursor] = []
-
-    @property
-    def partitions(self) -> list[int]:
-        """The partition numbers that it reads."""
-        return list(dict.fromkeys(cursor.partition for cursor in self._cursors))
+        self._ends: dict[Place, int] = {}
+        self.partitions: list[int] = []
 
     @property
     def at_end(self) -> bool:
@@ -203,7 +212,7 @@ class Cursors:
             if cursor.position < cursor.log.end:
                 if not cursor.paused:
                     return True
-            elif cursor.end is not None and cursor.position >= cursor.end:
+            elif cursor.position > cursor.log.end or (cursor.end is not None and cursor.position >= cursor.end):
                 return True
         return False
 
@@ -219,22 +228,27 @@ class Cursors:
 
     def capture(self, partition: int, committed: Mapping[Place, int]) -> Assigned:
         """A partition number as it is given to a member now."""
-        own = self._membership
-        names = dict.fromkeys((own.subscribe, *own.resume, *own.replay))
-        known = {name: committed[name, partition] for name in names if (name, partition) in committed}
-        return Assigned(partition, known, {name: self._broker.log(name, partition).end for name in own.replay})
+        logs = {name: self._broker.log(name, partition) for name in self._membership.topics}
+        known = {name: committed[name, partition] for name in logs if (name, partition) in committed}
+        starts, ends = ({name: getattr(log, edge) for name, log in logs.items()} for edge in ("start", "end"))
+        return Assigned(partition, known, starts, ends)
 
     def apply(self, change: Assigned | Revoked) -> None:
-        """Reads a partition number from now on, or no more. One that it was given before begins anew."""
-        number, own, log = change.partition, self._membership, self._broker.log
+        """May read a partition number from now on, or reads it no more."""
+        number = change.partition
         self._cursors = [cursor for cursor in self._cursors if cursor.partition != number]
-        if isinstance(change, Revoked):
+        self.partitions = [each for each in self.partitions if each != number]
+        if isinstance(change, Assigned):
+            self.partitions.append(number)
+            self._ends |= {(topic, number): end for topic, end in change.ends.items()}
+
+    def start(self, topic: str, partition: int, offset: int) -> None:
+        """Reads a partition that is the member's from an offset on."""
+        if partition not in self.partitions:
             return
-        for name in (own.subscribe, *own.resume):
-            if name not in own.replay:
-                self._cursors.append(Cursor(name, number, log(name, number), change.committed.get(name, 0)))
-        for name in own.replay:
-            self._cursors.append(Cursor(name, number, log(name, number), 0, change.ends[name], tells=True))
+        place, log = (topic, partition), self._broker.log(topic, partition)
+        self._cursors = [cursor for cursor in self._cursors if (cursor.topic, cursor.partition) != place]
+        self._cursors.append(Cursor(topic, partition, log, offset, self._ends.pop(place, None)))
 
     def read(self, taken: Taken, limit: int = sys.maxsize, *, first: int = 0) -> None:
         """Takes what is there, up to `limit` records; `first` rotates the order, which Kafka leaves open."""
@@ -244,7 +258,12 @@ class Cursors:
             cursors = cursors[turn:] + cursors[:turn]
         for cursor in cursors:
             log, position = cursor.log, cursor.position
-            if position < log.end:
+            if position > log.end:
+                self._cursors.remove(cursor)
+                taken.shrunk.append(Shrunk(cursor.topic, cursor.partition, log.end))
+            elif position < log.start:
+                cursor.read(log.start, taken)
+            elif position < log.end:
                 left = limit - len(taken.records)
                 if left > 0 and not cursor.paused:
                     upto = self.fetch(position, log.end)
@@ -257,15 +276,16 @@ class MemoryEventLog:
     """See `EventLog`. It is a member from the first `take` on, and learns of rebalances with later ones.
 
     `deaf`: it does not learn of them, as a process that was stopped for longer than its session. `first` rotates the
-    order in which partitions and topics are read.
+    order in which partitions and topics are read. `keep_place`: a close does not leave the group.
     """
 
-    def __init__(self, broker: MemoryBroker, membership: Membership) -> None:
-        self._broker, self._membership = broker, membership
+    def __init__(self, broker: MemoryBroker, membership: Membership, *, keep_place: bool = False) -> None:
+        self._broker, self._membership, self._keep_place = broker, membership, keep_place
         self.deaf = False
         self.first = 0
         self.cursors = Cursors(broker, membership)
         self._session = self._generation = 0
+        self._wanted: dict[Place, int] = {}
         self._reported: deque[Delivery] = deque()
 
     def take(self, limit: int, timeout_s: float) -> Taken:
@@ -273,6 +293,7 @@ class MemoryEventLog:
         taken = Taken()
         if not self.deaf:
             self._rebalance(taken)
+            self._commit()
         self.cursors.read(taken, limit, first=self.first)
         while self._reported:
             taken.deliveries.append(self._reported.popleft())
@@ -281,19 +302,21 @@ class MemoryEventLog:
     def _rebalance(self, taken: Taken) -> None:
         own, broker = self._membership, self._broker
         if not self._session:
-            self._session = broker.join(own.group, own.member, own.subscribe)
+            self._session = broker.join(own.group, own.member, own.topics)
         group = broker.groups[own.group]
-        session = group.sessions.get(own.member)
+        session, before = group.sessions.get(own.member), self.cursors.partitions
         if session is None:  # expired, and back
-            self._session = session = broker.join(own.group, own.member, own.subscribe)
+            self._session = session = broker.join(own.group, own.member, own.topics)
+            taken.rebalances += [Revoked(number) for number in before]
+            before = []
         if session != self._session:
             hint = "give every process its own member name"
             raise ConflictError(f"another process runs as {own.member} in {own.group}", hint=hint)
         if self._generation == group.generation:
             return
-        taken.rebalances += [Revoked(number) for number in self.cursors.partitions]
         self._generation, owned = group.generation, broker.owned(own.group, own.member)
-        taken.rebalances += [self.cursors.capture(number, group.committed) for number in owned]
+        taken.rebalances += [Revoked(number) for number in before if number not in owned]
+        taken.rebalances += [self.cursors.capture(number, group.committed) for number in owned if number not in before]
         for change in taken.rebalances:
             self.cursors.apply(change)
 
@@ -311,11 +334,18 @@ class MemoryEventLog:
         return {number: position for (name, number), position in places.items() if name == topic}
 
     def commit(self, positions: Mapping[Place, int]) -> None:
-        owned = self.cursors.partitions
-        own = {place: position for place, position in positions.items() if place[1] in owned}
-        if own:
-            name, member = self._membership.group, self._membership.member
-            self._broker.commit(name, member, session=self._session, generation=self._generation, at=own)
+        self._wanted.update(positions)
+        self._commit()
+
+    def _commit(self) -> None:
+        """Says what the group has not taken yet, because it was rebalancing, until it has or the partition is gone."""
+        owned, name, member = self.cursors.partitions, self._membership.group, self._membership.member
+        self._wanted = own = {place: position for place, position in self._wanted.items() if place[1] in owned}
+        if own and self._broker.commit(name, member, session=self._session, generation=self._generation, at=own):
+            self._wanted = {}
+
+    def read(self, topic: str, partition: int, offset: int) -> None:
+        self.cursors.start(topic, partition, offset)
 
     def pause(self, topic: str, partition: int) -> None:
         self.cursors.flow(topic, partition, paused=True)
@@ -324,7 +354,11 @@ class MemoryEventLog:
         self.cursors.flow(topic, partition, paused=False)
 
     def close(self) -> None:
-        """See `EventLog`. The group keeps the partitions for this member until its session expires."""
+        """See `EventLog`."""
+        own = self._membership
+        group = self._broker.groups.get(own.group)
+        if group and group.sessions.get(own.member) == self._session and not self._keep_place:
+            self._broker.expire(own.group, own.member)
 
 
 class MemoryLogReader:

@@ -142,7 +142,7 @@ class SimProcess:
             self.cursors.apply(change)
         self.cursors.read(taken)
         came, self.inbox = self.inbox, []
-        return [*taken.rebalances, *taken.records, *taken.reached, *came]
+        return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *came]
 
     # What goes out
 
@@ -168,6 +168,8 @@ class SimProcess:
                 yield Act("start", effect, (effect.number, ask.call_id, ask.attempt, effect.probe))
             elif isinstance(effect, effects.StopTool):
                 yield Act("stop", effect, (effect.number, effect.reason))
+            elif isinstance(effect, effects.Read):
+                self.cursors.start(*effect)
             elif isinstance(effect, effects.Flow):
                 self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 

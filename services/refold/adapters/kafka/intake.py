@@ -1,0 +1,143 @@
+"""Reading by position: what a service says it reads, from where it says, without a group."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from refold.adapters.kafka import clients, offsets
+from refold.adapters.kafka.clients import Names
+from refold.adapters.kafka.trouble import Trouble
+from refold.ports.log import Membership, Reached, Shrunk, Taken
+from refold.runtime.settings import KafkaSettings
+
+_OUT_OF_RANGE = frozenset({
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError._LOG_TRUNCATION,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+})  # fmt: skip
+
+Place = tuple[str, int]
+
+
+class Intake:
+    """The places that are read, and how far. Belongs to one thread."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
+        self._names, self._trouble, self._topics = names, trouble, membership.topics
+        self._logical = {names[topic]: topic for topic in membership.topics}
+        # Never a silent reset: a position that is not there any more is news.
+        own = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
+        self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+        self._positions: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
+        self._starting: dict[Place, int] = {}
+
+    def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
+        """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
+
+        Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
+        """
+        every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
+        starts, ends = (
+            {(self._logical[topic], number): at for (topic, number), at in found.items()}
+            for found in (offsets.latest(self._consumer, every, which) for which in (offsets.EARLIEST, offsets.LATEST))
+        )
+        self._ends.update(ends)
+        return starts, ends
+
+    # What is read
+
+    def read(self, place: Place, offset: int) -> None:
+        """Goes on from an offset; `begin` carries out what has gathered."""
+        self._starting[place] = offset
+
+    def begin(self) -> None:
+        """Starts reading what `read` named, all of it in one go."""
+        if not self._starting:
+            return
+        starting, self._starting = self._starting, {}
+        self._stop([place for place in starting if place in self._positions])
+        where = [TopicPartition(self._names[topic], number, at) for (topic, number), at in starting.items()]
+        self._consumer.incremental_assign(where)
+        self._consumer.resume(where)  # a pause would outlive the assignment that it was meant for
+        self._positions.update(starting)
+
+    def drop(self, number: int) -> None:
+        """Reads nothing of a partition number any more."""
+        self._stop([place for place in self._positions if place[1] == number])
+        for known in (self._ends, self._starting):
+            for place in [place for place in known if place[1] == number]:
+                del known[place]
+
+    def flow(self, place: Place, *, paused: bool) -> None:
+        """Stops or goes on reading, where it reads at all."""
+        self.begin()
+        if place in self._positions:
+            where = [TopicPartition(self._names[place[0]], place[1])]
+            (self._consumer.pause if paused else self._consumer.resume)(where)
+
+    def _stop(self, places: list[Place]) -> None:
+        if places:
+            self._consumer.incremental_unassign([TopicPartition(self._names[topic], n) for topic, n in places])
+            for place in places:
+                del self._positions[place]
+
+    # What comes
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """The next message, or None when none came in time."""
+        return self._consumer.poll(timeout_s)
+
+    def rest(self, limit: int) -> list[Message]:
+        """What else is there, without waiting."""
+        return self._consumer.consume(limit, 0) if limit > 0 else []
+
+    def sort(self, message: Message, taken: Taken) -> None:
+        """A message is a record, or news of a place."""
+        error, topic, number = message.error(), self._logical[message.topic() or ""], message.partition() or 0
+        if error is None:
+            record = clients.record(topic, message)
+            taken.records.append(record)
+            self._positions[topic, number] = record.offset + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._passed((topic, number), message.offset() or 0, taken)
+        elif error.code() in _OUT_OF_RANGE:
+            self._out_of_range((topic, number), taken)
+        else:
+            self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
+
+    def collect(self, taken: Taken) -> None:
+        """Tells of the captured ends that are reached."""
+        for place, end in list(self._ends.items()):
+            if (position := self._positions.get(place, -1)) >= end:
+                del self._ends[place]
+                taken.reached.append(Reached(*place, position))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _passed(self, place: Place, offset: int, taken: Taken) -> None:
+        """Passes a hole: the records before `offset` are compacted away, or were no records of anybody."""
+        if offset > self._positions.get(place, offset):
+            self._positions[place] = offset
+            self._ends.pop(place, None)
+            taken.reached.append(Reached(*place, offset))
+
+    def _out_of_range(self, place: Place, taken: Taken) -> None:
+        """The position is not in the log: what was there is deleted, which is a hole, or was never to be lost."""
+        position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
+        if position is None:
+            return
+        key = (where[0].topic, where[0].partition)
+        try:
+            start = offsets.latest(self._consumer, where, offsets.EARLIEST)[key]
+            end = offsets.latest(self._consumer, where)[key]
+        except KafkaException as error:
+            self._trouble.ends_with(error, f"read {where[0].topic}")
+            return
+        if position < start:
+            taken.reached.append(Reached(*place, start))
+            self.read(place, start)
+        else:
+            self._stop([place])
+            taken.shrunk.append(Shrunk(*place, end))

@@ -1,0 +1,158 @@
+"""A process's place in its group: which partition numbers are its own, and what it commits of them.
+
+The consumer here has an empty assignment and never fetches: the group may rebalance while records of the partitions
+that stay are read on by another consumer (`intake`). A group that reads by positions of its own does not need Kafka's
+promise that nobody reads while it rebalances: what two members write at the same time, the log judges.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
+from refold.adapters.kafka.trouble import Trouble
+from refold.ports.log import Membership
+from refold.runtime.settings import KafkaSettings
+
+_AGAIN_S = 0.2
+"""How long a commit that failed waits for its next try: about as long as a rebalance takes."""
+
+_LEAVE_S = 1.0
+"""How long a close waits for a rebalance that is under way, and for the group to hear that this member leaves."""
+
+_SENT_S = 0.02
+"""How long a request may need from librdkafka's queue to the wire."""
+
+Place = tuple[str, int]
+
+
+class GroupSeat:
+    """One member of a group. All but `commit` belongs to one thread."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
+        self._names, self._trouble, self._topics = names, trouble, membership.topics
+        self._consumer = clients.member(settings, membership, error_cb=trouble.on_error, on_commit=self._committed)
+        self.owned: set[int] = set()
+        self._given: set[int] | None = None
+        self._lost: set[int] = set()
+        self._settled = False
+        self._wanted: dict[Place, int] = {}
+        self._again_s = 0.0
+        self._consumer.subscribe(
+            [names[topic] for topic in membership.topics],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def look(self) -> tuple[set[int], set[int]]:
+        """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
+        message = self._consumer.poll(0)
+        if message is not None and (error := message.error()):
+            self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
+        gone, self._lost = self._lost, set()
+        came: set[int] = set()
+        if self._given is not None:
+            # A member that was thrown out and is back begins anew, with what it had before too.
+            gone, came = gone | (self.owned - self._given), self._given - self.owned
+            self.owned, self._given = self._given, None
+        if self._wanted:
+            self._commit()
+        return gone, came
+
+    def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
+        """What the group has committed of these partition numbers, by topic."""
+        every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
+        logical = {self._names[topic]: topic for topic in self._topics}
+        found: dict[int, dict[str, int]] = {number: {} for number in numbers}
+        for answer in self._consumer.committed(every, timeout=REQUEST_TIMEOUT_S):
+            if answer.offset >= 0:
+                found[answer.partition][logical[answer.topic]] = answer.offset
+        return found
+
+    def commit(self, positions: Mapping[Place, int]) -> None:
+        """Keeps positions in mind until the group has them, or the partition is another member's."""
+        self._wanted.update(positions)
+
+    def close(self, *, leave: bool) -> None:
+        """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
+        self._settle()
+        self._again_s = 0.0
+        if self._wanted:
+            self._commit()
+        if leave:
+            self._leave()
+        self._consumer.close()
+
+    def _settle(self) -> None:
+        """Waits for an assignment that is under way: closed before it is taken note of, librdkafka 2.16 may hang."""
+        deadline = time.monotonic() + _LEAVE_S
+        with suppress(KafkaException):
+            while not self._settled and time.monotonic() < deadline:
+                self._consumer.poll(0.01)
+            if not self._settled:
+                self._consumer.unsubscribe()
+
+    def _leave(self) -> None:
+        """Tells the group. The close of a static member does not (KIP-345), the end of a subscription does."""
+        deadline = time.monotonic() + _LEAVE_S
+        with suppress(KafkaException):
+            self._consumer.unsubscribe()
+            while self._consumer.memberid() and time.monotonic() < deadline:
+                self._consumer.poll(0.005)
+            self._consumer.poll(_SENT_S)
+
+    # What the group says, inside a poll
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign([])
+        self._settled = True
+        numbers: dict[str, set[int]] = {self._names[topic]: set() for topic in self._topics}
+        for each in partitions:
+            numbers[each.topic].add(each.partition)
+        # Beside a member that subscribes to other topics (an older version) the numbers of the topics may differ.
+        self._given = set.intersection(*numbers.values())
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """A rebalance begins. What is ours we go on with until it is known what it will be."""
+        self._settled = False
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The session is over: whatever we had is somebody else's by now."""
+        self._settled = False
+        self._lost |= self.owned
+        self.owned = set()
+
+    # Commits
+
+    def _commit(self) -> None:
+        now = time.monotonic()
+        if not self._settled or now < self._again_s:
+            return
+        wanted, self._wanted = self._wanted, {}
+        offsets = [
+            TopicPartition(self._names[topic], number, offset)
+            for (topic, number), offset in wanted.items()
+            if number in self.owned
+        ]
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            self._trouble.warn("kafka.commit_late", "commit", error=str(error))
+            self._wanted, self._again_s = wanted | self._wanted, now + _AGAIN_S
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """What did not arrive is said again, unless there is more to say by now: a group at rest would lack it."""
+        late = [each for each in partitions if error or each.error]
+        for each in late:
+            self._wanted.setdefault((self._names.logical(each.topic), each.partition), each.offset)
+        if late:
+            self._again_s = time.monotonic() + _AGAIN_S
+            self._trouble.warn("kafka.commit_late", "commit", error=str(error or late[0].error))
