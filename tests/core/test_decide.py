@@ -42,7 +42,7 @@ class TestStart:
         events = Log().feed(start(requester="ann", labels={"team": "x"}))
 
         assert events == [
-            RunRequested("deploy", "{}", "digest of {}", "seed", requester="ann", labels={"team": "x"}),
+            RunRequested("deploy", "{}", start().digest, "seed", requester="ann", labels={"team": "x"}),
             RunStarted("test"),
         ]
 

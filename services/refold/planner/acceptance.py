@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId
+from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.run.finished import Finished
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.planner.hosting import Agents
@@ -33,7 +34,7 @@ class Acceptance:
     """The accepted and the speculated states of the runs of one lane.
 
     `accepted` is told of every entry that counts (its state, its offset, whether it is an own one), in the order of the
-    log; `refused` of one that the log will never take.
+    log; `refused` of one that the log will never take. `fold` has the runs that live, `finished` those that are over.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Acceptance:
     ) -> None:
         self._inbox, self._agents, self._journal = inbox, agents, journal
         self._accepted, self._refused = accepted, refused
-        self.fold = LogFold()
+        self.fold, self.finished = LogFold(), Finished()
         self.position = 0
         self.sleep()
 
@@ -67,7 +68,7 @@ class Acceptance:
 
     def latest(self, run: RunId) -> RunState | None:
         """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
-        return self._speculated.get(run) or self.fold.states.get(run)
+        return self._speculated.get(run) or self.fold.states.get(run) or self.finished.state(run)
 
     def speculates(self, run: RunId) -> bool:
         """Whether entries of a run are on their way."""
@@ -127,6 +128,11 @@ class Acceptance:
         self._speculated.pop(run, None)
         self._agents.forget(run)
 
+    def finish(self, after: RunState) -> None:
+        """A run is over: from now on it is a row in a table."""
+        self.finished.add(after)
+        self.fold.states.pop(after.run_id, None)
+
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""
         self.fold.frozen[run] = reason
@@ -141,7 +147,7 @@ class Acceptance:
 
     def _accept_own(self, sent: SentEntry, offset: int) -> None:
         run = sent.entry.run_id
-        if not self.fold.extends(sent.entry):
+        if run in self.finished or not self.fold.extends(sent.entry):
             self._journal.counts["record.void"] += 1
             self.drop(run)
             self._inbox.retry(sent.item)
@@ -155,6 +161,10 @@ class Acceptance:
 
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
+        parts = parse_log_key(record.key)
+        if parts is not None and parts[0] in self.finished:
+            self._journal.counts["record.void"] += record.value is not None
+            return
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live)
         if judged.entry is not None and not judged.void:

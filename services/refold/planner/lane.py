@@ -166,7 +166,7 @@ class Lane:
         self.outbox.emit(after, entry, offset)
         if after.over:
             self._agents.forget(run)
-            self.log.fold.states[run] = after.slim()
+            self.log.finish(after)
         elif after.status == "suspended" and not self.log.speculates(run) and _waits_for_people(after):
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         if self.log.live:
@@ -191,7 +191,7 @@ class Lane:
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over: timers, then every live run's frontier."""
         self.log.live = True
-        living = [state for state in self.log.fold.states.values() if not state.over]
+        living = list(self.log.fold.states.values())
         for state in living:
             self.now = max(self.now, state.at_ms)
             self._timers.rebuild(state)

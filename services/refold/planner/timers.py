@@ -10,42 +10,68 @@ from refold.core.ids import RunId
 from refold.core.planning.verdict import Due
 from refold.core.run.state import RunState
 
+_SLACK = 64
+"""Timers that were taken back may lie in the heap until it has twice as many as there are, and so many more."""
+
 
 class Timers:
-    """The moments at which something of a run may be due; what has changed since then is for `decide` to say.
+    """The moments at which something of a run is due; a step has one at most, and none once it is settled.
 
     **Units**: milliseconds since 1970.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, RunId, int]] = []
+        self._due: dict[tuple[RunId, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def follow(self, after: RunState, entry: Entry) -> None:
-        """Sets what an accepted entry makes due, from the state after it."""
-        if entry.seq == 1:
-            self._set_start(after)
-        self._set_steps(after, {getattr(event, "step", 0) for event in entry.events})
+        """Sets what an accepted entry makes due and takes back what it settles, from the state after it."""
+        steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
+        if after.over:
+            steps.update(after.open)
+        self._set(after, [0, *steps])
 
     def rebuild(self, state: RunState) -> None:
         """Sets everything of a run that is taken over."""
-        self._set_start(state)
-        self._set_steps(state, state.open)
+        self._set(state, [0, *state.open])
+
+    def set(self, run: RunId, step: int, due_ms: int) -> None:
+        """Sets the one moment of a step; 0: there is none."""
+        place = run, step
+        if not due_ms:
+            self._due.pop(place, None)
+        elif self._due.get(place) != due_ms:
+            self._due[place] = due_ms
+            heapq.heappush(self._heap, (due_ms, run, step))
+        if len(self._heap) > 2 * len(self._due) + _SLACK:
+            self._heap = [(due, *where) for where, due in self._due.items()]
+            heapq.heapify(self._heap)
 
     def due(self, now: int) -> Iterator[Due]:
         """What time has made due, oldest first."""
-        while self._heap and self._heap[0][0] <= now:
-            due_ms, run, step = heapq.heappop(self._heap)
+        while (due_ms := self.next_ms()) is not None and due_ms <= now:
+            _, run, step = heapq.heappop(self._heap)
+            del self._due[run, step]
             yield Due(run, step, due_ms)
 
     def next_ms(self) -> int | None:
         """When the next thing is due."""
-        return self._heap[0][0] if self._heap else None
+        while self._heap:
+            due_ms, run, step = self._heap[0]
+            if self._due.get((run, step)) == due_ms:
+                return due_ms
+            heapq.heappop(self._heap)
+        return None
 
-    def _set_start(self, state: RunState) -> None:
-        if state.status == "pending" and state.request:
-            heapq.heappush(self._heap, (state.request.not_before_ms, state.run_id, 0))
-
-    def _set_steps(self, state: RunState, steps: Iterable[int]) -> None:
+    def _set(self, state: RunState, steps: Iterable[int]) -> None:
         for step in steps:
-            if (opened := state.open.get(step)) and opened.due_ms:
-                heapq.heappush(self._heap, (opened.due_ms, state.run_id, step))
+            if step == 0:
+                pending = state.request if state.status == "pending" else None
+                # Due at once is one that was not started with its request: 0 would be no timer.
+                self.set(state.run_id, 0, max(1, pending.not_before_ms) if pending else 0)
+            else:
+                opened = None if state.over else state.open.get(step)
+                self.set(state.run_id, step, opened.due_ms if opened else 0)

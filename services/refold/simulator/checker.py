@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId
+from refold.core.ids import EntryId, RunId, home
 from refold.core.run.fold import fold
 from refold.core.run.log import LogFold
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SIGNALLED
@@ -217,10 +217,16 @@ def _positions(world: World) -> Iterator[str]:
         assert isinstance(planner, Planner), "a planner's process hosts a planner"
         lane = planner.lanes.get(partition)
         assert lane is not None, "it owns the partition"
-        for name, state in lane.log.fold.states.items():
-            run = world.witness.history.runs.get(name)
-            if run is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
-                yield f"fold: the planner has run {name} at {state.head.seq} {state.status}, the log says otherwise"
+        for name, run in world.witness.history.runs.items():
+            if home(name, world.settings.partitions) != partition:
+                continue
+            state = lane.log.latest(RunId(name))
+            if state is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
+                known = f"{state.head.seq} {state.status}" if state else "nothing"
+                yield f"fold: the planner has run {name} at {known}, the log says otherwise"
+        for name in lane.log.fold.states:
+            if name not in world.witness.history.runs:
+                yield f"fold: the planner has run {name}, the log has not"
 
 
 def _folds(world: World) -> Iterator[str]:

@@ -139,12 +139,11 @@ class RunState:
         """An independent state with equal content."""
         return RunState(*_fields(self))
 
-    def slim(self) -> RunState:
-        """What has to be remembered of a run that is over: enough to judge every record that may still come."""
-        other = RunState(self.run_id, self.head, self.status, end=self.end, at_ms=self.at_ms, position=self.position)
-        other.request = dataclasses.replace(self.request, input="", labels={}) if self.request else None
-        other.pools = _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
-        return other
+    def called_pools(self) -> tuple[str, ...]:
+        """Where its calls went, each once."""
+        if self.pools or not self.steps:
+            return self.pools
+        return _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
 
     def digest(self) -> str:
         """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
