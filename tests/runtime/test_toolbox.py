@@ -150,7 +150,7 @@ def test_the_limit_counts_bytes_of_results_and_of_probes_alike(bench: Bench, let
 
 def test_a_process_ends_when_its_tools_are_dead() -> None:
     box = Bench().box
-    log = MemoryEventLog(MemoryBroker(["in"]), Membership("g", "m", "in"))
+    log = MemoryEventLog(MemoryBroker(["in"]), Membership("g", "m", ("in",)))
     host = Host([], log, tools=lambda done: box)
     box.close()
 
