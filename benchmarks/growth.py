@@ -1,117 +1,169 @@
-"""What a step costs as its run grows, and a gather of thousands: the real planner on a log in memory. Prints JSON.
+"""What grows with one run and with all that ever ran: a planner on logs in memory, in this process, in CPU time.
 
-The executors are played: whatever is ordered is answered in the next turn. Only the planner's own processor time
-counts, so what is measured is what a run with a long history takes from all others of its process.
+`python -m benchmarks.growth` prints JSON. What the outside world of this file costs is not counted.
 """
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import statistics
-import sys
+import threading
 import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
-from refold import App, Context
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+import orjson
+from benchmarks.prefill import finished
+from benchmarks.workload import app
+
+from refold.adapters.kafka.topics import wanted_topics
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
 from refold.core import topics
-from refold.core.messages import RunRequest, ToolRequest, ToolResult
+from refold.core.ids import RunId
+from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.planner.service import Planner
 from refold.planner.settings import PlannerSettings
 from refold.ports.log import Outgoing
-from refold.runtime import logging
 from refold.runtime.host import Host
 
-app = App("growth")
+WINDOW = 50
+"""Steps on both sides of the one that is looked at: the median of them is not a pass of the collector."""
+
+QUIET = 50
+"""Turns in which nothing happens, before memory is looked at: what was sent is acknowledged by then."""
 
 
-@app.tool(effect="keyed")
-async def nothing(i: int, *, idempotency_key: str) -> int:
-    """Never runs: its result is played."""
-    return i
+@dataclass(eq=False)
+class Outside(threading.Event):
+    """The world outside of a planner: answers every call (if it `answers`), and stops the host when `done` says so.
 
+    The host asks before each turn whether it is to stop; that is when the world moves. `spent` is the CPU of all turns,
+    `steps` what each answer cost up to the next request.
+    """
 
-@app.agent
-async def one_by_one(ctx: Context, steps: int) -> int:
-    """Steps, one after the other."""
-    return sum([await ctx.call(nothing, i) for i in range(steps)])
+    broker: MemoryBroker
+    done: Callable[[Outside], bool]
+    answers: bool = True
+    spent: float = 0.0
+    ended: set[bytes] = field(default_factory=set)
+    steps: list[float] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        super().__init__()
+        reader = MemoryLogReader(self.broker)
+        self._requests = reader.tail(topics.tool_requested("default"))
+        self._outcomes = reader.tail(topics.RUN_COMPLETED)
+        self._since = time.process_time()
+        self._before = 0.0
 
-@app.agent
-async def at_once(ctx: Context, steps: int) -> int:
-    """All steps at once."""
-    return sum(await ctx.gather(*(ctx.call(nothing, i) for i in range(steps))))
-
-
-class Played:
-    """A planner on a log in memory, with executors that answer at once."""
-
-    def __init__(self) -> None:
-        pool = topics.tool_requested("default")
-        names = [value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)]
-        self._broker = MemoryBroker([*names, pool])
-        nonces = count(1)
-        settings = PlannerSettings(1)
-        self._planner = Planner(app, settings, lambda: next(nonces).to_bytes(16))
-        self._log = MemoryEventLog(self._broker, settings.membership)
-        self._host = Host([self._planner], self._log)
-        self._requests = self._broker.log(pool, 0)
-        self._answered = 0
-
-    def start(self, run: str, agent: str, steps: int) -> None:
-        """Asks for a run."""
-        request = RunRequest(run, agent, json.dumps({"steps": steps}))
-        self._broker.write(Outgoing(topics.RUN_REQUESTED, 0, run.encode(), codec.encode(request), (), 0))
-
-    def pump(self) -> float:
-        """The answers to what was ordered, then turns until nothing comes; the processor time of those in seconds."""
-        for record in self._requests.records[self._answered :]:
+    def is_set(self) -> bool:
+        """One move of the world."""
+        self.spent += time.process_time() - self._since
+        while (outcome := next(self._outcomes)) is not None:
+            self.ended.add(outcome.key or b"")
+        while self.answers and (record := next(self._requests)) is not None:
             if record.value is not None:
-                ask = codec.decode(ToolRequest, record.value)
-                result = ToolResult(ask.call_id, ask.run_id, ask.step, ask.attempt, "completed", "1")
-                value = codec.encode(result)
-                self._broker.write(Outgoing(topics.TOOL_COMPLETED, 0, ask.call_id.encode(), value, (), 0))
-        self._answered = len(self._requests.records)
-        started = time.process_time()
-        while True:
-            taken = self._log.take(500, 0)
-            items = [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries]
-            if not items:
-                return time.process_time() - started
-            self._host.pump(items)
+                self._answer(codec.decode(ToolRequest, record.value), record.partition)
+        over = self.done(self)
+        self._since = time.process_time()
+        return over
 
-    @property
-    def over(self) -> int:
-        """How many runs are over."""
-        return len(self._broker.log(topics.RUN_COMPLETED, 0).records)
+    def _answer(self, request: ToolRequest, partition: int) -> None:
+        self.steps.append(self.spent - self._before)
+        self._before = self.spent
+        names = request.call_id, request.run_id, request.step, request.attempt
+        result = ToolResult(*names, "completed", "1", executor="outside")
+        put(self.broker, topics.TOOL_COMPLETED, request.call_id, codec.encode(result), partition)
 
 
-def steps(total: int) -> dict[str, float]:
-    """Milliseconds per step at the beginning and at the end of a run of so many sequential calls."""
-    played = Played()
-    played.start("long", "one_by_one", total)
-    taken = []
-    while not played.over:
-        taken.append(played.pump() * 1000)
-    early, late = (statistics.median(taken[at - 100 : at + 100]) for at in (200, total - 200))
-    return {"step_100_ms": round(early, 4), f"step_{total}_ms": round(late, 4), "ratio": round(late / early, 2)}
+def put(broker: MemoryBroker, topic: str, key: str, value: bytes, partition: int = 0) -> None:
+    """Writes a record as somebody outside does."""
+    broker.write(Outgoing(topic, partition, key.encode(), value, (), 0))
+
+
+def cluster() -> MemoryBroker:
+    """All topics of the product, with one partition, without a limit that a record of ours could meet."""
+    return MemoryBroker([topic.name for topic in wanted_topics()], max_bytes=1 << 30)
+
+
+def drive(broker: MemoryBroker, done: Callable[[Outside], bool], *, answers: bool = True) -> Outside:
+    """A planner works on a broker until the world has seen enough; what the world saw."""
+    settings = PlannerSettings(partitions=1)
+    planner = Planner(app, settings, nonce=lambda: os.urandom(16))
+    world = Outside(broker, done, answers)
+    Host([planner], MemoryEventLog(broker, settings.membership)).run(world, grace_s=0.0)
+    return world
+
+
+def steps(calls: int) -> list[float]:
+    """The CPU seconds of each step of a run of so many calls, one after the other."""
+    broker = cluster()
+    value = orjson.dumps({"run_id": "long", "agent": "many", "input": {"calls": calls}})
+    put(broker, topics.RUN_REQUESTED, "long", value)
+    return drive(broker, lambda world: bool(world.ended)).steps
+
+
+def step_ratio(calls: int, *, early: int = 100, rounds: int = 3) -> dict[str, float]:
+    """What the last step costs of what an early one does. **Units**: milliseconds of CPU."""
+    last, first = [], []
+    for _ in range(rounds):
+        found = steps(calls)
+        first.append(statistics.median(found[early - WINDOW : early + WINDOW]))
+        last.append(statistics.median(found[-2 * WINDOW :]))
+    first_ms, last_ms = min(first) * 1000, min(last) * 1000
+    return {"early_ms": round(first_ms, 3), "late_ms": round(last_ms, 3), "ratio": round(last_ms / first_ms, 2)}
 
 
 def gather(calls: int) -> float:
-    """Processor seconds of a planner for a run that makes so many calls at once."""
-    played = Played()
-    played.start("wide", "at_once", calls)
-    taken = 0.0
-    while not played.over:
-        taken += played.pump()
-    return round(taken, 3)
+    """The CPU seconds of a planner for a run that asks for so many calls at once, up to its end."""
+    broker = cluster()
+    value = orjson.dumps({"run_id": "wide", "agent": "wide", "input": {"calls": calls}})
+    put(broker, topics.RUN_REQUESTED, "wide", value)
+    return round(drive(broker, lambda world: bool(world.ended)).spent, 2)
 
 
-def main(most: int) -> dict[str, object]:
-    return {**steps(most), "gather_s": {calls: gather(calls) for calls in (100, 1_000, 4_000)}}
+def remembered(runs: int) -> float:
+    """The bytes that a planner which takes over keeps of each finished run, as Python counts its objects."""
+    held: list[int] = []
+    turns = count()
+
+    def look(world: Outside) -> bool:
+        if b"last" not in world.ended or next(turns) % QUIET != QUIET - 1:
+            return False
+        for topic in world.broker.topics:  # what lies on a broker is no memory of a planner
+            world.broker.log(topic, 0).records.clear()
+        gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+        return True
+
+    for number in (0, runs):
+        broker = cluster()
+        for index in range(number):
+            run = RunId(f"finished-{index:07}")
+            for key, value in finished(run, 1_700_000_000_000):
+                put(broker, topics.RUN_LOG, key.decode(), value)
+        put(broker, topics.RUN_REQUESTED, "last", orjson.dumps({"run_id": "last", "agent": "at_once"}))
+        gc.collect()
+        tracemalloc.start()
+        drive(broker, look, answers=False)
+        tracemalloc.stop()
+    return round((held[1] - held[0]) / runs)
+
+
+def measure(*, calls: int = 10_000, at_once: int = 4_000, runs: int = 3_000) -> dict[str, Any]:
+    """All of it."""
+    return {
+        "step": step_ratio(calls, early=min(100, calls // 2)),
+        "gather": {"calls": at_once, "cpu_s": gather(at_once)},
+        "finished_run_bytes": remembered(runs),
+    }
 
 
 if __name__ == "__main__":
-    logging.configure("bench")  # stdout is for the figures
-    print(json.dumps(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000), indent=2))
+    print(json.dumps(measure(), indent=2))

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from refold.runtime.settings import KafkaSettings
 
 STEPS = 10
 """Steps of a benchmark run, the same for the floor, the engine and every peer."""
@@ -31,3 +36,22 @@ def latency(run_seconds: Sequence[float]) -> dict[str, float]:
     """Milliseconds per step: median and 95th percentile over runs."""
     steps = sorted(seconds * 1000 / STEPS for seconds in run_seconds)
     return {"p50": round(statistics.median(steps), 3), "p95": round(steps[int(len(steps) * 0.95)], 3)}
+
+
+def ends(settings: KafkaSettings, topic: str) -> list[TopicPartition]:
+    """Where each partition of a topic ends now. Asks again for a while: topics that are new have no leader yet."""
+    consumer = Consumer({"bootstrap.servers": settings.bootstrap, "group.id": "bench-ends", "log_level": 0})
+    deadline = time.monotonic() + 30
+    try:
+        while True:
+            places = [TopicPartition(settings.prefix + topic, number) for number in range(settings.partitions)]
+            try:
+                for place in places:
+                    place.offset = consumer.get_watermark_offsets(place, timeout=10)[1]
+                return places
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+    finally:
+        consumer.close()

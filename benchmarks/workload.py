@@ -21,6 +21,12 @@ async def nothing(i: int, *, idempotency_key: str) -> int:
     return i
 
 
+@app.tool(effect="keyed", timeout=timedelta(seconds=1))
+async def soon(i: int, *, idempotency_key: str) -> int:
+    """Does nothing, and is missed after a second."""
+    return i
+
+
 def _effects() -> int:
     """The outside world: a file to which every effect appends one line in one write."""
     path = os.environ["BENCHMARK_EFFECTS"]
@@ -75,6 +81,37 @@ async def dangerous(i: int) -> int:
 async def asks(ctx: Context) -> int:
     """Waits for people."""
     return await ctx.call(dangerous, 1)
+
+
+@app.agent
+async def at_once(ctx: Context) -> int:
+    """Needs nobody but the planner."""
+    return 1
+
+
+@app.agent
+async def naps(ctx: Context) -> int:
+    """Sleeps for a month, then calls."""
+    await ctx.sleep(timedelta(days=30))
+    return await ctx.call(nothing, 1)
+
+
+@app.agent
+async def many(ctx: Context, calls: int) -> int:
+    """So many calls, one after the other."""
+    return sum([await ctx.call(nothing, i) for i in range(calls)])
+
+
+@app.agent
+async def wide(ctx: Context, calls: int) -> int:
+    """So many calls at once."""
+    return sum(await ctx.gather(*(ctx.call(nothing, i) for i in range(calls))))
+
+
+@app.agent
+async def impatient(ctx: Context) -> int:
+    """One call that should be answered within a second."""
+    return await ctx.call(soon, 1)
 
 
 @app.agent
