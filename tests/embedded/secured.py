@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
 
 from refold.core.errors import UsageError
-from refold.embedded import process
 from refold.embedded.files import write_atomic
 from refold.embedded.jars import Progress
-from refold.embedded.kafka import EmbeddedKafka, fresh_id
-from refold.embedded.ports import HOST, remembered_ports
+from tests.embedded.cluster import NODES, Cluster, KafkaNode, Nodes, node_properties, remembered
 
 ADMIN = "admin"
 """The super user: the brokers among themselves, and who makes topics and ACLs at first."""
 
-_NODES = (1, 2, 3)
 MECHANISM = "SCRAM-SHA-256"
 _SECURED = {
     "inter.broker.listener.name": "CLIENT",
@@ -33,87 +27,59 @@ _SECURED = {
     "listener.name.client.sasl.enabled.mechanisms": MECHANISM,
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "false",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    # Three of these on two busy cores: a session as short as that of the single node would end in a pause.
-    "broker.session.timeout.ms": "3000",
 }
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where a node listens, for clients and for controllers, and the id of its folder."""
-
-    port: int
-    controller: int
-    folder: str
-
-
-@dataclass(frozen=True)
-class Cluster:
+class SecuredNodes(Cluster):
     """What the nodes of a secured cluster know of each other. `admin` is the one of `passwords` who may do all."""
 
-    id: str
-    addresses: Mapping[int, Address]
     passwords: Mapping[str, str]
     admin: str
 
 
-def secured_properties(*, number: int, cluster: Cluster) -> dict[str, str]:
+def secured_properties(*, number: int, cluster: SecuredNodes) -> dict[str, str]:
     """Return what one node of a secured cluster has else in server.properties than a single broker."""
-    own, word = cluster.addresses[number], cluster.passwords[cluster.admin]
-    client = f"CLIENT://{HOST}:{own.port}"
+    word = cluster.passwords[cluster.admin]
     login = f'required username="{cluster.admin}" password="{word}"'
     package = "org.apache.kafka.common.security"
     own_settings = {
-        "node.id": str(number),
-        "listeners": f"{client},CONTROLLER://{HOST}:{own.controller}",
-        "advertised.listeners": client,
-        "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{n.controller}" for n in cluster.addresses.values()),
         "super.users": f"User:{cluster.admin}",
         f"listener.name.client.{MECHANISM.lower()}.sasl.jaas.config": f"{package}.scram.ScramLoginModule {login};",
         "listener.name.controller.plain.sasl.jaas.config": (
             f'{package}.plain.PlainLoginModule {login} user_{cluster.admin}="{word}";'
         ),
     }
-    return {**_SECURED, **own_settings}
+    return {**node_properties(number, cluster, listener="CLIENT"), **_SECURED, **own_settings}
 
 
-class SecuredNode(EmbeddedKafka):
+class SecuredNode(KafkaNode):
     """One broker and controller of the three."""
-
-    brokers: ClassVar[int] = len(_NODES)
 
     def __init__(
         self,
         data_dir: Path,
         number: int,
         *,
-        cluster: Cluster,
+        cluster: SecuredNodes,
         cache: Path | None = None,
         progress: Progress | None = None,
     ) -> None:
-        own = cluster.addresses[number]
-        data_dir.mkdir(parents=True, exist_ok=True)
-        write_atomic(data_dir / "ports.json", json.dumps({"port": own.port, "controller": own.controller}) + "\n")
         properties = secured_properties(number=number, cluster=cluster)
-        super().__init__(data_dir, properties=properties, cache=cache, progress=progress)
-        self._cluster = cluster
+        super().__init__(data_dir, number, cluster=cluster, properties=properties, cache=cache, progress=progress)
+        self._users = cluster.passwords
 
     def format_arguments(self) -> list[str]:
-        """See `EmbeddedKafka`. A new cluster begins with its voters and its users."""
-        nodes, users = self._cluster.addresses.items(), self._cluster.passwords.items()
-        voters = ",".join(f"{number}@{HOST}:{node.controller}:{node.folder}" for number, node in nodes)
-        scram = [f"--add-scram={MECHANISM}=[name={name},password={word}]" for name, word in users]
-        return [f"--cluster-id={self._cluster.id}", f"--initial-controllers={voters}", *scram]
+        """See `KafkaNode`. A new cluster begins with its users, too."""
+        scram = [f"--add-scram={MECHANISM}=[name={name},password={word}]" for name, word in self._users.items()]
+        return [*super().format_arguments(), *scram]
 
     def client_options(self) -> dict[str, str]:
         """See `EmbeddedKafka`."""
-        return login(ADMIN, self._cluster.passwords[ADMIN])
+        return login(ADMIN, self._users[ADMIN])
 
 
-class SecuredKafka:
+class SecuredKafka(Nodes[SecuredNode]):
     """A cluster on a folder; a second start there has the same ports, topics, ACLs, users and passwords.
 
     `users` are those that a new cluster begins with, besides `ADMIN`: each with a random password, and without any
@@ -129,16 +95,13 @@ class SecuredKafka:
         progress: Progress | None = None,
     ) -> None:
         folder = data_dir.resolve()
-        self._cluster = _remembered(folder, users)
-        self.nodes = [
-            SecuredNode(folder / f"node-{number}", number, cluster=self._cluster, cache=cache, progress=progress)
-            for number in _NODES
-        ]
-
-    @property
-    def bootstrap(self) -> str:
-        """The addresses for `bootstrap.servers`."""
-        return ",".join(node.bootstrap for node in self.nodes)
+        self._cluster = SecuredNodes(*remembered(folder), _passwords(folder / "passwords.json", users), ADMIN)
+        super().__init__(
+            [
+                SecuredNode(folder / f"node-{number}", number, cluster=self._cluster, cache=cache, progress=progress)
+                for number in NODES
+            ]
+        )
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -154,48 +117,6 @@ class SecuredKafka:
             raise UsageError(f"the cluster has no user {user!r}", hint=f"there are {', '.join(self.users)}")
         return login(user, self._cluster.passwords[user])
 
-    def start(self) -> Self:
-        """Start all nodes and wait until every one of them knows of all.
-
-        **Raises**: what `EmbeddedServer.start` does; nothing is left running then.
-        """
-        try:
-            # Threads only for the format, which waits for Java: a process dies with the thread that started it.
-            with ThreadPoolExecutor(len(self.nodes)) as pool:
-                list(pool.map(SecuredNode.prepare, self.nodes))
-            for node in self.nodes:
-                node.launch()
-            for node in self.nodes:
-                node.wait_ready(alive=lambda: all(each.running for each in self.nodes))
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def stop(self) -> None:
-        """Stop all nodes cleanly, which takes 5 s; a start after it takes 4 s, and 7 s after a `kill`.
-
-        All at once: one alone, after the others, would wait for a quorum that is no more.
-        """
-        for node in self.nodes:
-            if node._process:
-                process.ask(node._process)
-        for node in self.nodes:
-            node.stop()
-
-    def kill(self) -> None:
-        """Crash all nodes; does nothing to those that are stopped."""
-        for node in self.nodes:
-            node.kill()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
 
 def login(user: str, password: str) -> dict[str, str]:
     """Return the librdkafka options of a user of the cluster."""
@@ -207,21 +128,10 @@ def login(user: str, password: str) -> dict[str, str]:
     }
 
 
-def _remembered(folder: Path, users: Iterable[str]) -> Cluster:
-    """Return the cluster that was made on the folder, or a new one."""
-    names = [f"{what}-{number}" for number in _NODES for what in ("client", "controller")]
-    ports = remembered_ports(folder / "ports.json", *names)
-    path = folder / "cluster.json"
+def _passwords(path: Path, users: Iterable[str]) -> dict[str, str]:
+    """Return the passwords that were made on the folder, or new ones."""
     if not path.exists():
-        made = {
-            "id": fresh_id(),
-            "folders": [fresh_id() for _ in _NODES],
-            "passwords": {user: secrets.token_urlsafe(24) for user in (ADMIN, *users)},
-        }
+        made = {user: secrets.token_urlsafe(24) for user in (ADMIN, *users)}
         write_atomic(path, json.dumps(made) + "\n", mode=0o600)
-    known = json.loads(path.read_text())
-    addresses = {
-        number: Address(ports[f"client-{number}"], ports[f"controller-{number}"], known["folders"][number - 1])
-        for number in _NODES
-    }
-    return Cluster(known["id"], addresses, known["passwords"], ADMIN)
+    found: dict[str, str] = json.loads(path.read_text())
+    return found

@@ -107,7 +107,7 @@ def test_nobody_else_on_the_machine_can_read_the_passwords(secured: SecuredKafka
         path for path in folder.rglob("*") if path.suffix in (".json", ".properties") and word in path.read_text()
     ]
 
-    assert {path.name for path in holding} == {"cluster.json", "server.properties"}
+    assert {path.name for path in holding} == {"passwords.json", "server.properties"}
     assert {stat.S_IMODE(Path(path).stat().st_mode) for path in holding} == {0o600}
 
 
