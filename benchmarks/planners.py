@@ -1,4 +1,4 @@
-"""Planner processes that are started, killed and asked to go, and a user who notices how long each partition is away."""
+"""Planner processes that are started, killed and asked to go, and a user who notices how long partitions are away."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from benchmarks import growth
 from benchmarks.engine import Engine
 from benchmarks.measure import ends
 from benchmarks.planners import Planners, User
@@ -25,6 +24,7 @@ from benchmarks.prefill import EVENTS, fill
 from confluent_kafka import Producer
 from redis import Redis
 
+from benchmarks import growth
 from refold.core.ids import home
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, tool_requested
 from refold.embedded.kafka import EmbeddedKafka

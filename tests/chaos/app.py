@@ -12,6 +12,7 @@ import os
 import random
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from refold import App, Context, Retry
@@ -26,6 +27,21 @@ AMOUNT = 100
 """What the agent asks for in every dangerous call; people may agree to something else."""
 
 RETRY = Retry(attempts=8, base=timedelta(milliseconds=50), cap=timedelta(milliseconds=800))
+
+FAT = 1_000_000
+"""Characters of a large argument, and of a large result: with all around them nearly the megabyte that is allowed."""
+
+
+def _deployed() -> dict[str, Any]:
+    """The code that is deployed: nothing for this one, else how it differs, and for which runs."""
+    path = Path(os.environ.get("CHAOS_DEPLOYED", ""))
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return found
+
+
+DEPLOYED = _deployed()
+if DEPLOYED.get("code") == "broken":
+    raise ImportError("a package of this deploy is not installed")
 
 app = App("chaos")
 
@@ -69,13 +85,13 @@ def _pause_after(plan: str) -> float:
     return random.uniform(0.002, 0.04)
 
 
-async def _act(effect: str, run: str, label: str, *, plan: str, key: str, amount: int = 0) -> int:
+async def _act(effect: str, run: str, label: str, *, plan: str, key: str, amount: int = 0) -> int | str:
     begun = time.monotonic_ns()
     _before(plan)
     ask = _ask("apply", begun, effect=effect, run=run, label=label, key=key, amount=amount)
     value: int = await _send(ask)
     await asyncio.sleep(_pause_after(plan))
-    return value
+    return f"{value}{' ' * FAT}" if plan.startswith("fat") else value
 
 
 def _act_sync(effect: str, run: str, label: str, *, plan: str, key: str) -> int:
@@ -93,13 +109,13 @@ async def _probe(*, idempotency_key: str) -> int | object:
 
 
 @app.tool(effect="pure", timeout=TIMEOUT, retry=RETRY)
-async def look(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+async def look(run: str, label: str, plan: str, *, idempotency_key: str) -> int | str:
     """Reads; may be repeated."""
     return await _act("pure", run, label, plan=plan, key=idempotency_key)
 
 
 @app.tool(effect="keyed", timeout=TIMEOUT, retry=RETRY)
-async def stamp(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+async def stamp(run: str, label: str, plan: str, *, idempotency_key: str) -> int | str:
     """The receiver deduplicates on the key."""
     return await _act("keyed", run, label, plan=plan, key=idempotency_key)
 
@@ -111,13 +127,13 @@ def stamp_sync(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
 
 
 @app.tool(effect="probed", probe=_probe, lease=LEASE, timeout=TIMEOUT, retry=RETRY)
-async def poke(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+async def poke(run: str, label: str, plan: str, *, idempotency_key: str) -> int | str:
     """The receiver minds no key, but can be asked."""
     return await _act("probed", run, label, plan=plan, key=idempotency_key)
 
 
 @app.tool(effect="once", lease=LEASE, timeout=TIMEOUT, retry=RETRY)
-async def fire(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
+async def fire(run: str, label: str, plan: str, *, idempotency_key: str) -> int | str:
     """The receiver neither minds a key nor can be asked."""
     return await _act("once", run, label, plan=plan, key=idempotency_key)
 
@@ -129,25 +145,25 @@ def fire_sync(run: str, label: str, plan: str, *, idempotency_key: str) -> int:
 
 
 @app.tool(effect="pure", approval="required", timeout=TIMEOUT, retry=RETRY, tags=RISKY)
-async def risky_look(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+async def risky_look(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int | str:
     """Reads what not everybody may read."""
     return await _act("pure", run, label, plan=plan, key=idempotency_key, amount=amount)
 
 
 @app.tool(effect="keyed", approval="required", timeout=TIMEOUT, retry=RETRY, tags=RISKY)
-async def risky_stamp(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+async def risky_stamp(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int | str:
     """Like `stamp`, after people have agreed to the amount."""
     return await _act("keyed", run, label, plan=plan, key=idempotency_key, amount=amount)
 
 
 @app.tool(effect="probed", approval="required", probe=_probe, lease=LEASE, timeout=TIMEOUT, retry=RETRY, tags=RISKY)
-async def risky_poke(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+async def risky_poke(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int | str:
     """Like `poke`, after people have agreed to the amount."""
     return await _act("probed", run, label, plan=plan, key=idempotency_key, amount=amount)
 
 
 @app.tool(effect="once", approval="required", lease=LEASE, timeout=TIMEOUT, retry=RETRY, tags=RISKY)
-async def risky_fire(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int:
+async def risky_fire(run: str, label: str, plan: str, amount: int, *, idempotency_key: str) -> int | str:
     """Like `fire`, after people have agreed to the amount."""
     return await _act("once", run, label, plan=plan, key=idempotency_key, amount=amount)
 
@@ -156,15 +172,24 @@ async def _one(ctx: Context, call: dict[str, str]) -> int:
     """A call whose failure the agent takes note of: -1."""
     amount = (AMOUNT,) if call["tool"].startswith("risky") else ()
     try:
-        found: int = await ctx.call(call["tool"], ctx.run_id, call["label"], call["plan"], *amount)
+        found: int | str = await ctx.call(call["tool"], ctx.run_id, call["label"], _plan(call), *amount)
     except CallFailed:
         return -1
-    return found
+    return int(found)
+
+
+def _plan(call: dict[str, str]) -> str:
+    """What a tool is told to do besides; a large call is told at length."""
+    return call["plan"].ljust(FAT) if call["plan"] == "fat" else call["plan"]
 
 
 @app.agent
-async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int) -> list[int]:
+async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int, give_up: bool = False) -> list[int]:
     """Calls group after group, a group of several at once, with a note and a nap in between."""
+    if ctx.run_id in DEPLOYED.get("runs", ()):
+        if DEPLOYED["code"] == "raising":
+            raise RuntimeError("a mistake of this deploy")
+        await ctx.note("another order", 0)
     results: list[int] = []
     for number, group in enumerate(groups):
         if len(group) == 1:
@@ -174,4 +199,6 @@ async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int) 
         await ctx.note("checkpoint", number)
         if nap_ms:
             await ctx.sleep(timedelta(milliseconds=nap_ms))
+    if give_up:
+        raise ValueError("the errand was of no use")
     return results

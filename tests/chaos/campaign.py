@@ -18,7 +18,7 @@ import time
 from bisect import bisect
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ from tests.chaos.world import World
 KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "unauthorised", "wrong")
 
 
+PAUSE_S = 0.1, 1.2
+"""Between two faults of a full campaign."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How much of everything.
@@ -39,8 +43,8 @@ class Plan:
     **Units**: `seconds` of random faults, `pause_s` between two (from, to), `in_flight` runs at once. `points` are the
     exact boundaries of planner and executor, `decisions` those of the approval service; `first` are faults that come
     before the random ones, in this order. `busy` is the share of dangerous calls that wait until their decision is old.
-    `quiet_s` is how long everything may take to come to its end when the faults are over: an unanswered call is asked
-    for again after its timeout (3 s) and 2 s, 4 s, 8 s ... more, so bad luck six times over is two minutes.
+    `quiet_s` is how long everything may take to come to its end when the faults are over; what takes longer is stuck.
+    `without` are kinds of random faults that are left out, `brokers` how many there are.
     """
 
     seed: int
@@ -52,7 +56,9 @@ class Plan:
     first: tuple[tuple[str, str], ...] = ()
     poison: int = 12
     busy: float = 0.0
-    quiet_s: float = 240.0
+    quiet_s: float = 60.0
+    without: tuple[str, ...] = ()
+    brokers: int = 3
 
 
 @dataclass(slots=True)
@@ -114,10 +120,10 @@ def run(plan: Plan, folder: Path) -> Report:
     """Runs a campaign on a folder."""
     report, begun = Report(plan), time.monotonic()
     worlds: list[World] = []
-    stack = Stack(folder, prepare=lambda kafka: worlds.append(_world(kafka, stack, plan)))
+    stack = Stack(folder, prepare=lambda kafka: worlds.append(_world(kafka, stack, plan)), brokers=plan.brokers)
     with stack:
         (world,) = worlds
-        saboteur = Saboteur(stack, world.human, seed=plan.seed + 1)
+        saboteur = Saboteur(stack, world.human, seed=plan.seed + 1, without=plan.without)
         if plan.points:
             _sweep(stack, plan, report)
         _storm(world, saboteur, plan)
@@ -253,7 +259,7 @@ def full(seed: int, seconds: float, points: int) -> Plan:
     every = tuple(str(number) for number in range(1, points + 1)) + tuple(f"{number}:after" for number in (7, 19, 33))
     decisions = tuple(f"{number}{when}" for number in range(1, 6) for when in ("", ":after"))
     swept = (every, decisions) if points else ((), ())
-    return Plan(seed, seconds, points=swept[0], decisions=swept[1], poison=100, busy=0.15)
+    return Plan(seed, seconds, PAUSE_S, points=swept[0], decisions=swept[1], poison=100, busy=0.15)
 
 
 def main() -> int:
@@ -263,9 +269,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="of random faults")
     parser.add_argument("--points", type=int, default=60, help="exact boundaries of each service")
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--without", action="append", default=[], help="a kind of fault that is left out")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="refold-chaos-"))
-    report = run(full(options.seed, options.seconds, options.points), folder)
+    plan = replace(full(options.seed, options.seconds, options.points), without=tuple(options.without))
+    report = run(plan, folder)
     print(json.dumps(report.as_json(), indent=2))  # noqa: T201
     return 1 if report.problems else 0
 

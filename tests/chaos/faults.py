@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from redis import Redis, RedisError
 from refold.embedded.children import Exit
 from refold.embedded.process import Process
 from tests.chaos.human import Human
+from tests.chaos.operations import Operations
 from tests.chaos.stack import SESSION_MS, Stack
 from tests.embedded.wiping import wipe_valkey
 from tests.waiting import eventually
@@ -36,7 +37,16 @@ KINDS = (
     ("stop", "executor", 9),
     ("kill", "approval", 14),
     ("stop", "approval", 6),
+    ("kill", "leader", 6),
+    ("stop", "broker", 4),
+    ("scale", "planner", 3),
+    ("deploy", "planner", 3),
+    ("skew", "", 6),
+    ("roll", "everything", 1),
 )
+
+
+OPERATIONS = ("scale", "deploy", "skew", "roll")
 
 
 @dataclass(slots=True)
@@ -58,27 +68,35 @@ class Fault:
 class Saboteur:
     """Does things to a stack. Stops go on in threads of their own, so that other faults fall into them."""
 
-    def __init__(self, stack: Stack, human: Human, *, seed: int) -> None:
+    def __init__(self, stack: Stack, human: Human, *, seed: int, without: Collection[str] = ()) -> None:
         self._stack, self._human = stack, human
         self._random = random.Random(seed)
+        self._kinds = [(kind, victim, weight) for kind, victim, weight in KINDS if kind not in without]
+        self._operations = Operations(stack, self._note, human.live, seed=seed)
         self.faults: list[Fault] = []
         self.failures: list[str] = []
         self._stopped: dict[str, threading.Thread] = {}
 
     def strike(self) -> None:
         """One fault at random."""
-        kinds, weights = [(kind, victim) for kind, victim, _ in KINDS], [weight for *_, weight in KINDS]
+        kinds, weights = [(kind, victim) for kind, victim, _ in self._kinds], [weight for *_, weight in self._kinds]
         kind, victim = self._random.choices(kinds, weights)[0]
         self.do(kind, victim)
 
     def do(self, kind: str, victim: str) -> None:
         """One fault of a kind; a victim without a number is one of that name that is not stopped.
 
-        `rest` is none: it waits until everything that is stopped goes on again.
+        `leader` is the broker that leads some partition of the run log. A broker that is held is never held alone with
+        another, nor is a lone one: nothing would go on. `rest` is no fault: it waits until everything goes on again.
         """
-        named = [name for name in self._stack.names if name.startswith(victim)] or [victim]
+        victim = self._stack.leader(self._random.randrange(4)) or "broker" if victim == "leader" else victim
+        named = [name for name in (*self._stack.names, *self._stack.servers) if name.startswith(victim)]
         free = [name for name in named if name not in self._stopped]
-        if kind == "rest":
+        if victim.startswith("broker") and (len(named) - len(free) or (kind == "stop" and len(named) == 1)):
+            free = []
+        if kind in OPERATIONS:
+            self._operate(kind, free)
+        elif kind == "rest":
             self.finish()
         elif kind == "wipe":
             self._wipe()
@@ -94,9 +112,16 @@ class Saboteur:
         return self._random.uniform(*between)
 
     def finish(self) -> None:
-        """Waits until everything that was stopped goes on again."""
+        """Waits until everything that was stopped goes on again, and operators have done what they were at."""
+        self._operations.finish()
         for thread in list(self._stopped.values()):
             thread.join()
+
+    def _operate(self, kind: str, free: list[str]) -> None:
+        if kind == "skew":
+            self._operations.skew(self._random.choice([name for name in free if name in self._stack.names]))
+        else:
+            {"scale": self._operations.scale, "deploy": self._operations.deploy, "roll": self._operations.roll}[kind]()
 
     def _kill(self, name: str) -> None:
         pid = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} lives")

@@ -34,6 +34,7 @@ class Human(Actor):
         self.said = 0
         self.asleep = threading.Event()
         self._woke = 0.0
+        self._chain = Chain()
         self._doubts: dict[tuple[str, int], tuple[int, str, float]] = {}
 
     @property
@@ -41,9 +42,13 @@ class Human(Actor):
         """How many doubts the operator sees."""
         return len(self._doubts)
 
+    def live(self) -> list[str]:
+        """The runs whose agents have asked for something, and that are not over."""
+        return [run for run, history in list(self._chain.runs.items()) if len(history.events) > 2 and not history.end]
+
     def _work(self) -> None:
         options = {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0}
-        producer, chain = Producer({**options, "reconnect.backoff.max.ms": 500}), Chain()
+        producer, chain = Producer({**options, "reconnect.backoff.max.ms": 500}), self._chain
         keys: dict[tuple[str, int], str] = {}
         for record in raw.tail(self._bootstrap, f"{self._prefix}run-log"):
             if record is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos import consent, raw
+from tests.chaos import consent, raw, timing
 from tests.chaos.consent import Papers, Ruling
 from tests.chaos.raw import Chain, Event, Fields, History, Raw
 from tests.chaos.rules import Decree
@@ -26,7 +26,8 @@ class Evidence:
 
     **Shape**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
     `poison` and `resolutions` are (topic, partition, offset) of what the user and the operator sent on purpose;
-    `effects` the recorder's lines. `votes` are the ids of what people have sent, by their places.
+    `effects` the recorder's lines. `votes` are the ids of what people have sent, by their places,
+    `failing` the runs whose agent gives up at its end.
     """
 
     acked: dict[str, Any]
@@ -43,6 +44,7 @@ class Evidence:
     requests: list[Raw] = field(default_factory=list)
     papers: Papers = field(default_factory=Papers)
     votes: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class Call:
     unknown: int = 0
     attempts: int = 0
     end: Event | None = None
+    settled_ms: int = 0
     resolved: str = ""
 
 
@@ -124,12 +127,18 @@ def _runs(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         if history.end is None:
             last = history.events[-1][0]
             verdict.stuck.append(f"{run} is not over; its last event is {last} at {history.seq}")
-        elif history.end[0] == "RunFailed":
+        elif (history.end[0] == "RunFailed") > (run in evidence.failing):
             verdict.wrong.append(f"{run} failed: {history.end[1]['failure']}")
         elif history.end[0] == "RunCancelled" and run not in evidence.cancelled:
             verdict.wrong.append(f"{run} is cancelled, and nobody asked for that")
+        elif history.end[0] == "RunCompleted" and run in evidence.failing:
+            verdict.wrong.append(f"{run} is completed, and its agent gives up")
         if history.end:
             verdict.counts[f"runs.{history.end[0]}"] += 1
+        problems, counts = timing.check(history)
+        verdict.wrong += problems["wrong"]
+        verdict.stuck += problems["stuck"]
+        verdict.counts.update(counts)
     verdict.counts["events"] = sum(history.seq for history in chain.runs.values())
 
 
@@ -176,11 +185,12 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         verdict.counts["effects_avoided_by_key"] += sum(not line["applied"] for line in lines)
         verdict.counts["effects_begun_late"] += sum(line["waited_ms"] >= STALL_MS for line in lines)
         _once(verdict, call, lines)
+        _sparing(verdict, call, lines)
         history = chain.runs[call.run]
         end = history.end
         over_ms = history.times[-1] if end and end[0] == "RunCancelled" else None
         _allowed(verdict, call, lines, decrees=evidence.papers.decrees, over_ms=over_ms)
-        if end and end[0] != "RunCancelled":
+        if end and (call.end or end[0] != "RunCancelled"):
             _truth(verdict, call, [line for line in lines if line["applied"]])
 
 
@@ -205,6 +215,16 @@ def _once(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
     verdict.twice.append(f"{call} had its effect {len(applied)} times: {applied}")
 
 
+def _sparing(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
+    """What may be repeated is not repeated without need, and never for a call that was settled long before."""
+    again = timing.repeats(call.effect, call.attempts, lines)
+    verdict.counts["pure_repeats"] += again
+    if again > timing.MOST_REPEATS:
+        verdict.wrong.append(f"{call} was done {again} times more than it was tried")
+    if call.settled_ms and (line := timing.begun_after(lines, call.settled_ms)):
+        verdict.wrong.append(f"{call} was begun long after it was settled: {line}")
+
+
 def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
     """A result is that of an effect; a failure says that there was none; what was unknown was listed."""
     if call.end is None:
@@ -213,7 +233,7 @@ def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
         values = {str(line["value"]) for line in applied}
         if people := consent.answered(call.rulings):
             values.add(people)
-        if call.end[1]["result"] not in values:
+        if call.end[1]["result"].strip('" ') not in values:
             verdict.wrong.append(f"{call} has the result {call.end[1]['result']}, its effects {sorted(values)}")
     elif applied and call.effect != "pure":
         kind = verdict.wrong if call.doubts else verdict.unlisted
@@ -224,7 +244,7 @@ def calls_of(history: History) -> list[Call]:
     """The calls of a run, in order of their proposals."""
     calls: dict[int, Call] = {}
     rulings = consent.rulings_of(history)
-    for name, fields in history.events:
+    for (name, fields), appended in zip(history.events, history.appended, strict=True):
         if name == "CallProposed":
             args = json.loads(fields["args"])
             step, dangerous = fields["step"], "amount" in args
@@ -246,7 +266,7 @@ def calls_of(history: History) -> list[Call]:
         elif name == "DoubtResolved":
             call.resolved = fields["verdict"]
         elif name in ("CallCompleted", "CallFailed"):
-            call.end = (name, fields)
+            call.end, call.settled_ms = (name, fields), appended
     return list(calls.values())
 
 

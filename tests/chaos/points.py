@@ -69,8 +69,7 @@ def _busy(world: World) -> bool:
 
 
 def _spawn(stack: Stack, name: str, prefix: str, **more: str) -> process.Process:
-    addresses = {"REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_REDIS__URL": stack.dev.redis}
-    env = {**os.environ, **stack.environment(prefix), **addresses, "PYTHONUNBUFFERED": "1", **more}
+    env = {**os.environ, **stack.environment(prefix), **stack.addresses(), "PYTHONUNBUFFERED": "1", **more}
     return process.spawn(command(name), log=log_of(stack.folder, prefix, name), env=env)
 
 

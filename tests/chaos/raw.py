@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from fastavro import parse_schema, schemaless_reader
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -26,12 +26,13 @@ Event = tuple[str, Fields]
 
 
 class Raw(NamedTuple):
-    """A record as the broker has it."""
+    """A record as the broker has it. **Units**: `at_ms` is its timestamp, in milliseconds since 1970."""
 
     partition: int
     offset: int
     key: bytes
     value: bytes | None
+    at_ms: int = 0
 
 
 def scan(bootstrap: str, topic: str) -> list[Raw]:
@@ -64,7 +65,7 @@ def _read(bootstrap: str, topic: str, *, live: bool) -> Iterator[Any]:
             for message in consumer.consume(1000, 0.1):
                 error = message.error()
                 if error is None:
-                    yield Raw(message.partition() or 0, message.offset() or 0, message.key() or b"", message.value())
+                    yield _raw(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(message.partition())
             if live:
@@ -73,6 +74,11 @@ def _read(bootstrap: str, topic: str, *, live: bool) -> Iterator[Any]:
                 raise TimeoutError(f"{topic} cannot be read to its end in a minute")
     finally:
         consumer.close()
+
+
+def _raw(message: Message) -> Raw:
+    place = message.partition() or 0, message.offset() or 0
+    return Raw(*place, message.key() or b"", message.value(), message.timestamp()[1])
 
 
 @cache
@@ -100,7 +106,7 @@ def decode(value: bytes) -> Fields:
 class History:
     """The accepted events of a run. `actors` are who wrote its entries, in order, a name once per stretch.
 
-    **Units**: `times` are those of the events, in milliseconds since 1970.
+    **Units**: milliseconds since 1970; `times` are those that the entries say, `appended` those of the records.
     """
 
     run: str
@@ -108,6 +114,7 @@ class History:
     seq: int = 0
     events: list[Event] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
+    appended: list[int] = field(default_factory=list)
     actors: list[str] = field(default_factory=list)
     cause: Fields | None = None
 
@@ -141,6 +148,7 @@ class Chain:
         history.seq += len(events)
         history.events += events
         history.times += [entry["at_ms"]] * len(events)
+        history.appended += [record.at_ms] * len(events)
         if history.actors[-1:] != [entry["actor"]]:
             history.actors.append(entry["actor"])
         return history, events

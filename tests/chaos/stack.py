@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +13,8 @@ from typing import Any, Self
 from refold.embedded.children import Exit
 from refold.embedded.ports import free_port
 from refold.embedded.stack import DevStack, ServiceProcess
+from tests.chaos.brokers import NAMES as BROKERS
+from tests.chaos.brokers import Brokers
 from tests.chaos.rules import Keys
 from tests.chaos.world import Outside
 
@@ -19,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 PATH = f"{ROOT / 'services'}:{ROOT}"
 """Services run this very checkout, whichever one is installed."""
 
+CLOCKS = Path(__file__).parent / "clocks"
 PREFIX = "chaos."
 KINDS = ("planner", "executor", "approval")
 SESSION_MS = 6_000
@@ -34,6 +38,7 @@ class Stack:
         *,
         prepare: Callable[[str], None],
         pairs: int = 2,
+        brokers: int = 1,
         kafka_properties: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.port = folder, free_port()
@@ -42,15 +47,21 @@ class Stack:
         record = (sys.executable, "-m", "tests.chaos.recorder", str(self.port), str(self.effects))
         self.keys = Keys.new(folder / "keys")
         self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in KINDS]
+        self.deployed = folder / "deployed.json"
+        self._brokers = Brokers(folder, kafka_properties, self.exits.append) if brokers > 1 else None
+        self.servers = ("valkey", *(BROKERS if self._brokers else ("broker",)))
         services = [ServiceProcess("recorder", record, {"PYTHONPATH": PATH})]
-        services += [ServiceProcess(name, command(name), self.environment(PREFIX)) for name in self.names]
+        services += [ServiceProcess(name, command(name), self.environment_of(name)) for name in self.names]
         self.dev = DevStack(
             folder,
             services=services,
+            kafka=self._brokers.bootstrap if self._brokers else None,
             prepare=prepare,
             on_exit=self.exits.append,
             kafka_properties=kafka_properties,
         )
+
+    grace = timedelta(seconds=10)
 
     @property
     def outside(self) -> Outside:
@@ -59,8 +70,31 @@ class Stack:
 
     def pid(self, name: str) -> int | None:
         """The living process of a name."""
-        found = self.dev.supervisor.pids().get(name, [])
+        at_brokers = self._brokers is not None and name in BROKERS
+        supervisor = self._brokers.supervisor if self._brokers and at_brokers else self.dev.supervisor
+        found = supervisor.pids().get(name, [])
         return found[0] if found else None
+
+    def whole(self) -> bool:
+        """Whether all brokers are there."""
+        return self._brokers is None or self._brokers.whole()
+
+    def leader(self, partition: int) -> str:
+        """The broker that leads a partition of the run log now; empty while nobody does."""
+        return self._brokers.leader(f"{PREFIX}run-log", partition) if self._brokers else "broker"
+
+    def clock(self, name: str) -> Path:
+        """The file that says how wrong the clock of a process is."""
+        return self.folder / f"{name}.clock"
+
+    def addresses(self) -> dict[str, str]:
+        """What a service has to be told that is started by somebody else."""
+        return {"REFOLD_KAFKA__BOOTSTRAP": self.dev.kafka, "REFOLD_REDIS__URL": self.dev.redis}
+
+    def environment_of(self, name: str) -> dict[str, str]:
+        """What a service of the campaign itself is told: it may get other code, and a clock that is wrong."""
+        own = {"CHAOS_DEPLOYED": str(self.deployed), "CHAOS_CLOCK": str(self.clock(name))}
+        return {**self.environment(PREFIX), **own, "PYTHONPATH": f"{CLOCKS}:{PATH}"}
 
     def environment(self, prefix: str) -> dict[str, str]:
         """What a service is told besides the addresses. Short times, so that much happens in a minute."""
@@ -82,13 +116,26 @@ class Stack:
             yield from log_lines(self.folder / "logs" / f"{name}.log")
 
     def __enter__(self) -> Self:
-        self.dev.start()
+        if self._brokers:
+            self._brokers.start()
+        try:
+            self.dev.start()
+        except BaseException:
+            self._stop_brokers()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.dev.stop()
+        try:
+            self.dev.stop()
+        finally:
+            self._stop_brokers()
+
+    def _stop_brokers(self) -> None:
+        if self._brokers:
+            self._brokers.stop()
 
 
 def command(name: str) -> tuple[str, ...]:

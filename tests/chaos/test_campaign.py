@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.campaign import full, run
 
 SOAK_HOURS = float(os.environ.get("REFOLD_SOAK") or 0)
-FAULTS = 150
+FAULTS = 600
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(0 if SOAK_HOURS else 1_800)]
 
 
@@ -20,7 +20,7 @@ def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
 ) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or int.from_bytes(os.urandom(3)))
 
-    report = run(full(seed, seconds=SOAK_HOURS * 3_600 or 600, points=60), tmp_path)
+    report = run(full(seed, seconds=SOAK_HOURS * 3_600 or 780, points=60), tmp_path)
 
     with capsys.disabled():
         print(json.dumps(report.as_json(), indent=2))  # noqa: T201

@@ -18,9 +18,13 @@ from refold.core.events import (
     Event,
     Failure,
     RetryPolicy,
+    RunCancelled,
     RunCompleted,
+    RunFailed,
     RunRequested,
     RunStarted,
+    SleepEnded,
+    SleepStarted,
 )
 from refold.core.ids import log_key
 from refold.core.messages import DeadLetter, RunOutcome, ToolRequest
@@ -30,7 +34,16 @@ from tests.chaos.raw import Raw
 
 CAUSE = Cause("run-requested", 0, 0)
 POISON = ("run-requested", 0, 1)
-EFFECT = {"run": "r1", "label": "c1", "key": "k", "effect": "once", "applied": True, "value": 1, "waited_ms": 2}
+EFFECT = {
+    "run": "r1",
+    "label": "c1",
+    "key": "k",
+    "effect": "once",
+    "applied": True,
+    "value": 1,
+    "waited_ms": 2,
+    "at": 0.004,
+}
 
 
 def entries(*parts: list[Event]) -> list[Raw]:
@@ -40,7 +53,7 @@ def entries(*parts: list[Event]) -> list[Raw]:
     for offset, events in enumerate(parts):
         entry = Entry("r1", seq, prev, 1, CAUSE, "planner-1", bytes([offset]), events)
         name, value = codec.encode_entry(entry)
-        records.append(Raw(0, offset, log_key("r1", seq, name), value))
+        records.append(Raw(0, offset, log_key("r1", seq, name), value, 1))
         seq, prev = seq + len(events), name
     return records
 
@@ -124,6 +137,70 @@ def test_the_judge_catches(lie: str) -> None:
     verdict: Verdict = judge(story())
 
     assert kind in verdict.problems()
+
+
+HOUR_MS = 3_600_000
+
+
+def dated(records: list[Raw], *appended: int) -> list[Raw]:
+    """The same records, appended at other moments."""
+    return [record._replace(at_ms=at_ms) for record, at_ms in zip(records, appended, strict=True)]
+
+
+def napping(slept_ms: int) -> list[Raw]:
+    """A run that was to sleep for 300 ms."""
+    request = RunRequested("errand", '{"nap_ms":300}', "d", "s")
+    asleep: list[Event] = [request, RunStarted(), SleepStarted(1, 301)]
+    return dated(entries(asleep, [SleepEnded(1), RunCompleted("[]")]), 1, 1 + slept_ms)
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        pytest.param(napping(100), "wrong", id="a sleep was too short"),
+        pytest.param(napping(90_000), "stuck", id="a sleep was far too long"),
+        pytest.param(dated(entries(proposed(), ended()), 1, HOUR_MS), "stuck", id="a run stood still for an hour"),
+        pytest.param(dated(entries(proposed(), ended()), 1, -HOUR_MS), "wrong", id="an entry comes from the future"),
+    ],
+)
+def test_the_judge_looks_at_the_clock(log: list[Raw], kind: str) -> None:
+    assert kind in judge(truth(run_log=log, effects=[])).problems()
+
+
+def test_a_sleep_of_the_right_length_is_none_of_its_business() -> None:
+    story = truth(run_log=napping(340), effects=[], requests=[], outcomes=[outcome(seq=5)])
+
+    assert "stuck" not in judge(story).problems()
+    assert judge(story).counts["sleeps"] == 1
+
+
+def test_a_run_that_failed_is_wrong_unless_its_agent_gives_up() -> None:
+    log = entries(proposed(), [CallCompleted(1, 1, "1"), RunFailed(Failure("agent_error", ""))])
+
+    assert any("r1 failed" in problem for problem in judge(truth(run_log=log)).wrong)
+    assert not any("r1 failed" in problem for problem in judge(truth(run_log=log, failing={"r1"})).wrong)
+    assert any("gives up" in problem for problem in judge(truth(failing={"r1"})).wrong)
+
+
+def test_what_may_be_repeated_is_repeated_a_few_times_and_never_long_after_its_end() -> None:
+    log, pure = entries(proposed("pure"), ended()), {**EFFECT, "effect": "pure"}
+
+    few = judge(truth(run_log=log, effects=[pure] * 3))
+    many = judge(truth(run_log=log, effects=[pure] * 9))
+    late = judge(truth(run_log=log, effects=[pure, {**pure, "at": 60.0}]))
+
+    assert few.problems() == {}
+    assert few.counts["pure_repeats"] == 2
+    assert "wrong" in many.problems()
+    assert "wrong" in late.problems()
+
+
+def test_what_a_cancelled_run_was_told_has_to_be_true_as_well() -> None:
+    log = entries(proposed(), [CallCompleted(1, 1, "99")], [RunCancelled("", "user")])
+
+    verdict = judge(truth(run_log=log, cancelled={"r1"}))
+
+    assert any("has the result 99" in problem for problem in verdict.wrong)
 
 
 def test_a_late_effect_of_a_stalled_process_is_told_from_a_mistake() -> None:

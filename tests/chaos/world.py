@@ -32,6 +32,12 @@ DANGEROUS = 0.25
 AGAIN = 0.25
 """How many are the same as one before of their run that people were asked about."""
 
+GIVES_UP = 0.04
+"""How many runs end with an error of their agent's."""
+
+FAT = 0.015
+"""How many of the other calls have a megabyte of arguments and a megabyte of result."""
+
 BUSY_S = GRACE_MS / 1_000 + 12
 """So late that somebody may have been revoked since the decision, for longer than the grace."""
 
@@ -76,6 +82,7 @@ class World:
         self.sent: dict[str, float] = {}
         self.over: dict[str, float] = {}
         self.cancelled: set[str] = set()
+        self.failing: set[str] = set()
         self.poisoned: set[tuple[str, int, int]] = set()
         self._producer: Producer | None = None
         bootstrap, prefix = settings.bootstrap, settings.prefix
@@ -95,6 +102,7 @@ class World:
                 "bootstrap.servers": self.settings.bootstrap,
                 "enable.idempotence": True,
                 "reconnect.backoff.max.ms": 500,
+                "message.max.bytes": 4_000_000,
                 "log_level": 0,
             }
         )
@@ -120,8 +128,11 @@ class World:
         """Asks for a run in plain JSON, as any client would: of these groups of calls, or of some at random."""
         self._count += 1
         run = f"{self._tag}{self._count}"
-        nap = 0 if groups else self._random.choice((0, 0, 5, 300))
-        given = {"groups": groups or self._groups(), "nap_ms": nap}
+        nap = 0 if groups else self._random.choice((0, 0, 5, 300, 3_000))
+        given: dict[str, Any] = {"groups": groups or self._groups(), "nap_ms": nap}
+        if not groups and self._random.random() < GIVES_UP:
+            given["give_up"] = True
+            self.failing.add(run)
         value = {"run_id": run, "agent": "errand", "input": given, "requester": REQUESTER}
         self.sent[run] = time.monotonic()
         stray = self._random.randrange(self.settings.partitions) if self._random.random() < 0.1 else None
@@ -181,6 +192,7 @@ class World:
                 requests=requests,
                 papers=Papers(asked, decided, dict(self.people.votes), consent.key_of(public.x), decrees),
                 votes=dict(self.people.sent),
+                failing=self.failing,
             )
         )
 
@@ -200,6 +212,8 @@ class World:
     def _call(self, number: int) -> dict[str, str]:
         plan = self._random.choice(PLANS) if self._random.random() < 0.2 else "ok"
         risky = self._random.random() < DANGEROUS
+        if not risky and self._random.random() < FAT:
+            plan = "fat"
         if risky and self._random.random() < self._busy:
             plan = f"busy-{time.time() + BUSY_S:.0f}"
         kind = f"-{self._random.choice(KINDS)}" if risky else ""
