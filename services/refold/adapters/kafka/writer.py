@@ -1,0 +1,54 @@
+"""Writes records in order and waits for all of them, without a group: what the archivist needs of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.errors import REFUSED, is_final, translate
+from refold.ports.log import NEVER, Delivery, Outgoing
+from refold.runtime.settings import KafkaSettings
+
+
+class KafkaWriter:
+    """See `archive.service.TopicWriter`."""
+
+    def __init__(self, settings: KafkaSettings, name: str) -> None:
+        self._prefix = settings.prefix
+        # Nothing is written behind a record that was given up: what is erased of a history is always its beginning.
+        self._producer = clients.producer(settings, name, **{"enable.gapless.guarantee": True})
+
+    def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """**Raises** UsageError when a topic is missing or may not be written, RefoldError when there was a gap."""
+        answers: list[Delivery] = []
+        final: list[KafkaError] = []
+
+        def answered(token: int, error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                answers.append(Delivery(token, message.offset(), message.timestamp()[1]))
+                return
+            answers.append(Delivery(token, NEVER if error.code() in REFUSED else None))
+            if is_final(error):
+                final.append(error)
+
+        for record in records:
+            self._produce(record, partial(answered, record.token))
+        self._producer.flush()
+        if final:
+            raise translate(final[0], f"write to {self._prefix}{records[0].topic}")
+        return answers
+
+    def _produce(self, record: Outgoing, answered: Callable[[KafkaError | None, Message], None]) -> None:
+        topic, partition, key, value, headers, _ = record
+        name = self._prefix + topic
+        while True:
+            try:
+                self._producer.produce(name, value, key, partition, headers=list(headers), on_delivery=answered)
+                return
+            except BufferError:
+                self._producer.poll(1.0)  # as much waits as the client holds: the broker is slower than we are
+            except KafkaException as error:
+                raise translate(error, f"write to {name}") from None

@@ -1,0 +1,79 @@
+"""What the run log has: which runs are over since when, and all records of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
+from refold.core.ids import RunId, parse_log_key
+from refold.core.run.log import LogFold
+from refold.core.topics import RUN_LOG
+from refold.ports.log import LogReader
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that is over. `size` are the bytes of its records; `request_digest` is that of what it was asked for."""
+
+    run_id: RunId
+    agent: str
+    status: str
+    partition: int
+    ended_ms: int
+    head: str
+    size: int
+    pools: tuple[str, ...]
+
+
+def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
+    """The runs of a partition that are over, those that ended first before the others.
+
+    A run of which something cannot be read, or whose beginning is gone, is not among them: nobody knows what it is.
+    """
+    fold, sizes, found = LogFold(lineage=True), dict[RunId, int](), dict[RunId, EndedRun]()
+    for record in reader.scan(RUN_LOG, partition):
+        judged = fold.feed(record.key, record.value)
+        sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
+        state = fold.states.get(judged.run_id)
+        if judged.void or state is None or state.end is None:
+            continue
+        slim = fold.states[judged.run_id] = state.slim()
+        agent = slim.request.agent if slim.request else ""
+        head = slim.head.id.hex()
+        found[judged.run_id] = EndedRun(
+            judged.run_id, agent, slim.status, partition, record.at_ms, head, 0, slim.pools
+        )
+    return {
+        run: EndedRun(run, each.agent, each.status, partition, each.ended_ms, each.head, sizes[run], each.pools)
+        for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
+        if run not in fold.frozen
+    }
+
+
+def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, EndedRun]) -> list[ArchivedRun]:
+    """All records of some runs, void ones too, each run as it goes into the archive."""
+    taken: dict[RunId, list[ArchivedRecord]] = {run: [] for run in wanted}
+    for record in reader.scan(RUN_LOG, partition):
+        parts = parse_log_key(record.key)
+        if parts is not None and parts[0] in taken and record.key is not None and record.value is not None:
+            taken[parts[0]].append(ArchivedRecord(record.offset, record.at_ms, record.key, record.value))
+    return [
+        ArchivedRun(
+            run, each.agent, each.status, partition, each.ended_ms, each.head, digest_of(taken[run]), tuple(taken[run])
+        )
+        for run, each in wanted.items()
+    ]
+
+
+def batches(runs: Collection[EndedRun], most_bytes: int) -> list[list[EndedRun]]:
+    """The runs in groups of so many bytes at most, a larger run alone."""
+    found: list[list[EndedRun]] = []
+    room = 0
+    for run in runs:
+        if run.size > room or not found:
+            found.append([])
+            room = most_bytes
+        found[-1].append(run)
+        room -= run.size
+    return found

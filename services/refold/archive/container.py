@@ -1,0 +1,121 @@
+"""The format of an archive: Avro object container files, which hold the raw records of whole runs.
+
+Any Avro library reads them. Equal runs make equal bytes, so a pass that is repeated writes nothing new.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from refold.core.errors import MalformedError, not_installed
+from refold.core.ids import RunId
+
+try:
+    import fastavro
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "ArchivedRun",
+        "namespace": "refold.archive",
+        "doc": "A run that is over, with every record of its run log as it lay there.",
+        "fields": [
+            {"name": "run_id", "type": "string"},
+            {"name": "agent", "type": "string"},
+            {"name": "status", "type": "string"},
+            {"name": "partition", "type": "int"},
+            {"name": "ended_ms", "type": "long", "doc": "When its last entry was appended."},
+            {"name": "head", "type": "string", "doc": "The id of its last entry, in hex."},
+            {"name": "digest", "type": "string", "doc": "BLAKE2b-256 of the records, in hex."},
+            {
+                "name": "records",
+                "type": {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "ArchivedRecord",
+                        "fields": [
+                            {"name": "offset", "type": "long"},
+                            {"name": "at_ms", "type": "long", "doc": "When the broker appended it."},
+                            {"name": "key", "type": "bytes"},
+                            {"name": "value", "type": "bytes"},
+                        ],
+                    },
+                },
+            },
+        ],
+    }
+)
+_LENGTHS = struct.Struct(">qqII")
+
+
+class ArchivedRecord(NamedTuple):
+    """A record of the run log. **Units**: `at_ms` is when the broker appended it."""
+
+    offset: int
+    at_ms: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRun:
+    """A run that is over. `head` is the id of its last entry, `digest` that of all its records, both in hex."""
+
+    run_id: RunId
+    agent: str
+    status: str
+    partition: int
+    ended_ms: int
+    head: str
+    digest: str
+    records: tuple[ArchivedRecord, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of its records."""
+        return sum(len(record.key) + len(record.value) for record in self.records)
+
+
+def digest_of(records: Sequence[ArchivedRecord]) -> str:
+    """The name of the records: with another byte, place or time of one of them it is another."""
+    found = blake2b(digest_size=32)
+    for record in records:
+        found.update(_LENGTHS.pack(record.offset, record.at_ms, len(record.key), len(record.value)))
+        found.update(record.key)
+        found.update(record.value)
+    return found.hexdigest()
+
+
+def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:
+    """The bytes of a file."""
+    # The marker between blocks is random by default, and then no two files of the same runs would be equal.
+    marker = blake2b("".join(run.digest for run in runs).encode(), digest_size=16).digest()
+    out = io.BytesIO()
+    fastavro.writer(out, _SCHEMA, map(_row, runs), codec="deflate", sync_marker=marker)
+    return out.getvalue()
+
+
+def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
+    """The runs in a file. **Raises** MalformedError when it is none, or was cut."""
+    try:
+        for row in fastavro.reader(io.BytesIO(content), _SCHEMA):
+            yield _run(row)
+    except (ValueError, EOFError, KeyError, TypeError, IndexError, struct.error, OSError) as error:
+        raise MalformedError(f"{place} cannot be read: {error}", hint="fetch it again, or restore a copy") from None
+
+
+def _row(run: ArchivedRun) -> dict[str, Any]:
+    return asdict(run) | {"records": [record._asdict() for record in run.records]}
+
+
+def _run(row: Any) -> ArchivedRun:
+    records = tuple(ArchivedRecord(**record) for record in row.pop("records"))
+    return ArchivedRun(**row, records=records)

@@ -1,0 +1,107 @@
+"""In which order a run is erased, and which records are its own. Pure: from what lies there to what is written.
+
+The marker comes first, and goes when nothing of the run lies anywhere. In between a crash may stop the writing after
+any record, and each topic is cleaned by itself, at any time and in part. What then remains must be neither a run nor
+the beginning of one:
+
+- What starts or feeds a run goes first, what people and executors were asked next, the run log last: as long as the
+  log is whole, the run is known, and a pass that is repeated finds all of it.
+- The run log goes from its first entry to its last. Cleaning works from old to new, so what remains of a history is
+  always its end, and an end extends nothing. (From the last to the first, a beginning would remain: a run that lives.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from refold.core import topics
+from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import RunId, parse_log_key
+from refold.core.messages import ToolClaim
+from refold.core.wire import codec
+from refold.ports.log import Record
+
+_AGAIN = b"again/"
+ORDER = (
+    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.TOOL_COMPLETED, topics.APPROVAL_VOTED),
+    *(topics.APPROVAL_DECIDED, topics.TOOL_REQUESTED, topics.APPROVAL_REQUESTED, topics.TOOL_CLAIMED),
+    *(topics.RUN_COMPLETED, topics.DEAD_LETTER, topics.RUN_SNAPSHOT, topics.RUN_LOG),
+)
+"""The topics that hold something of a run, in the order in which it is erased there."""
+
+
+class Lying(NamedTuple):
+    """A key of a run in a partition of a topic. `valued`: its last record is no tombstone."""
+
+    run_id: RunId
+    topic: str
+    partition: int
+    key: bytes
+    valued: bool
+
+
+def run_of(record: Record) -> str:
+    """The run that a record is about, as far as its topic says; nothing if it is about none."""
+    key = record.key or b""
+    if record.topic == topics.RUN_LOG:
+        parts = parse_log_key(key)
+        return parts[0] if parts else ""
+    if record.topic == topics.TOOL_CLAIMED:
+        return _claimant(record)
+    parts_of_key = key.split(b"/")
+    if record.topic == topics.RUN_SNAPSHOT:
+        return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
+    # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
+    if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (topics.APPROVAL_DECIDED, topics.DEAD_LETTER):
+        return _text(parts_of_key[1])
+    return _text(parts_of_key[0])
+
+
+def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
+    """What is to be written as tombstones: stage by stage, each when the one before it is acknowledged, in order."""
+    ranks: dict[int, list[Lying]] = {}
+    for each in lying:
+        if each.valued:
+            ranks.setdefault(_rank(each.topic), []).append(each)
+    return [sorted(ranks[rank], key=_in_order) for rank in sorted(ranks)]
+
+
+def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]:
+    """The keys of some runs in the records of one topic.
+
+    A tombstone of which nothing is left to erase is told as well: until it is gone, a reader may be behind it.
+    """
+    found: dict[tuple[int, bytes], Lying] = {}
+    for record in records:
+        if record.key is None:
+            continue
+        place = (record.partition, record.key)
+        known = found.get(place)
+        run = known.run_id if known else RunId(run_of(record))
+        if run in wanted:
+            found[place] = Lying(run, record.topic, *place, record.value is not None)
+    return list(found.values())
+
+
+def _claimant(record: Record) -> str:
+    """The run of a claim, which its key does not say: it is keyed by what the receiver knows the call by."""
+    if record.value is None:
+        return _text((record.key or b"").split(b"/")[0])
+    try:
+        return codec.decode(ToolClaim, record.value).call_id.partition("/")[0]
+    except (MalformedError, FoldError):
+        return ""
+
+
+def _rank(topic: str) -> int:
+    return ORDER.index(topics.TOOL_REQUESTED if topic.startswith(f"{topics.TOOL_REQUESTED}.") else topic)
+
+
+def _in_order(each: Lying) -> tuple[str, int, bytes]:
+    # The keys of a run's entries sort as its history does. (A copy may lie behind its successors.)
+    return each.topic, each.partition, each.key
+
+
+def _text(part: bytes) -> str:
+    return part.decode(errors="replace")

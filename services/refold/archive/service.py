@@ -1,0 +1,212 @@
+"""The archivist at work: a pass over the topics, after which what was due is archived, marked, and erased or about to be.
+
+A pass keeps nothing for the next one: what is done and what is left to do, the topics and the archive say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from refold.archive import inspection
+from refold.archive.collecting import EndedRun, batches, ended_runs, whole_runs
+from refold.archive.erasure import ORDER, Lying, lying_of, stages
+from refold.archive.settings import ArchivistSettings
+from refold.archive.shelf import Shelf
+from refold.core.errors import ConflictError, NotFoundError, UnreachableError
+from refold.core.ids import RunId, home, run_id
+from refold.core.messages import RunErased
+from refold.core.run.erased import erased_key, read_marker
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
+from refold.ports.log import NEVER, Delivery, LogReader, Outgoing
+
+BATCH_BYTES = 64 << 20
+"""Of records that are held in memory at once and become one file; a run has up to 64 MiB itself."""
+
+WRITES = 10_000
+"""Records that are written before their acknowledgements are waited for."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class TopicWriter(Protocol):
+    """Writes records in order; returns when every one is acknowledged or its outcome unknown."""
+
+    def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """**Shape**: one delivery per record, any order."""
+        ...
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a pass did. `left`: runs that were due and are left alone, with the reason."""
+
+    now_ms: int
+    due: list[str] = field(default_factory=list)
+    archived: dict[str, str] = field(default_factory=dict)
+    tombstones: int = 0
+    erasing: int = 0
+    gone: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+
+class Archivist:
+    """Archives and erases. Without a `shelf` runs are erased without a copy."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        writer: TopicWriter,
+        shelf: Shelf | None,
+        settings: ArchivistSettings,
+        *,
+        progress: Progress = lambda what, done, total: None,
+    ) -> None:
+        self._reader, self._writer, self._shelf, self._settings = reader, writer, shelf, settings
+        self._progress = progress
+        self._partitions = reader.partitions(RUN_LOG)
+
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        """One pass: what is due is archived and erased, what an earlier pass began goes on.
+
+        **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest.
+        """
+        swept = Swept(self._now())
+        marked = self._markers()
+        for partition in range(self._partitions):
+            self._progress("look for runs that are due", partition, self._partitions)
+            ended = [run for run in ended_runs(self._reader, partition).values() if run.run_id not in marked]
+            due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
+            due = self._told(due, partition, swept)[: self._settings.most_runs]
+            swept.due += [run.run_id for run in due]
+            for batch in [] if dry_run else batches(due, BATCH_BYTES):
+                marked |= self._leave(partition, batch, swept)
+        if not dry_run:
+            self._clear(marked, swept)
+        return swept
+
+    def erase(self, run: str, *, dry_run: bool = False) -> Swept:
+        """Erases one run that is over, whenever it ended.
+
+        **Raises** NotFoundError, ConflictError when the run is not over or its outcome was not told, and as `sweep`.
+        """
+        wanted = run_id(run)
+        swept, partition = Swept(self._now()), home(wanted, self._partitions)
+        marked = {name: marker for name, marker in self._markers().items() if name == wanted}
+        if not marked:
+            ended = ended_runs(self._reader, partition).get(wanted)
+            if ended is None:
+                raise self._unfinished(wanted, partition)
+            if not self._told([ended], partition, swept):
+                hint = "a planner publishes it within moments: is one running?"
+                raise ConflictError(f"the outcome of run {run} is not in {RUN_COMPLETED} yet", hint=hint)
+            swept.due.append(wanted)
+            marked = {} if dry_run else self._leave(partition, [ended], swept)
+            if wanted in swept.left:
+                raise ConflictError(f"run {run} cannot be archived: {swept.left[wanted]}", hint="nothing was erased")
+        if not dry_run:
+            self._clear(marked, swept)
+        return swept
+
+    def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
+        """Archives runs, then marks them as erased: the first write that their erasure consists of."""
+        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
+        for run in whole:
+            if problems := inspection.flaws(run):
+                swept.left[run.run_id] = "; ".join(problems)
+        sound = [run for run in whole if run.run_id not in swept.left]
+        files = self._shelf.keep(sound) if self._shelf else {}
+        swept.archived |= {str(run): file for run, file in files.items()}
+        pools = {run.run_id: list(run.pools) for run in batch}
+        markers = {
+            run.run_id: RunErased(
+                run.run_id, run.head, run.digest, files.get(run.run_id, ""), pools[run.run_id], swept.now_ms
+            )
+            for run in sound
+        }
+        self._write([_marker(partition, marker) for marker in markers.values()])
+        return markers
+
+    def _clear(self, marked: Mapping[RunId, RunErased], swept: Swept) -> None:
+        """Writes the tombstones that are missing; takes the marker away of a run of which nothing lies anywhere."""
+        if not marked:
+            return
+        lying = self._lying(marked)
+        for stage in stages(lying):
+            self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
+            self._write([Outgoing(each.topic, each.partition, each.key, None, (), 0) for each in stage])
+            swept.tombstones += len(stage)
+        there = {each.run_id for each in lying}
+        gone = [run for run in marked if run not in there]
+        self._write([Outgoing(RUN_SNAPSHOT, home(run, self._partitions), erased_key(run), None, (), 0) for run in gone])
+        swept.gone += gone
+        swept.erasing = len(marked) - len(gone)
+
+    def _lying(self, marked: Mapping[RunId, RunErased]) -> list[Lying]:
+        wanted = frozenset(marked)
+        pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
+        found: list[Lying] = []
+        names = [name for name in ORDER if name != TOOL_REQUESTED] + [tool_requested(pool) for pool in sorted(pools)]
+        for number, topic in enumerate(names):
+            self._progress("look for what is left of erased runs", number, len(names))
+            try:
+                found += lying_of(self._reader.scan(topic), wanted)
+            except NotFoundError:
+                if topic == RUN_LOG or not topic.startswith(TOOL_REQUESTED):
+                    raise
+                # The topic of a pool that is no more: nothing can lie there.
+        return found
+
+    def _told(self, runs: list[EndedRun], partition: int, swept: Swept) -> list[EndedRun]:
+        """The runs whose outcome was published: nobody would ever hear of the others."""
+        if not runs:
+            return []
+        told = {record.key for record in self._reader.scan(RUN_COMPLETED, partition)}
+        for run in runs:
+            if run.run_id.encode() not in told:
+                swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
+        return [run for run in runs if run.run_id not in swept.left]
+
+    def _markers(self) -> dict[RunId, RunErased]:
+        found: dict[RunId, RunErased] = {}
+        for record in self._reader.scan(RUN_SNAPSHOT):
+            if marker := read_marker(record.key, record.value or b""):
+                found.pop(marker.run_id, None)
+                if record.value is not None:
+                    found[marker.run_id] = marker
+        return found
+
+    def _now(self) -> int:
+        """The broker's time: that of a record of ours, which says nothing and means nothing."""
+        beat = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
+        return self._write([beat])[0].at_ms
+
+    def _write(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """Writes and waits. **Raises** UnreachableError unless all are acknowledged."""
+        answers: list[Delivery] = []
+        for start in range(0, len(records), WRITES):
+            part = records[start : start + WRITES]
+            answers += self._writer.append(part)
+            if any(answer.offset is None or answer.offset == NEVER for answer in answers):
+                hint = "nothing is half done: the next pass goes on where this one stopped"
+                raise UnreachableError(f"a write to {part[0].topic} was not acknowledged", hint=hint)
+        return answers
+
+    def _unfinished(self, run: RunId, partition: int) -> NotFoundError | ConflictError:
+        from_log = any(
+            (record.key or b"").startswith(f"{run}/".encode()) for record in self._reader.scan(RUN_LOG, partition)
+        )
+        if not from_log:
+            return NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
+        return ConflictError(f"run {run} is not over", hint=f"end it first: refold run cancel {run}")
+
+
+def _marker(partition: int, marker: RunErased) -> Outgoing:
+    key = erased_key(marker.run_id)
+    headers = cloud_event(
+        f"{RUN_SNAPSHOT}.erased", marker.run_id, id=key.decode(), source="archivist", at_ms=marker.at_ms
+    )
+    return Outgoing(RUN_SNAPSHOT, partition, key, codec.encode(marker), headers, 0)

@@ -1,0 +1,25 @@
+"""What an archivist is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from refold.runtime import defaults
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivistSettings:
+    """`pools` are those of the app. **Units**: milliseconds since the end of a run, by agent where it says so itself.
+
+    `most_runs` of a partition are taken in one pass, the oldest first: what a pass has to remember is bounded.
+    """
+
+    retention_ms: int = defaults.RETENTION_MS
+    by_agent: Mapping[str, int] = field(default_factory=dict)
+    pools: tuple[str, ...] = ("default",)
+    most_runs: int = 20_000
+
+    def retention_of(self, agent: str) -> int:
+        """How long runs of an agent are kept after their end."""
+        return self.by_agent.get(agent, self.retention_ms)

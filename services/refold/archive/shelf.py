@@ -1,0 +1,191 @@
+"""Where the files of an archive lie, and how a run is found in them.
+
+`YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that day (UTC); `index/` has a small file beside each, with a
+line per run. A data file is written at once and never again; its index can be made from it, and is if it is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from refold.archive import inspection
+from refold.archive.container import ArchivedRun, pack_runs, unpack_runs
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError, UsageError, not_installed
+from refold.core.ids import RunId
+
+try:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError
+    from obstore.store import from_url
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+_INDEX = "index/"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRun:
+    """A line of an index. `file` is where the run lies."""
+
+    run_id: RunId
+    agent: str
+    status: str
+    ended_ms: int
+    head: str
+    digest: str
+    records: int
+    bytes: int
+    file: str
+
+
+class Shelf:
+    """An archive: `file:///folder` (made if it is missing), `s3://bucket/path` and what else obstore knows.
+
+    **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._folder = Path(url.removeprefix("file://")) if url.startswith("file://") else None
+        try:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self._store = from_url(url)
+        except (BaseError, ValueError, OSError) as error:
+            hint = f"write file:///folder or s3://bucket/path ({_first_line(error)})"
+            raise UsageError(f"{url} is not the address of an archive", hint=hint) from None
+
+    def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
+        """Files runs that are not there so far, by day; returns the file of each, read back and verified.
+
+        **Raises** ConflictError when what was read back is not what was written.
+        """
+        kept: dict[RunId, str] = {}
+        days: dict[str, list[ArchivedRun]] = {}
+        for run in runs:
+            days.setdefault(f"{_day(run.ended_ms)}/{run.partition}", []).append(run)
+        for place, group in sorted(days.items()):
+            lines = [line for file in self._files_of(place) for line in self._index(file, mend=True)]
+            there = {(line.run_id, line.digest): line.file for line in lines}
+            kept |= {run.run_id: there[key] for run in group if (key := (run.run_id, run.digest)) in there}
+            missing = sorted((run for run in group if run.run_id not in kept), key=lambda run: run.run_id)
+            if missing:
+                file = self._file(place, missing)
+                kept |= dict.fromkeys((run.run_id for run in missing), file)
+        return kept
+
+    def lines(self) -> Iterator[IndexedRun]:
+        """Every archived run, the days from the newest to the oldest."""
+        files = [path for path in self._paths("") if path.endswith(".avro") and not path.startswith(_INDEX)]
+        for file in sorted(files, reverse=True):
+            yield from self._index(file)
+
+    def find(self, run: str) -> ArchivedRun:
+        """A run, its newest copy if there are several. **Raises** NotFoundError."""
+        copies = [line for line in self.lines() if line.run_id == run]
+        if not copies:
+            raise NotFoundError(f"{self.url} has no run {run}", hint="`refold archive list` shows what it has")
+        newest = max(copies, key=lambda line: (line.records, line.file))
+        return next(found for found in self.runs(newest.file) if found.run_id == run)
+
+    def files(self) -> list[str]:
+        """The data files, in order of their days."""
+        return sorted(path for path in self._paths("") if path.endswith(".avro"))
+
+    def runs(self, file: str) -> Iterator[ArchivedRun]:
+        """The runs in a file. **Raises** MalformedError when it cannot be read."""
+        yield from unpack_runs(self._get(file), file)
+
+    def _file(self, place: str, runs: list[ArchivedRun]) -> str:
+        content = pack_runs(runs)
+        number = len(self._files_of(place))
+        while True:
+            file = f"{place}-{number}.avro"
+            try:
+                # Never over another: a file that exists holds runs that may be nowhere else by now.
+                self._put(file, content)
+                break
+            except AlreadyExistsError:
+                number += 1
+        read_back = list(self.runs(file))
+        if read_back != runs or any(inspection.flaws(run) for run in read_back):
+            raise ConflictError(f"{file} does not hold what was written", hint="is the store sound? nothing was erased")
+        self._index(file, mend=True)
+        return file
+
+    def _files_of(self, place: str) -> list[str]:
+        day, _, partition = place.rpartition("/")
+        return sorted(file for file in self._paths(day) if file.removeprefix(f"{day}/").startswith(f"{partition}-"))
+
+    def _index(self, file: str, *, mend: bool = False) -> list[IndexedRun]:
+        """The lines of a file. `mend`: they are written down where they are not."""
+        path = f"{_INDEX}{file.removesuffix('.avro')}.json"
+        try:
+            return [IndexedRun(**row, file=file) for row in json.loads(self._get(path))]
+        except NotFoundError:
+            lines = [_line(run, file) for run in self.runs(file)]
+        except (ValueError, TypeError):
+            raise MalformedError(f"{path} cannot be read", hint="delete it: it can be made from its file") from None
+        if mend:
+            rows = [{name: value for name, value in asdict(line).items() if name != "file"} for line in lines]
+            with suppress(AlreadyExistsError):
+                self._put(path, json.dumps(rows, ensure_ascii=False).encode())
+        return lines
+
+    def _paths(self, prefix: str) -> list[str]:
+        try:
+            return [meta["path"] for batch in obstore.list(self._store, prefix or None) for meta in batch]
+        except (BaseError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    def _get(self, path: str) -> bytes:
+        try:
+            return bytes(obstore.get(self._store, path).bytes())
+        except FileNotFoundError:
+            raise NotFoundError(f"{self.url} has no file {path}") from None
+        except (BaseError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    def _put(self, path: str, content: bytes) -> None:
+        try:
+            obstore.put(self._store, path, content, mode="create")
+            if self._folder is not None:
+                _sync(self._folder, self._folder / path)
+        except AlreadyExistsError:
+            raise
+        except (BaseError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        return UnreachableError(
+            f"the archive {self.url} does not answer: {_first_line(error)}", hint="are the address and the rights right?"
+        )
+
+
+def _line(run: ArchivedRun, file: str) -> IndexedRun:
+    names = (run.run_id, run.agent, run.status, run.ended_ms, run.head, run.digest)
+    return IndexedRun(*names, records=len(run.records), bytes=run.size, file=file)
+
+
+def _day(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y/%m/%d}"
+
+
+def _sync(root: Path, file: Path) -> None:
+    """Waits until a file and the folders that lead to it are on disk: what it holds is erased elsewhere next."""
+    for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
