@@ -1,0 +1,167 @@
+"""What the archivist does in a pass, and what the next one makes of a pass that died."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refold.archive import inspection
+from refold.archive.erasure import ORDER, run_of
+from refold.archive.service import Archivist
+from refold.archive.settings import ArchivistSettings
+from refold.core import topics
+from refold.core.errors import ConflictError, NotFoundError, UnreachableError
+from tests.archive.world import DAY, World
+from tests.cli.chronicle import ended, requested
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Give topics with two runs that end now, and one that goes on."""
+    world = World(tmp_path / "archive")
+    world.run("first")
+    world.run("second", agent="audit")
+    world.run("lives", over=False)
+    return world
+
+
+def later(world: World, days: int) -> World:
+    world.broker.now += days * DAY
+    return world
+
+
+def test_a_run_knows_of_every_topic_that_it_is_erased_from(world: World) -> None:
+    kinds = {"tool-requested" if each.topic.startswith("tool-requested") else each.topic for each in world.records()}
+
+    assert kinds == set(ORDER)
+
+
+def test_what_ended_long_ago_is_archived_and_erased_and_nothing_else(world: World) -> None:
+    later(world, 20).run("third")
+    others = [world.values(run) for run in ("lives", "third")]
+
+    swept = later(world, 10).archivist().sweep()
+
+    assert sorted(swept.due) == sorted(swept.archived) == ["first", "second"] == sorted(world.marked())
+    assert world.values("first") == world.values("second") == []
+    assert [world.values(run) for run in ("lives", "third")] == others
+    assert inspection.flaws(world.shelf.find("first")) == []
+
+
+def test_before_its_time_nothing_is_written(world: World) -> None:
+    before = world.records()
+
+    swept = later(world, 29).archivist().sweep()
+
+    assert swept.due == [] and swept.left == {}
+    assert [each for each in world.records() if each.key != b"archivist"] == before
+
+
+def test_a_dry_run_tells_what_is_due_and_writes_nothing(world: World) -> None:
+    before = world.records()
+
+    swept = later(world, 30).archivist().sweep(dry_run=True)
+
+    assert sorted(swept.due) == ["first", "second"]
+    assert [each for each in world.records() if each.key != b"archivist"] == before
+    assert world.shelf.files() == []
+
+
+def test_an_agent_may_keep_its_runs_longer(world: World) -> None:
+    swept = later(world, 30).archivist(by_agent={"audit": 365 * DAY}).sweep()
+
+    assert swept.due == ["first"]
+
+
+def test_a_run_of_which_nobody_has_told_is_left_alone(world: World) -> None:
+    world.chronicle.add("silent", requested(), emit=False)
+    world.chronicle.add("silent", ended(), emit=False)
+
+    swept = later(world, 30).archivist().sweep()
+
+    assert "silent" in swept.left
+    assert world.values("silent")
+
+
+def test_a_second_pass_finds_nothing_to_do(world: World) -> None:
+    later(world, 30).archivist().sweep()
+    before, files = world.records(), world.shelf.files()
+
+    swept = world.archivist().sweep()
+
+    assert (swept.due, swept.tombstones, swept.erasing) == ([], 0, 2)
+    assert [each for each in world.records() if each.key != b"archivist"] == [
+        each for each in before if each.key != b"archivist"
+    ]
+    assert world.shelf.files() == files
+
+
+def test_the_marker_goes_when_nothing_of_the_run_lies_anywhere(world: World) -> None:
+    later(world, 30).archivist().sweep()
+    assert world.archivist().sweep().gone == []
+    world.clean()
+
+    swept = world.archivist().sweep()
+
+    assert sorted(swept.gone) == ["first", "second"]
+    assert world.marked() == set()
+
+
+def test_what_comes_after_the_erasure_is_erased_too(world: World) -> None:
+    later(world, 30).archivist().sweep()
+    world.clean()
+    world.chronicle.write(topics.TOOL_COMPLETED, "first", key=b"first/3", value=b"late")
+
+    swept = world.archivist().sweep()
+
+    assert (swept.gone, swept.tombstones) == (["second"], 1)
+    assert world.values("first") == []
+    world.clean()
+    assert world.archivist().sweep().gone == ["first"]
+
+
+def test_a_pass_that_dies_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
+    """After every write: whatever is erased stands in the archive and has a marker; then all of it goes."""
+    writes = 0
+    while True:
+        world = World(tmp_path / str(writes))
+        world.run("first")
+        world.run("lives", over=False)
+        whole, others = world.values("first"), world.values("lives")
+        later(world, 30).lives = writes
+        try:
+            world.archivist().sweep()
+            break
+        except UnreachableError:
+            world.lives = None
+        if world.values("first") != whole:
+            assert world.marked() == {"first"}
+            assert inspection.flaws(world.shelf.find("first")) == []
+        if any(each.value is None and run_of(each) == "first" for each in world.chronicle.reader.scan(topics.RUN_LOG)):
+            assert {each.topic for each in world.values("first")} <= {topics.RUN_LOG}
+        world.archivist().sweep()
+        assert world.values("first") == [] and world.values("lives") == others
+        assert len(world.shelf.files()) == 1
+        writes += 1
+
+    assert writes > 15
+
+
+def test_one_run_is_erased_at_once_when_it_is_over(world: World) -> None:
+    swept = world.archivist().erase("first")
+
+    assert (swept.due, list(swept.archived)) == (["first"], ["first"])
+    assert world.values("first") == [] and world.values("second")
+    with pytest.raises(ConflictError, match="cancel"):
+        world.archivist().erase("lives")
+    with pytest.raises(NotFoundError):
+        world.archivist().erase("nobody")
+
+
+def test_a_run_is_erased_without_a_copy_where_there_is_no_archive(world: World) -> None:
+    archivist = Archivist(world.chronicle.reader, world, None, ArchivistSettings())
+
+    swept = archivist.erase("first")
+
+    assert (swept.archived, world.values("first"), world.shelf.files()) == ({}, [], [])
