@@ -46,7 +46,7 @@ def test_what_ended_long_ago_is_archived_and_erased_and_nothing_else(world: Worl
     assert sorted(swept.due) == sorted(swept.archived) == ["first", "second"] == sorted(world.marked())
     assert world.values("first") == world.values("second") == []
     assert [world.values(run) for run in ("lives", "third")] == others
-    assert inspection.flaws(world.shelf.find("first")) == []
+    assert inspection.flaws(world.shelf.get("first")) == []
 
 
 def test_before_its_time_nothing_is_written(world: World) -> None:
@@ -54,7 +54,7 @@ def test_before_its_time_nothing_is_written(world: World) -> None:
 
     swept = later(world, 29).archivist().sweep()
 
-    assert swept.due == [] and swept.left == {}
+    assert (swept.due, swept.left) == ([], {})
     assert [each for each in world.records() if each.key != b"archivist"] == before
 
 
@@ -137,11 +137,11 @@ def test_a_pass_that_dies_anywhere_is_finished_by_the_next(tmp_path: Path) -> No
             world.lives = None
         if world.values("first") != whole:
             assert world.marked() == {"first"}
-            assert inspection.flaws(world.shelf.find("first")) == []
+            assert inspection.flaws(world.shelf.get("first")) == []
         if any(each.value is None and run_of(each) == "first" for each in world.chronicle.reader.scan(topics.RUN_LOG)):
             assert {each.topic for each in world.values("first")} <= {topics.RUN_LOG}
         world.archivist().sweep()
-        assert world.values("first") == [] and world.values("lives") == others
+        assert (world.values("first"), world.values("lives")) == ([], others)
         assert len(world.shelf.files()) == 1
         writes += 1
 
@@ -152,7 +152,8 @@ def test_one_run_is_erased_at_once_when_it_is_over(world: World) -> None:
     swept = world.archivist().erase("first")
 
     assert (swept.due, list(swept.archived)) == (["first"], ["first"])
-    assert world.values("first") == [] and world.values("second")
+    assert world.values("first") == []
+    assert world.values("second") != []
     with pytest.raises(ConflictError, match="cancel"):
         world.archivist().erase("lives")
     with pytest.raises(NotFoundError):

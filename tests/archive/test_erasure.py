@@ -38,7 +38,7 @@ LOG = [HISTORY[0], ASIDE[0], HISTORY[1], HISTORY[2], ASIDE[1], HISTORY[3]]
 
 
 def record(topic: str, offset: int, key: bytes, value: bytes | None = b"x") -> Record:
-    return Record(topic, 0, offset, key, value, lambda: [], 0)
+    return Record(topic, 0, offset, key, value, list, 0)
 
 
 def cleanings(log: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:

@@ -44,7 +44,7 @@ OWN_GROUP = {
     "planner": "refold-planner",
     "executor": "refold-executor-default",
     "approval": "refold-approval",
-    **dict.fromkeys(("client", "approver", "operator", OUTSIDER), "reader"),
+    **dict.fromkeys(("client", "approver", "operator", "archivist", OUTSIDER), "reader"),
 }
 GROUPS = [
     *("refold-planner", "refold-executor-default", "refold-executor-model", "refold-approval", "reader"),
@@ -54,8 +54,8 @@ PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 931
-"""7 principals, of whom one has no right at all, x (14 topics x 8 operations + 7 groups x 3)."""
+CELLS = 1_128
+"""8 principals, of whom one has no right at all, x (15 topics x 8 operations + 7 groups x 3)."""
 
 Place = tuple[str, str, str]
 Settings = Callable[[str], KafkaSettings]
@@ -107,7 +107,9 @@ def expected(role: str, place: Place) -> str:
         members, visible = entry.get("members", []), entry.get("visible", [])
         roles = {"read": members, "describe": members + visible, "delete": []}[operation]
     else:
-        everywhere, writers, readers = TABLE["every_topic"], entry["writers"], entry["readers"]
+        everywhere, erasing = TABLE["every_topic"], TABLE["erasing"]
+        erasers = [] if pattern in erasing["spared"] else erasing["roles"]
+        writers, readers = entry["writers"] + erasers, entry["readers"] + erasers
         roles = {
             "write": writers,
             "read": readers,

@@ -52,7 +52,16 @@ def test_every_topic_says_who_writes_and_who_reads_it() -> None:
         assert set(topic["writers"]) <= set(PRINCIPAL_ROLES)
         assert {"operator"} <= set(topic["readers"]) <= set(PRINCIPAL_ROLES)
         assert topic["writers"]
-    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES)
+    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES) - {"archivist"}
+
+
+def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:
+    mine = {(acl.name, acl.operation) for acl in ALL if acl.principal == "User:refold-archivist" and acl.kind == "topic"}
+    topics = {"refold." + name.rstrip("*") for name in declared()["topics"]}
+
+    assert {name for name, operation in mine if operation == "write"} == topics - {"refold.catalog"}
+    assert {name for name, operation in mine if operation == "read"} == topics - {"refold.catalog"}
+    assert declared()["erasing"]["roles"] == ["archivist"]
 
 
 def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:
@@ -95,7 +104,8 @@ def test_a_role_may_be_several_principals_with_any_name() -> None:
     assert who["executor"] == ("User:refold-executor",)
     of = [{acl.name for acl in rules if acl.principal == name} for name in who["client"]]
     assert of[0] == of[1] == {acl.name for acl in ALL if acl.principal == "User:refold-client"}
-    assert {acl.principal for acl in rules if acl.name == "refold.run-log" and acl.operation == "write"} == {"Group:p"}
+    writing = {acl.principal for acl in rules if acl.name == "refold.run-log" and acl.operation == "write"}
+    assert writing == {"Group:p", "User:refold-archivist"}
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,7 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         slim = fold.states[judged.run_id] = state.slim()
         agent = slim.request.agent if slim.request else ""
         head = slim.head.id.hex()
-        found[judged.run_id] = EndedRun(
-            judged.run_id, agent, slim.status, partition, record.at_ms, head, 0, slim.pools
-        )
+        found[judged.run_id] = EndedRun(judged.run_id, agent, slim.status, partition, record.at_ms, head, 0, slim.pools)
     return {
         run: EndedRun(run, each.agent, each.status, partition, each.ended_ms, each.head, sizes[run], each.pools)
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)

@@ -53,7 +53,11 @@ def run_of(record: Record) -> str:
     if record.topic == topics.RUN_SNAPSHOT:
         return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
     # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
-    if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (topics.APPROVAL_DECIDED, topics.DEAD_LETTER):
+    if (
+        key.startswith(_AGAIN)
+        and len(parts_of_key) > 2
+        and record.topic in (topics.APPROVAL_DECIDED, topics.DEAD_LETTER)
+    ):
         return _text(parts_of_key[1])
     return _text(parts_of_key[0])
 

@@ -71,7 +71,7 @@ class Shelf:
         for run in runs:
             days.setdefault(f"{_day(run.ended_ms)}/{run.partition}", []).append(run)
         for place, group in sorted(days.items()):
-            lines = [line for file in self._files_of(place) for line in self._index(file, mend=True)]
+            lines = [line for file in self._files_of(place) for line in self.index(file, mend=True)]
             there = {(line.run_id, line.digest): line.file for line in lines}
             kept |= {run.run_id: there[key] for run in group if (key := (run.run_id, run.digest)) in there}
             missing = sorted((run for run in group if run.run_id not in kept), key=lambda run: run.run_id)
@@ -84,15 +84,22 @@ class Shelf:
         """Every archived run, the days from the newest to the oldest."""
         files = [path for path in self._paths("") if path.endswith(".avro") and not path.startswith(_INDEX)]
         for file in sorted(files, reverse=True):
-            yield from self._index(file)
+            yield from self.index(file)
 
-    def find(self, run: str) -> ArchivedRun:
-        """A run, its newest copy if there are several. **Raises** NotFoundError."""
+    def find(self, run: str) -> IndexedRun:
+        """Where a run lies, its newest copy if there are several. **Raises** NotFoundError."""
         copies = [line for line in self.lines() if line.run_id == run]
         if not copies:
             raise NotFoundError(f"{self.url} has no run {run}", hint="`refold archive list` shows what it has")
-        newest = max(copies, key=lambda line: (line.records, line.file))
-        return next(found for found in self.runs(newest.file) if found.run_id == run)
+        return max(copies, key=lambda line: (line.records, line.file))
+
+    def get(self, run: str) -> ArchivedRun:
+        """A run. **Raises** as `find`, and MalformedError when its file cannot be read or does not have it."""
+        file = self.find(run).file
+        for found in self.runs(file):
+            if found.run_id == run:
+                return found
+        raise MalformedError(f"{file} does not have the run {run}, though its index says so", hint="delete the index")
 
     def files(self) -> list[str]:
         """The data files, in order of their days."""
@@ -101,6 +108,21 @@ class Shelf:
     def runs(self, file: str) -> Iterator[ArchivedRun]:
         """The runs in a file. **Raises** MalformedError when it cannot be read."""
         yield from unpack_runs(self._get(file), file)
+
+    def index(self, file: str, *, mend: bool = False) -> list[IndexedRun]:
+        """The lines of a file. `mend`: they are written down where they are not."""
+        path = f"{_INDEX}{file.removesuffix('.avro')}.json"
+        try:
+            return [IndexedRun(**row, file=file) for row in json.loads(self._get(path))]
+        except NotFoundError:
+            lines = [_line(run, file) for run in self.runs(file)]
+        except (ValueError, TypeError):
+            raise MalformedError(f"{path} cannot be read", hint="delete it: it can be made from its file") from None
+        if mend:
+            rows = [{name: value for name, value in asdict(line).items() if name != "file"} for line in lines]
+            with suppress(AlreadyExistsError):
+                self._put(path, json.dumps(rows, ensure_ascii=False).encode())
+        return lines
 
     def _file(self, place: str, runs: list[ArchivedRun]) -> str:
         content = pack_runs(runs)
@@ -116,27 +138,12 @@ class Shelf:
         read_back = list(self.runs(file))
         if read_back != runs or any(inspection.flaws(run) for run in read_back):
             raise ConflictError(f"{file} does not hold what was written", hint="is the store sound? nothing was erased")
-        self._index(file, mend=True)
+        self.index(file, mend=True)
         return file
 
     def _files_of(self, place: str) -> list[str]:
         day, _, partition = place.rpartition("/")
         return sorted(file for file in self._paths(day) if file.removeprefix(f"{day}/").startswith(f"{partition}-"))
-
-    def _index(self, file: str, *, mend: bool = False) -> list[IndexedRun]:
-        """The lines of a file. `mend`: they are written down where they are not."""
-        path = f"{_INDEX}{file.removesuffix('.avro')}.json"
-        try:
-            return [IndexedRun(**row, file=file) for row in json.loads(self._get(path))]
-        except NotFoundError:
-            lines = [_line(run, file) for run in self.runs(file)]
-        except (ValueError, TypeError):
-            raise MalformedError(f"{path} cannot be read", hint="delete it: it can be made from its file") from None
-        if mend:
-            rows = [{name: value for name, value in asdict(line).items() if name != "file"} for line in lines]
-            with suppress(AlreadyExistsError):
-                self._put(path, json.dumps(rows, ensure_ascii=False).encode())
-        return lines
 
     def _paths(self, prefix: str) -> list[str]:
         try:
@@ -164,7 +171,8 @@ class Shelf:
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
-            f"the archive {self.url} does not answer: {_first_line(error)}", hint="are the address and the rights right?"
+            f"the archive {self.url} does not answer: {_first_line(error)}",
+            hint="are the address and the rights right?",
         )
 
 

@@ -93,6 +93,17 @@ class ApprovalPart(_Room):
     """How long a vote waits for its approval to be known."""
 
 
+class ArchivePart(_Room):
+    """When runs that are over leave the topics, and where they go. **Units**: milliseconds."""
+
+    url: str = ""
+    """`file:///folder`, `s3://bucket/path` and what else obstore knows. Empty: runs are erased without a copy."""
+    retention_ms: int = Field(defaults.RETENTION_MS, ge=0)
+    """Since the end of a run. An agent may have another: `@app.agent(retention=...)`."""
+    every_ms: int = Field(3_600_000, ge=100)
+    """How long the archivist waits between two passes; each reads the whole run log."""
+
+
 class Settings(BaseSettings):
     """Everything that is set from outside."""
 
@@ -111,6 +122,7 @@ class Settings(BaseSettings):
     planner: PlannerPart = PlannerPart()
     executor: ExecutorPart = ExecutorPart()
     approval: ApprovalPart = ApprovalPart()
+    archive: ArchivePart = ArchivePart()
 
 
 def load(**overrides: Any) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Coroutine
+from datetime import timedelta
 from functools import cached_property
 from types import FunctionType
 from typing import Any
@@ -24,13 +25,17 @@ class AgentDef:
 
     The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
     with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
+    `retention` is how long its runs stay in the topics after their end, where it is not the platform's setting.
     """
 
-    def __init__(self, function: FunctionType, *, name: str = "") -> None:
+    def __init__(self, function: FunctionType, *, name: str = "", retention: timedelta | None = None) -> None:
         if not isinstance(function, FunctionType) or not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent {name or function!r} is not an async function", hint="write `async def`")
         self.function = function
         self.name = name or function.__name__
+        self.retention = retention
+        if retention is not None and retention < timedelta():
+            raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
         self.description = inspect.getdoc(function) or ""
         what = f"agent {self.name}"
         parameters = list(inspect.signature(function).parameters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from types import FunctionType
 from typing import Any, TypeVar, Unpack, cast, overload
 
@@ -71,12 +72,14 @@ class App:
     @overload
     def agent(self, function: F, /) -> F: ...
     @overload
-    def agent(self, /, *, name: str = "") -> Callable[[F], F]: ...
-    def agent(self, function: F | None = None, /, *, name: str = "") -> F | Callable[[F], F]:
+    def agent(self, /, *, name: str = "", retention: timedelta | None = None) -> Callable[[F], F]: ...
+    def agent(
+        self, function: F | None = None, /, *, name: str = "", retention: timedelta | None = None
+    ) -> F | Callable[[F], F]:
         """Makes an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`."""
 
         def register(body: F) -> F:
-            found = AgentDef(cast(FunctionType, body), name=name)
+            found = AgentDef(cast(FunctionType, body), name=name, retention=retention)
             if found.name in self.agents:
                 raise UsageError(
                     f"app {self.name} has two agents {found.name}", hint="rename one (every app has `plan` already)"

@@ -29,7 +29,7 @@ from refold.adapters.kafka.topics import ANSWER_S, await_shown, declared
 from refold.core.errors import UsageError
 from refold.runtime.settings import KafkaSettings
 
-PRINCIPAL_ROLES = ("planner", "executor", "approval", "client", "approver", "operator")
+PRINCIPAL_ROLES = ("planner", "executor", "approval", "client", "approver", "operator", "archivist")
 EVERYWHERE = "*"
 
 ResourceKind = Literal["topic", "group"]
@@ -113,10 +113,12 @@ def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
 
 def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
     for pattern, topic in content["topics"].items():
-        yield from ((role, "topic", pattern, "write") for role in topic["writers"])
-        yield from ((role, "topic", pattern, "read") for role in topic["readers"])
+        erasers = [] if pattern in content["erasing"]["spared"] else content["erasing"]["roles"]
+        writers, readers = {*topic["writers"], *erasers}, {*topic["readers"], *erasers}
+        yield from ((role, "topic", pattern, "write") for role in writers)
+        yield from ((role, "topic", pattern, "read") for role in readers)
         for operation, roles in content["every_topic"].items():
-            known = {*topic["writers"], *topic["readers"]} if operation == "describe" else set()
+            known = writers | readers if operation == "describe" else set()
             yield from ((role, "topic", pattern, operation) for role in roles if role not in known)
 
 

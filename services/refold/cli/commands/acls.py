@@ -39,7 +39,7 @@ def compare_acls(
             "--principal",
             metavar="ROLE=User:NAME",
             help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
-            "Roles: planner, executor, approval, client, approver, operator.",
+            "Roles: planner, executor, approval, client, approver, operator, archivist.",
             show_default=False,
         ),
     ] = None,

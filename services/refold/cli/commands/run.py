@@ -19,7 +19,7 @@ from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pa
 from refold.cli.views import runs as run_views
 from refold.cli.views import verification, watching
 from refold.client.inputs import InputAnswer, Inputs, resolution
-from refold.client.runs import Runs
+from refold.client.runs import Run, Runs
 from refold.client.verify import verify_log
 from refold.core import ids
 from refold.core.errors import ConflictError, UsageError
@@ -32,6 +32,10 @@ run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
 RUN_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+ArchiveUrl = Annotated[
+    str, typer.Option("--archive", metavar="URL", help="Its copy in this archive, without asking Kafka.")
+]
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ def begin_run(
 
 
 @run_group.command("show")
-def show_run(run: RunArgument, *, shell: Shell) -> None:
+def show_run(run: RunArgument, *, archive: ArchiveUrl = "", shell: Shell) -> None:
     """Show a run: its status, every step with its attempts, and what waits for a human."""
-    shown = shell.runs.get(run)
+    shown = _history(run, archive, shell)
     shell.tell(run_views.run_data(shown), lambda: output.console().print(run_views.run_view(shown)))
 
 
@@ -119,11 +123,12 @@ def print_events(
     ] = "",
     tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None,
     full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False,
+    archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
     """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
     after_ms = since_ms(since)
-    history = shell.runs.get(run)
+    history = _history(run, archive, shell)
     rows = run_views.raw_records(history) if raw else run_views.event_rows(history)
     rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
     line = run_views.raw_line if raw else partial(run_views.event_line, limit=0 if full else run_views.CUT)
@@ -218,6 +223,15 @@ def call_of(runs: Runs, name: str) -> str:
             output.note(f"approval {name}: call {step.call_id}")
             return step.call_id
     return name
+
+
+def _history(run: str, archive: str, shell: Shell) -> Run:
+    """A run as the log has it, or an archive."""
+    if not archive:
+        return shell.runs.get(run)
+    from refold.cli.archives import archived
+
+    return archived(archive, run)
 
 
 def _inputs(platform: Platform) -> Inputs:

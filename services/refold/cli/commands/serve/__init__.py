@@ -19,12 +19,13 @@ class Services(Lazy):
         "planner": ("serve.planner:planner_group", "Decide: read inputs, append to the run log, order work."),
         "executor": ("serve.executor:executor_group", "Act: claim calls, run tools, record results."),
         "approval": ("serve.approval:judge_group", "Judge: count votes on calls that wait for people, and sign."),
+        "archivist": ("serve.archivist:archivist_group", "Archive and erase what ended long ago."),
     }
 
 
-serve_group = Commands("Run one service in this process: planner, executor or approval.", cls=Services)
+serve_group = Commands("Run one service in this process: planner, executor, approval or archivist.", cls=Services)
 
 
 @serve_group.callback()
 def _serve() -> None:
-    """Run one service in this process: planner, executor or approval."""
+    """Run one service in this process: planner, executor, approval or archivist."""

@@ -1,0 +1,42 @@
+"""An archive as commands name it, and a run of it as other commands read it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from refold.archive.container import ArchivedRun
+from refold.archive.reader import ArchiveReader
+from refold.archive.shelf import Shelf
+from refold.client.runs import Run, Runs
+from refold.core.errors import UsageError
+from refold.runtime.settings import load
+
+ArchiveOption = Annotated[
+    str,
+    typer.Option(
+        "--archive",
+        metavar="URL",
+        help="file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]",
+        show_default=False,
+    ),
+]
+
+
+def shelf(url: str) -> Shelf:
+    """The archive that a command is about. **Raises** UsageError when none is named."""
+    named = url or load().archive.url
+    if not named:
+        raise UsageError("no archive is named", hint="--archive URL, or REFOLD_ARCHIVE__URL")
+    return Shelf(named)
+
+
+def archived(url: str, run: str) -> Run:
+    """A run as its copy has it, folded as if it lay in the log. **Raises** NotFoundError."""
+    return history(shelf(url).get(run))
+
+
+def history(run: ArchivedRun) -> Run:
+    """What an archived run's records fold to."""
+    return Runs(ArchiveReader(run)).get(run.run_id)

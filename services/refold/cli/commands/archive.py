@@ -1,0 +1,127 @@
+"""`refold archive`: runs that left the topics, read from where they were copied to. Nothing here asks Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.archive import inspection
+from refold.archive.shelf import Shelf
+from refold.cli import output
+from refold.cli.archives import ArchiveOption, history, shelf
+from refold.cli.clock import since_ms
+from refold.cli.errors import FAILED, fail
+from refold.cli.lazy import Commands
+from refold.cli.platform import Teller
+from refold.cli.views import runs as run_views
+from refold.core.errors import ConflictError, MalformedError
+
+archive_group = Commands("List, verify and restore runs that were archived.")
+
+
+@dataclass(frozen=True)
+class Archive(Teller):
+    """The options of a command about an archive."""
+
+    archive: ArchiveOption = ""
+
+
+@archive_group.command("list")
+def list_archived(
+    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
+    *,
+    status: Annotated[str, typer.Option("--status", help="Only runs that ended like this.")] = "",
+    since: Annotated[str, typer.Option("--since", metavar="30d|TIME", help="Only runs that ended since then.")] = "",
+    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50,
+    where: Archive,
+) -> None:
+    """List archived runs, those that ended first before the others."""
+    after_ms = since_ms(since)
+    lines = [
+        line
+        for line in shelf(where.archive).lines()
+        if (not agent or line.agent == agent) and (not status or line.status == status) and line.ended_ms >= after_ms
+    ]
+    newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
+    rows = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
+    columns = ("run_id", "agent", "status", "ended", "records", "bytes", "file")
+    where.tell(output.plain(newest), lambda: output.print_rows(rows, columns, "the archive has no such run"))
+
+
+@archive_group.command("verify")
+def verify_archive(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="This run only.", show_default=False)] = "",
+    *,
+    where: Archive,
+) -> None:
+    """Check copies by their bytes alone: every chain from its first entry to its end, every id, every digest."""
+    archive = shelf(where.archive)
+    count, problems = 0, list[dict[str, str]]()
+    for file in [archive.find(run).file] if run else archive.files():
+        found, told = _verify_file(archive, file, run)
+        count += found
+        problems += told
+    row = {"ok": not problems, "runs": count, "problems": problems}
+    where.tell(row, "\n".join(_verdict(count, problems)))
+    if problems:
+        fail(FAILED)
+
+
+@archive_group.command("restore")
+def restore_run(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    *,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the files go; made if it is missing.")],
+    where: Archive,
+) -> None:
+    """Write a run down as files that need no Refold: its summary, its events, its raw records."""
+    copy = shelf(where.archive).get(run)
+    if problems := inspection.flaws(copy):
+        raise ConflictError(
+            f"the copy of run {run} is not sound: {problems[0]}", hint="`refold archive verify` says more"
+        )
+    shown = history(copy)
+    to.mkdir(parents=True, exist_ok=True)
+    raw = [record._asdict() | {"key": record.key.decode(), "value": record.value.hex()} for record in copy.records]
+    files = {
+        "run.json": json.dumps(run_views.run_data(shown), indent=2, ensure_ascii=False) + "\n",
+        "events.jsonl": _lines(run_views.event_rows(shown)),
+        "records.jsonl": _lines(raw),
+    }
+    if there := [name for name in files if (to / name).exists()]:
+        raise ConflictError(f"{to} has a {there[0]} already", hint="name a folder that is empty or new")
+    for name, text in files.items():
+        (to / name).write_text(text)
+    where.tell(
+        {"run_id": run, "folder": str(to), "files": sorted(files)}, f"{len(files)} files in {output.escape(str(to))}"
+    )
+
+
+def _verify_file(archive: Shelf, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
+    """How many runs a file has, and what is wrong with them, or with what its index says of them."""
+    problems = []
+    try:
+        copies = {copy.run_id: copy for copy in archive.runs(file) if only in ("", copy.run_id)}
+        indexed = {line.run_id: line.digest for line in archive.index(file) if only in ("", line.run_id)}
+    except MalformedError as error:
+        return 0, [{"run_id": only, "problem": error.message}]
+    for run, copy in copies.items():
+        problems += [{"run_id": run, "problem": flaw} for flaw in inspection.flaws(copy)]
+    if indexed != {run: copy.digest for run, copy in copies.items()}:
+        problems.append({"run_id": only, "problem": f"{file} has other runs than its index says: delete the index"})
+    return len(copies), problems
+
+
+def _lines(rows: Iterable[object]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
+    lines = [f"[red]{output.escape(each['run_id'])}[/]: {output.escape(each['problem'])}" for each in problems]
+    verdict = f"[red]{output.counted(len(problems), 'problem')}[/]" if problems else "[green]everything agrees[/]"
+    return [*lines, f"{output.counted(count, 'run')} read: {verdict}"]

@@ -1,0 +1,70 @@
+"""`refold serve archivist`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from datetime import timedelta
+from typing import Annotated
+
+import structlog
+import typer
+
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.writer import KafkaWriter
+from refold.archive.service import Archivist
+from refold.archive.settings import ArchivistSettings
+from refold.archive.shelf import Shelf
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.lazy import Commands
+from refold.core.errors import UnreachableError
+
+archivist_group = Commands()
+_log = structlog.get_logger()
+
+
+@archivist_group.command()
+def archivist(
+    app: ServedApp,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="One pass, then end; for a cron job.")] = False,
+    member: Member = "",
+    data: DevOption = "",
+) -> None:
+    """Archive and erase what ended long ago, again and again."""
+    process = served("archivist", member, data)
+    options = process.where.settings
+    loaded = process.load(app)
+    own = ArchivistSettings(
+        retention_ms=options.archive.retention_ms,
+        by_agent={
+            agent.name: agent.retention // timedelta(milliseconds=1)
+            for agent in loaded.agents.values()
+            if agent.retention is not None
+        },
+        pools=loaded.pools,
+    )
+    copies = Shelf(options.archive.url) if options.archive.url else None
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.is_set():
+        try:
+            # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
+            writer = KafkaWriter(options.kafka, process.member)
+            _sweep(Archivist(KafkaLogReader(options.kafka), writer, copies, own))
+        except UnreachableError as error:
+            if once:
+                raise
+            _log.warning("archivist.interrupted", reason=str(error))
+        if once:
+            return
+        stop.wait(options.archive.every_ms / 1000)
+
+
+def _sweep(passing: Archivist) -> None:
+    swept = passing.sweep()
+    counts = {"archived": len(swept.archived), "tombstones": swept.tombstones, "erasing": swept.erasing}
+    _log.info("archivist.swept", due=len(swept.due), gone=len(swept.gone), left=len(swept.left), **counts)
+    for run, reason in swept.left.items():
+        _log.warning("archivist.left", run_id=run, reason=reason)
