@@ -56,7 +56,9 @@ def test_every_topic_says_who_writes_and_who_reads_it() -> None:
 
 
 def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:
-    mine = {(acl.name, acl.operation) for acl in ALL if acl.principal == "User:refold-archivist" and acl.kind == "topic"}
+    mine = {
+        (acl.name, acl.operation) for acl in ALL if acl.principal == "User:refold-archivist" and acl.kind == "topic"
+    }
     topics = {"refold." + name.rstrip("*") for name in declared()["topics"]}
 
     assert {name for name, operation in mine if operation == "write"} == topics - {"refold.catalog"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.log import LogFold
+from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.ports.log import LogReader
 
@@ -38,10 +39,11 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         state = fold.states.get(judged.run_id)
         if judged.void or state is None or state.end is None:
             continue
-        slim = fold.states[judged.run_id] = state.slim()
-        agent = slim.request.agent if slim.request else ""
-        head = slim.head.id.hex()
-        found[judged.run_id] = EndedRun(judged.run_id, agent, slim.status, partition, record.at_ms, head, 0, slim.pools)
+        agent = state.request.agent if state.request else ""
+        head, pools = state.head.id.hex(), state.called_pools()
+        found[judged.run_id] = EndedRun(judged.run_id, agent, state.status, partition, record.at_ms, head, 0, pools)
+        # Whatever still comes for it is judged by its end; what it did would only fill the memory.
+        fold.states[judged.run_id] = RunState(judged.run_id, state.head, state.status, end=state.end)
     return {
         run: EndedRun(run, each.agent, each.status, partition, each.ended_ms, each.head, sizes[run], each.pools)
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
