@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from refold.archive import inspection
 from refold.archive.erasure import ORDER, run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
+from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from tests.archive.world import DAY, World
@@ -166,3 +168,18 @@ def test_a_run_is_erased_without_a_copy_where_there_is_no_archive(world: World) 
     swept = archivist.erase("first")
 
     assert (swept.archived, world.values("first"), world.shelf.files()) == ({}, [], [])
+
+
+def test_a_run_that_is_being_erased_disagrees_with_nothing(tmp_path: Path) -> None:
+    """After every write of an erasure, whatever has been cleaned: its marker says enough."""
+    for writes in range(18):
+        world = World(tmp_path / str(writes))
+        world.chronicle.add("first", requested(), ended())
+        world.lives = writes
+        with suppress(UnreachableError):
+            world.archivist(retention_ms=0).sweep()
+
+        verdict = verify_log(world.chronicle.reader, now_ms=0, settle_s=0)
+
+        assert verdict.violations == []
+        assert ("first" in verdict.digests) == (world.marked() == set())

@@ -6,8 +6,9 @@ the beginning of one:
 
 - What starts or feeds a run goes first, what people and executors were asked next, the run log last: as long as the
   log is whole, the run is known, and a pass that is repeated finds all of it.
-- The run log goes from its first entry to its last. Cleaning works from old to new, so what remains of a history is
-  always its end, and an end extends nothing. (From the last to the first, a beginning would remain: a run that lives.)
+- Of the run log the first entry goes before the others: what remains of a history then has no beginning, and extends
+  nothing. (A cleaner knows of no tombstone without those before it. From the last to the first, a beginning would
+  remain: a run that lives.)
 """
 
 from __future__ import annotations
@@ -15,18 +16,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from refold.core import topics
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import ToolClaim
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    APPROVAL_VOTED,
+    DEAD_LETTER,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+    TOOL_CLAIMED,
+    TOOL_COMPLETED,
+    TOOL_REQUESTED,
+)
 from refold.core.wire import codec
 from refold.ports.log import Record
 
 _AGAIN = b"again/"
 ORDER = (
-    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.TOOL_COMPLETED, topics.APPROVAL_VOTED),
-    *(topics.APPROVAL_DECIDED, topics.TOOL_REQUESTED, topics.APPROVAL_REQUESTED, topics.TOOL_CLAIMED),
-    *(topics.RUN_COMPLETED, topics.DEAD_LETTER, topics.RUN_SNAPSHOT, topics.RUN_LOG),
+    *(RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_VOTED),
+    *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
+    *(RUN_COMPLETED, DEAD_LETTER, RUN_SNAPSHOT, RUN_LOG),
 )
 """The topics that hold something of a run, in the order in which it is erased there."""
 
@@ -44,20 +58,16 @@ class Lying(NamedTuple):
 def run_of(record: Record) -> str:
     """The run that a record is about, as far as its topic says; nothing if it is about none."""
     key = record.key or b""
-    if record.topic == topics.RUN_LOG:
+    if record.topic == RUN_LOG:
         parts = parse_log_key(key)
         return parts[0] if parts else ""
-    if record.topic == topics.TOOL_CLAIMED:
+    if record.topic == TOOL_CLAIMED:
         return _claimant(record)
     parts_of_key = key.split(b"/")
-    if record.topic == topics.RUN_SNAPSHOT:
+    if record.topic == RUN_SNAPSHOT:
         return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
     # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
-    if (
-        key.startswith(_AGAIN)
-        and len(parts_of_key) > 2
-        and record.topic in (topics.APPROVAL_DECIDED, topics.DEAD_LETTER)
-    ):
+    if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, DEAD_LETTER):
         return _text(parts_of_key[1])
     return _text(parts_of_key[0])
 
@@ -67,7 +77,7 @@ def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
     ranks: dict[int, list[Lying]] = {}
     for each in lying:
         if each.valued:
-            ranks.setdefault(_rank(each.topic), []).append(each)
+            ranks.setdefault(_rank(each), []).append(each)
     return [sorted(ranks[rank], key=_in_order) for rank in sorted(ranks)]
 
 
@@ -98,8 +108,10 @@ def _claimant(record: Record) -> str:
         return ""
 
 
-def _rank(topic: str) -> int:
-    return ORDER.index(topics.TOOL_REQUESTED if topic.startswith(f"{topics.TOOL_REQUESTED}.") else topic)
+def _rank(each: Lying) -> int:
+    topic = TOOL_REQUESTED if each.topic.startswith(f"{TOOL_REQUESTED}.") else each.topic
+    parts = parse_log_key(each.key) if topic == RUN_LOG else None
+    return ORDER.index(topic) + (parts is not None and parts[1] > 1)
 
 
 def _in_order(each: Lying) -> tuple[str, int, bytes]:

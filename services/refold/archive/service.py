@@ -1,4 +1,4 @@
-"""The archivist at work: a pass over the topics, after which what was due is archived, marked, and erased or about to be.
+"""The archivist at work: a pass over the topics, after which what was due is archived, marked and erased.
 
 A pass keeps nothing for the next one: what is done and what is left to do, the topics and the archive say.
 """
@@ -17,7 +17,7 @@ from refold.archive.shelf import Shelf
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.ids import RunId, home, run_id
 from refold.core.messages import RunErased
-from refold.core.run.erased import erased_key, read_marker
+from refold.core.run.erased import Markers, erased_key
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
@@ -171,13 +171,10 @@ class Archivist:
         return [run for run in runs if run.run_id not in swept.left]
 
     def _markers(self) -> dict[RunId, RunErased]:
-        found: dict[RunId, RunErased] = {}
+        markers = Markers()
         for record in self._reader.scan(RUN_SNAPSHOT):
-            if marker := read_marker(record.key, record.value or b""):
-                found.pop(marker.run_id, None)
-                if record.value is not None:
-                    found[marker.run_id] = marker
-        return found
+            markers.follow(record.key, record.value)
+        return markers.runs
 
     def _now(self) -> int:
         """The broker's time: that of a record of ours, which says nothing and means nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -16,14 +17,15 @@ from refold.client import catalog
 from refold.client.runs import JudgedRecord, feed
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
-from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
 from refold.core.ids import RunId, call_id, home
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
+from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
-from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, tool_requested
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
 from refold.ports.log import LogReader
 
@@ -43,8 +45,9 @@ class Violation(NamedTuple):
 class Verified:
     """What a verification found.
 
-    **Shape**: `digests` has the fold of every run by id; `overdue` the runs for which something was due at `now_ms`
-    and has not happened (a platform that stands still has some; a running one that keeps them is stuck).
+    **Shape**: `erased` counts records that are left of erased runs; `digests` has the fold of every run by id; `overdue`
+    the runs for which something was due at `now_ms` and has not happened (a platform that stands still has some; a
+    running one that keeps them is stuck).
     """
 
     now_ms: int
@@ -53,6 +56,7 @@ class Verified:
     events: int = 0
     accepted: int = 0
     void: dict[str, int] = field(default_factory=dict)
+    erased: int = 0
     runs: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
@@ -83,7 +87,11 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     states: dict[RunId, RunState] = fold.states
     tokens: list[tuple[str, str]] = []
     void: Counter[str] = Counter()
+    erased = _erased(reader)
     for record in reader.scan(RUN_LOG):
+        if erased.hides(record.key):
+            found.erased += 1
+            continue
         judged = feed(fold, record)
         found.records += 1
         _check_record(found, judged, fold)
@@ -99,7 +107,7 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     found.runs = dict(Counter(state.status for state in states.values()))
     for state in states.values():
         _note(found, state)
-    _check_outcomes(found, reader, states)
+    _check_outcomes(found, reader, states, erased)
     _check_open_calls(found, reader, states)
     _check_approvals(found, reader, states)
     _check_decisions(found, reader, tokens)
@@ -134,7 +142,16 @@ def _note(found: Verified, state: RunState) -> None:
         found.overdue.append(state.run_id)
 
 
-def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
+def _erased(reader: LogReader) -> Markers:
+    """The runs of which something may be left, and whatever it is, it is none."""
+    markers = Markers()
+    with suppress(NotFoundError):  # a platform of the first version has no such topic
+        for record in reader.scan(RUN_SNAPSHOT):
+            markers.follow(record.key, record.value)
+    return markers
+
+
+def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunState], erased: Markers) -> None:
     """Every run that is over has told so, once, and what it told is what the fold says."""
     told: dict[RunId, RunOutcome] = {}
     for key, outcome in _table(found, reader, RUN_COMPLETED, RunOutcome):
@@ -150,7 +167,7 @@ def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunS
             _add(found, "outcome", run, f"the run is {state.status}, and {RUN_COMPLETED} does not have it")
         elif outcome_told is not None and outcome_told != _expected(state):
             _add(found, "outcome", run, f"{RUN_COMPLETED} says {outcome_told.status} otherwise than the fold")
-    for run in told:
+    for run in told.keys() - erased.runs.keys():
         _add(found, "outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
 
 

@@ -105,6 +105,10 @@ class Inbox:
 
     def take(self, record: Record) -> Pending:
         """A record of an input topic: ready to be answered, or dead at once."""
+        if record.value is None:  # what lay here was erased, long after it was answered
+            item = Pending(RunId(""), None, record, done=True)
+            self._outstanding[record.topic].add(record.offset, item)
+            return item
         try:
             run, given = inputs.read(record, self._limits.payload_bytes)
             item = Pending(run, given, record)

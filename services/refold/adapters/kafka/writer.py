@@ -18,11 +18,10 @@ class KafkaWriter:
 
     def __init__(self, settings: KafkaSettings, name: str) -> None:
         self._prefix = settings.prefix
-        # Nothing is written behind a record that was given up: what is erased of a history is always its beginning.
-        self._producer = clients.producer(settings, name, **{"enable.gapless.guarantee": True})
+        self._producer = clients.producer(settings, name)
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """**Raises** UsageError when a topic is missing or may not be written, RefoldError when there was a gap."""
+        """**Raises** UsageError when a topic is missing or may not be written."""
         answers: list[Delivery] = []
         final: list[KafkaError] = []
 

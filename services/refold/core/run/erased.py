@@ -7,7 +7,7 @@ as it does, the run is closed and unknown: nothing that is left of it counts, an
 from __future__ import annotations
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.ids import RunId
+from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import RunErased
 from refold.core.wire import codec
 
@@ -24,11 +24,30 @@ def erased_run(key: bytes | None) -> RunId | None:
     return RunId(key[len(_PREFIX) :].decode(errors="replace")) if key and key.startswith(_PREFIX) else None
 
 
-def read_marker(key: bytes | None, value: bytes) -> RunErased | None:
-    """What a marker says; None where the record is not one. One that cannot be read still marks its run."""
-    run = erased_run(key)
-    if run is None:
-        return None
+class Markers:
+    """The markers of a partition or of all, fed in order of offset. `runs` has what each says of its run."""
+
+    def __init__(self) -> None:
+        self.runs: dict[RunId, RunErased] = {}
+
+    def follow(self, key: bytes | None, value: bytes | None) -> bool:
+        """Takes note of a record of `run-snapshot`; false if it is no marker."""
+        run = erased_run(key)
+        if run is None:
+            return False
+        self.runs.pop(run, None)
+        if value is not None:
+            self.runs[run] = _read(run, value)
+        return True
+
+    def hides(self, key: bytes | None) -> bool:
+        """Whether a record of the run log is what is left of an erased run."""
+        parts = parse_log_key(key) if self.runs else None
+        return parts is not None and parts[0] in self.runs
+
+
+def _read(run: RunId, value: bytes) -> RunErased:
+    """What a marker says. One that cannot be read still marks its run."""
     try:
         return codec.decode(RunErased, value)
     except (MalformedError, FoldError):

@@ -1,0 +1,219 @@
+"""After erasure and cleaning no byte of what runs carried lies in any file of the broker or of Valkey."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from redis import Redis
+
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.writer import KafkaWriter
+from refold.archive import inspection
+from refold.archive.service import Archivist
+from refold.archive.settings import ArchivistSettings
+from refold.archive.shelf import Shelf
+from refold.cli.commands.dev import dev_services
+from refold.cli.commands.provision import Provision
+from refold.client.verify import verify_log
+from refold.core import topics
+from refold.core.approval import signature
+from refold.core.approval.ballot import Vote
+from refold.core.ids import home
+from refold.core.messages import ApprovalRequest, ApprovalVote
+from refold.core.wire import codec
+from refold.embedded.stack import DevStack
+from refold.ports.log import Outgoing, Record
+from refold.runtime import keys
+from refold.runtime.settings import KafkaSettings
+from tests.archive.world import ALL
+from tests.waiting import eventually
+
+RUNS, EVERY = 1_000, 20
+"""So many runs, and of so many one is voted on and one is asked for again with other input: a dead letter."""
+CANARY = b"canary.bird.in.the.mine"
+APP = Path(__file__).with_name("app.py")
+EAGER = {
+    "segment.ms": "500",
+    "min.cleanable.dirty.ratio": "0.001",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "1000",
+    "delete.retention.ms": "0",
+    "file.delete.delay.ms": "0",
+}
+SHORT_MEMORY = {"REFOLD_REDIS__RETENTION_MS": "60000"}
+
+
+def needles() -> re.Pattern[bytes]:
+    """The canary as it is and inside base64, at each of its three alignments: tokens are signed in that."""
+    found = [CANARY]
+    for shift in range(3):
+        text = b64encode(b"\0" * shift + CANARY + b"\0\0")
+        found.append(text[-(-8 * shift // 6) : 8 * (shift + len(CANARY)) // 6])
+    return re.compile(b"|".join(map(re.escape, found)))
+
+
+NEEDLES = needles()
+
+
+def song() -> str:
+    return f"{CANARY.decode()}-{secrets.token_hex(8)}"
+
+
+def late(run: str) -> dict[str, object]:
+    """A word that comes too late to change anything."""
+    return {"run_id": run, "signal_id": "late", "kind": "cancel", "data": {"reason": song()}, "actor": "ada"}
+
+
+@dataclass
+class Mine:
+    """A running platform, with what reads and writes its topics from outside."""
+
+    stack: DevStack
+    needs: Provision
+    settings: KafkaSettings
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.reader = KafkaLogReader(self.settings)
+        self.writer = KafkaWriter(self.settings, "outside")
+
+    def archivist(self) -> Archivist:
+        """One for which everything that is over is due."""
+        shelf = Shelf((self.folder / "archive").as_uri())
+        return Archivist(self.reader, self.writer, shelf, ArchivistSettings(retention_ms=0))
+
+    def send(self, topic: str, run: str, key: str, value: bytes) -> None:
+        partition = home(run, self.settings.partitions)
+        assert self.writer.append([Outgoing(topic, partition, key.encode(), value, [], 0)])[0].offset is not None
+
+    def request(self, names: list[str], *, flies: bool = False) -> None:
+        """Runs, each with a song of its own."""
+        records = [
+            Outgoing(
+                topics.RUN_REQUESTED,
+                home(name, self.settings.partitions),
+                name.encode(),
+                json.dumps({"run_id": name, "agent": "canary", "input": {"song": song(), "flies": flies}}).encode(),
+                [],
+                0,
+            )
+            for name in names
+        ]
+        self.writer.append(records)
+
+    def count(self, topic: str) -> int:
+        """How many keys of a topic have been there."""
+        return len({record.key for record in self.reader.scan(topic) if record.value is not None})
+
+    def vote(self, record: Record) -> None:
+        """Says yes, with a song in the comment."""
+        asked = codec.decode(ApprovalRequest, record.value or b"")
+        vote = Vote(
+            approval=asked.approval_id,
+            vote=secrets.token_hex(4),
+            question=asked.question,
+            environment=asked.environment,
+            actor="ada",
+            action="approve",
+            issued=time.time_ns() // 1_000_000,
+            args="",
+            result="",
+            message=song(),
+        )
+        token = signature.sign(vote.payload(), keys.load(self.needs.vote_key, "vote"))
+        value = codec.encode(ApprovalVote(asked.approval_id, vote.vote, asked.run_id, token))
+        self.send(topics.APPROVAL_VOTED, asked.run_id, f"{asked.approval_id}/{vote.vote}", value)
+
+    def roll(self) -> None:
+        """Something to read in every partition, so that the broker closes the segment before it."""
+        beat = [Outgoing(topic, number, b"beat", None, [], 0) for topic in ALL for number in range(4)]
+        self.writer.append(beat)
+
+    def found(self) -> set[str]:
+        """The files of broker and Valkey in which a canary lies."""
+        held = set()
+        for server in ("kafka", "valkey"):
+            for path in (self.folder / server / "store").rglob("*"):
+                try:
+                    if path.is_file() and NEEDLES.search(path.read_bytes()):
+                        held.add(str(path.relative_to(self.folder)))
+                except FileNotFoundError:
+                    continue  # deleted meanwhile, which is what is waited for
+        return held
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[Mine]:
+    """Give a platform whose cleaner is eager and whose ledger forgets after a minute."""
+    needs = Provision(("default",), tmp_path / "keys")
+    services = [replace(each, env=SHORT_MEMORY) for each in dev_services(str(APP), needs, python=sys.executable)]
+
+    def prepare(bootstrap: str) -> None:
+        needs.prepare(bootstrap)
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in EAGER.items()]
+        asked = [ConfigResource(ResourceType.TOPIC, f"refold.{topic}", incremental_configs=entries) for topic in ALL]
+        for future in admin.incremental_alter_configs(asked).values():
+            future.result(15)
+
+    quick = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "0"}
+    with DevStack(tmp_path, services=services, prepare=prepare, kafka_properties=quick) as stack:
+        yield Mine(stack, needs, KafkaSettings(bootstrap=stack.kafka), tmp_path)
+
+
+def test_the_search_sees_a_canary_in_a_signed_token_too() -> None:
+    for shift in range(3):
+        assert NEEDLES.search(b64encode(b"x" * shift + b'{"message":"' + CANARY + b'-00"}'))
+    assert not NEEDLES.search(b64encode(b'{"message":"nothing"}'))
+
+
+@pytest.mark.timeout(300)
+def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
+    names = [f"run-{number}" for number in range(RUNS)]
+    mine.request(names[::EVERY], flies=True)
+    mine.request([name for name in names if name not in set(names[::EVERY])])
+    eventually(lambda: mine.count(topics.APPROVAL_REQUESTED) == RUNS // EVERY, within=60, what="the questions")
+    for record in list(mine.reader.scan(topics.APPROVAL_REQUESTED)):
+        if record.value is not None:
+            mine.vote(record)
+    eventually(lambda: mine.count(topics.RUN_COMPLETED) == RUNS, within=90, what="the runs")
+    mine.request(names[::EVERY])
+    eventually(lambda: mine.count(topics.DEAD_LETTER) == RUNS // EVERY, within=30, what="the dead letters")
+    for name in names[::EVERY]:
+        mine.send(topics.RUN_SIGNALLED, name, f"{name}/late", json.dumps(late(name)).encode())
+    before = mine.found()
+
+    swept = mine.archivist().sweep()
+
+    assert (len(swept.archived), swept.left) == (RUNS, {})
+    assert mine.count(topics.TOOL_CLAIMED) == RUNS // EVERY
+    assert {name.split("/")[2].rsplit("-", 1)[0].removeprefix("refold.") for name in before if "kafka" in name} == {
+        name for name in ALL if name not in (topics.CATALOG, topics.RUN_SNAPSHOT, topics.TOOL_CLAIMED)
+    }
+    assert any("valkey" in name for name in before)
+    verdict = verify_log(mine.reader, now_ms=0, settle_s=0)
+    assert verdict.violations == []
+    eventually(lambda: clean(mine), within=120, what="files without a canary")
+    assert sorted(mine.archivist().sweep().gone) == sorted(names)
+    shelf = Shelf((mine.folder / "archive").as_uri())
+    assert [flaw for file in shelf.files() for run in shelf.runs(file) for flaw in inspection.flaws(run)] == []
+    mine.request(["afterwards"])
+    eventually(lambda: mine.count(topics.RUN_COMPLETED) == 1, within=20, what="a run after all that")
+
+
+def clean(mine: Mine) -> bool:
+    """Lets broker and Valkey tidy up, and looks."""
+    mine.roll()
+    Redis.from_url(mine.stack.redis).bgrewriteaof()
+    time.sleep(0.7)
+    return not mine.found()
