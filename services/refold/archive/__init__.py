@@ -1,7 +1,7 @@
 """The archivist: copies runs that ended long ago into an archive, then erases them from every topic.
 
-**Consumes** every topic that holds something of a run, without a group. **Produces** files in an archive (a folder or an
-object store), a marker per erased run in `run-snapshot`, and tombstones.
+**Consumes** every topic that holds something of a run, without a group. **Produces** files in an archive (a folder or
+an object store), a marker per erased run in `run-snapshot`, and tombstones.
 
 **Guarantees** A run is erased only when it is over, its outcome was told, and its copy was read back and verified. From
 before the first tombstone until nothing of the run lies in any topic its marker stands: whatever crash or cleaning

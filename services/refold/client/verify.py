@@ -45,7 +45,7 @@ class Violation(NamedTuple):
 class Verified:
     """What a verification found.
 
-    **Shape**: `erased` counts records that are left of erased runs; `digests` has the fold of every run by id; `overdue`
+    **Shape**: `erased` counts records that are left of erased runs; `digests` the fold of every run by id; `overdue`
     the runs for which something was due at `now_ms` and has not happened (a platform that stands still has some; a
     running one that keeps them is stuck).
     """
