@@ -159,10 +159,10 @@ class IgnoresForeignOrders(Lane):
 
     def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
         """See `Lane`."""
-        before = self.outbox._emit_from
-        self.outbox._emit_from = 1 << 60 if self.log.live and not own else before
+        before = self.outbox.emit_from
+        self.outbox.emit_from = 1 << 60 if self.log.live and not own else before
         super().accepted(after, entry, offset, own)
-        self.outbox._emit_from = before
+        self.outbox.emit_from = before
 
 
 class DropsDeadLetters(Answering):
