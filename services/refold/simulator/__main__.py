@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from refold.simulator.campaign import SCENARIOS, Named, Summary, campaign, pairs, schedules, sieges, singles
+from refold.simulator.shrinking import shrink
 from refold.simulator.world.faults import parse_fault
 
 SHOWN = 5
@@ -42,6 +43,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--one", action="store_true", help="only the schedule of this seed, with its trace")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="only this scenario, with its trace")
     parser.add_argument("--fault", action="append", default=[], help="NUMBER:MODE at a boundary; may be repeated")
+    parser.add_argument("--less", action="append", default=[], help="a part that the seed's schedule is spared")
     parser.add_argument("--jobs", type=int, default=0, help="processes; 0 is one per core")
     parser.add_argument("--json", action="store_true", help="the summary as JSON on stdout")
     return parser.parse_args()
@@ -73,7 +75,7 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
 def _one(options: argparse.Namespace) -> int:
     faults = tuple(parse_fault(text) for text in options.fault)
     lies = options.mode == "byzantine" and not options.scenario
-    case = Named(options.scenario or "", faults, options.seed, lies)
+    case = Named(options.scenario or "", faults, options.seed, lies, tuple(options.less))
     outcome = case.run(traced=True)
     if options.json:
         print(json.dumps({"trace": outcome.trace, "struck": outcome.struck, "wrong": outcome.wrong}, indent=2))
@@ -89,8 +91,9 @@ def _tell(name: str, summary: Summary, console: Console) -> bool:
         f"{name}: {summary.cases:,} cases with {summary.struck:,} faults in {summary.seconds:.0f} s, "
         f"{len(summary.wrong)} wrong"
     )
-    for command, what in summary.wrong[:SHOWN]:
-        console.print(f"  {what[0]}\n    again: {command}", style="red", markup=False)
+    for case, what in summary.wrong[:SHOWN]:
+        again = f"again: {case.command}\n    least: {shrink(case).command}"
+        console.print(f"  {what[0]}\n    {again}", style="red", markup=False)
     if summary.missing:
         console.print(f"  this proves nothing: {', '.join(summary.missing)} never happened", style="red")
     return bool(summary.wrong or summary.missing)

@@ -35,18 +35,21 @@ CHUNK = 40
 
 
 class Named(NamedTuple):
-    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`, `lies`: with a liar."""
+    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`, `lies`: with a liar; `less`:
+    without these parts."""
 
     scenario: str
     faults: tuple[Fault, ...] = ()
     seed: int = 0
     lies: bool = False
+    less: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         """The command line that runs just this case."""
         if not self.scenario:
-            return f"refold sim{' --mode byzantine' if self.lies else ''} --seed {self.seed} --one"
+            less = "".join(f" --less {part}" for part in self.less)
+            return f"refold sim{' --mode byzantine' if self.lies else ''} --seed {self.seed} --one{less}"
         faults = "".join(f" --fault {fault}" for fault in self.faults)
         return f"refold sim --scenario {self.scenario}{faults}"
 
@@ -55,20 +58,20 @@ class Named(NamedTuple):
         if self.lies:
             return run_siege(self.seed, traced=traced)
         if not self.scenario:
-            return run_schedule(self.seed, traced=traced)
+            return run_schedule(self.seed, less=self.less, traced=traced)
         return run_case(SCENARIOS[self.scenario], self.faults, traced=traced)
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a campaign found, and what it `needed` to see. `wrong` has, by command line, what was wrong with a case."""
+    """What a campaign found, and what it `needed` to see. `wrong` has what was wrong with which case."""
 
     cases: int = 0
     struck: int = 0
     seconds: float = 0.0
     needed: tuple[str, ...] = NEEDED
     counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    wrong: list[tuple[Named, tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def missing(self) -> list[str]:
@@ -81,7 +84,7 @@ class Summary:
             "cases": self.cases,
             "faults_struck": self.struck,
             "seconds": round(self.seconds, 1),
-            "wrong": [{"command": command, "what": list(what)} for command, what in self.wrong],
+            "wrong": [{"command": case.command, "what": list(what)} for case, what in self.wrong],
             "missing": self.missing,
             "counts": dict(sorted(self.counts.items())),
         }
@@ -139,5 +142,5 @@ def _run_chunk(cases: list[Named]) -> Summary:
         summary.struck += len(outcome.struck)
         summary.counts.update(outcome.counts)
         if outcome.wrong:
-            summary.wrong.append((case.command, outcome.wrong))
+            summary.wrong.append((case, outcome.wrong))
     return summary

@@ -19,7 +19,7 @@ from refold.simulator.checker import objections
 from refold.simulator.reading.history import Datum
 from refold.simulator.settings import SimSettings
 from refold.simulator.workload.inputs import ClientInput, Scenario, signal
-from refold.simulator.workload.schedules import schedule
+from refold.simulator.workload.schedules import schedule, spare
 from refold.simulator.world.faults import Chance, Fault
 from refold.simulator.world.law import Decree, decree, enact
 from refold.simulator.world.people import People
@@ -196,6 +196,6 @@ def run_case(scenario: Scenario, faults: Iterable[Fault] = (), *, traced: bool =
     return Case(scenario, Chance(Random(scenario.name)), faults).run(traced=traced)
 
 
-def run_schedule(seed: int, *, traced: bool = True) -> CaseOutcome:
-    """Whatever a seed makes up: several runs, tools, inputs and faults; the same every time."""
-    return Case(*schedule(seed)).run(traced=traced)
+def run_schedule(seed: int, *, less: Iterable[str] = (), traced: bool = True) -> CaseOutcome:
+    """Whatever a seed makes up: several runs, tools, inputs and faults; the same every time. `less`: see `spare`."""
+    return Case(*spare(*schedule(seed), less=less)).run(traced=traced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
@@ -40,6 +41,24 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
     scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes)
     return (_asking(rng, scenario) if rng.random() < 0.5 else scenario), chance
+
+
+def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[Scenario, Chance]:
+    """The same without some parts: `input-N` and `decree-N` (counted from 1) do not come, `fault-N` is not had, and of
+    `planners`, `executors` or `approvals` there is one."""
+    parts = set(less)
+    inputs = tuple(each for number, each in enumerate(scenario.inputs, 1) if f"input-{number}" not in parts)
+    decrees = tuple(each for number, each in enumerate(scenario.decrees, 1) if f"decree-{number}" not in parts)
+    changes = {name: 1 if name in parts else value for name, value in scenario.changes.items()}
+    chance.spared = frozenset(int(part[6:]) for part in parts if part.startswith("fault-"))
+    return replace(scenario, inputs=inputs, decrees=decrees, changes=changes), chance
+
+
+def parts_of(scenario: Scenario, faults: int) -> list[str]:
+    """What a schedule in which so many faults struck may be spared, what is largest first."""
+    sizes = [name for name in ("planners", "executors", "approvals") if scenario.changes.get(name, 1) > 1]
+    counted = (("input", len(scenario.inputs)), ("decree", len(scenario.decrees)), ("fault", faults))
+    return [f"{what}-{number}" for what, count in counted for number in range(1, count + 1)] + sizes
 
 
 def _asking(rng: Random, plain: Scenario) -> Scenario:

@@ -61,7 +61,8 @@ def modes_at(kind: str) -> tuple[str, ...]:
 class Chance:
     """How chance has a say. Without it (`rng` for ids alone) a case is the same up to its first fault.
 
-    `rate` is the chance of a fault at a boundary, of at most `left` faults before `until_ms`.
+    `rate` is the chance of a fault at a boundary, of at most `left` faults before `until_ms`. `spared` are the numbers
+    of faults, counted from 1, that chance wanted and does not get.
     """
 
     rng: Random
@@ -69,6 +70,17 @@ class Chance:
     rate: float = 0.0
     left: int = 0
     until_ms: int = 0
+    spared: frozenset[int] = frozenset()
+    wanted: int = 0
+
+    def strike(self, kind: str) -> str:
+        """The fault at a boundary of this kind; mostly none. What is spared is drawn all the same."""
+        if not self.left or self.rng.random() >= self.rate:
+            return ""
+        mode = self.rng.choice(modes_at(kind))
+        self.left -= 1
+        self.wanted += 1
+        return "" if self.wanted in self.spared else mode
 
     def fetch(self, position: int, end: int) -> int:
         """How far a poll reads: all there is, or in a wild world sometimes less."""

@@ -15,7 +15,7 @@ from refold.ports.log import Outgoing
 from refold.simulator.app import CLAIMED_EFFECTS, FACTS
 from refold.simulator.settings import ORDERS, SimSettings
 from refold.simulator.world.broker import SIM_TOPICS
-from refold.simulator.world.faults import Chance, modes_at
+from refold.simulator.world.faults import Chance
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.law import FIRST
 from refold.simulator.world.process import NO_REPLY, Act, SimProcess
@@ -90,11 +90,7 @@ class World(Surroundings):
             before = self.broker.log(APPROVAL_DECIDED, partition).read(0, process.read_upto.get(partition, 0))
             self.witness.approvals.decides(process.name, act.what, before)
         mode = self.faults.get(number, "")
-        chance = self.chance
-        if not mode and chance.left and self.unsafe and chance.rng.random() < chance.rate:
-            mode = chance.rng.choice(modes_at(act.kind))
-            chance.left -= 1
-        return mode
+        return self.chance.strike(act.kind) if not mode and self.unsafe else mode
 
     def _strike(self, process: SimProcess, act: Act, mode: str) -> bool:
         """Lets a fault happen. True: the act is dealt with or the process is gone; False: it is to be carried out."""
