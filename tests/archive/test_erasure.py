@@ -57,7 +57,7 @@ def cleanings(log: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[byte
 
 
 def folded(log: list[tuple[bytes, bytes | None]]) -> LogFold:
-    fold = LogFold(lineage=True)
+    fold = LogFold()
     for key, value in log:
         fold.feed(key, value)
     return fold

@@ -32,7 +32,7 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
 
     A run of which something cannot be read, or whose beginning is gone, is not among them: nobody knows what it is.
     """
-    fold, sizes, found = LogFold(lineage=True), dict[RunId, int](), dict[RunId, EndedRun]()
+    fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value)
         sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")

@@ -12,7 +12,7 @@ from refold.core.run.state import RunState
 
 def fold_of(run: RunId, records: Sequence[ArchivedRecord]) -> tuple[RunState | None, list[str]]:
     """The state that records fold to, and what is wrong with them."""
-    fold, problems = LogFold(lineage=True), []
+    fold, problems = LogFold(), []
     for record in records:
         judged = fold.feed(record.key, record.value)
         if judged.run_id != run:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError, TimedOutError
-from refold.core.ids import RunId, home, run_id
+from refold.core.ids import EntryId, RunId, home, run_id
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
@@ -22,7 +22,7 @@ _SAFE = "(nothing is lost: what was sent stays in the log)"
 class JudgedRecord(Judged):
     """A record of the run log with its judgement."""
 
-    record: Record
+    record: Record = field(kw_only=True)
 
     @property
     def place(self) -> str:
@@ -87,7 +87,7 @@ class Runs:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
-        number, fold = home(wanted, self.partitions), LogFold(lineage=True)
+        number, fold = home(wanted, self.partitions), LogFold()
         found = Run(RunState(wanted), Timeline(wanted))
         for record in self.reader.tail(RUN_LOG, number):
             judged = feed(fold, record) if record else None
@@ -104,22 +104,41 @@ class Runs:
 
 def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:
     """Adds a judged record to its run."""
-    if judged.void or judged.entry is None:
-        run.void.append(judged)
-        return
-    run.records.append(judged)
-    run.state = fold.states[judged.run_id]
-    run.timeline.feed(judged.entry)
+    counts = not judged.void and judged.entry is not None
+    (run.records if counts else run.void).append(judged)
+    if counts or judged.mended:
+        run.state = fold.states[judged.run_id]
+    if judged.linked or judged.mended:
+        _put_in_order(run)
+    elif counts and judged.entry is not None:
+        run.timeline.feed(judged.entry)
+
+
+def _put_in_order(run: Run) -> None:
+    """Records that were held aside count by now: the history is what its head goes back to."""
+    read = {judged.id: judged for judged in (*run.void, *run.records) if judged.entry is not None}
+    run.records.clear()
+    name = run.state.head.id
+    while (judged := read.pop(name, None)) is not None and judged.entry is not None:
+        run.records.append(judged)
+        name = EntryId(judged.entry.prev)
+    run.records.reverse()
+    counting = {judged.id for judged in run.records}
+    run.void = [judged for judged in run.void if judged.id not in counting or judged.void == "copy"]
+    run.timeline = Timeline(run.state.run_id)
+    for judged in run.records:
+        if judged.entry is not None:
+            run.timeline.feed(judged.entry)
 
 
 def feed(fold: LogFold, record: Record) -> JudgedRecord:
     """Judges a record and folds it if it counts."""
-    judged = fold.feed(record.key, record.value)
-    return JudgedRecord(judged.run_id, judged.id, judged.entry, judged.void, record)
+    judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
+    return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)
 
 
 def judge(reader: LogReader, *, partition: int | None = None) -> Iterator[tuple[LogFold, JudgedRecord]]:
     """Every record of the run log up to its end, judged, with the fold so far."""
-    fold = LogFold(lineage=True)
+    fold = LogFold()
     for record in reader.scan(RUN_LOG, partition):
         yield fold, feed(fold, record)

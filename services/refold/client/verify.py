@@ -82,7 +82,7 @@ _OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, now_ms: int) -> Verified:
-    fold = LogFold(lineage=True)
+    fold = LogFold()
     found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
     states: dict[RunId, RunState] = fold.states
     tokens: list[tuple[str, str]] = []

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.run.chain import LogRecord
 from refold.core.run.finished import Finished
-from refold.core.run.log import LogFold
+from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
@@ -34,7 +35,8 @@ class Acceptance:
     """The accepted and the speculated states of the runs of one lane.
 
     `accepted` is told of every entry that counts (its state, its offset, whether it is an own one), in the order of the
-    log; `refused` of one that the log will never take. `fold` has the runs that live, `finished` those that are over.
+    log; `refused` of one that the log will never take; `mended` of a run that was stalled, as it goes on. `fold` has
+    the runs that live, `finished` those that are over.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class Acceptance:
         *,
         accepted: Callable[[RunState, Entry, int, bool], None],
         refused: Callable[[SentEntry], None],
+        mended: Callable[[RunState], None],
     ) -> None:
         self._inbox, self._agents, self._journal = inbox, agents, journal
-        self._accepted, self._refused = accepted, refused
+        self._accepted, self._refused, self._mended = accepted, refused, mended
         self.fold, self.finished = LogFold(), Finished()
         self.position = 0
         self.sleep()
@@ -123,6 +126,19 @@ class Acceptance:
             self._read_back = max(self._read_back, end)
             self.lost = False
 
+    def go_live(self) -> None:
+        """The fold has reached the end that was captured at the take-over: what it reads from now on is new."""
+        for run, reason in self.fold.settle(anchored=False).items():
+            self.drop(run)
+            self.finished.forget(run)
+            self._journal.tell("run.stalled", run_id=run, reason=reason)
+        self.live = True
+
+    def swept(self) -> list[bytes]:
+        """The keys of records that can never count, once: a tombstone each, before copies and cleaning move them."""
+        keys, self.fold.sweep = self.fold.sweep, []
+        return keys
+
     def drop(self, run: RunId) -> None:
         """Forgets what is speculated about a run; the agent's code is made again from what the log says."""
         self._speculated.pop(run, None)
@@ -147,8 +163,12 @@ class Acceptance:
 
     def _accept_own(self, sent: SentEntry, offset: int) -> None:
         run = sent.entry.run_id
-        if run in self.finished or not self.fold.extends(sent.entry):
-            self._journal.counts["record.void"] += 1
+        if self._is_over(run):
+            judged = Judged(run, sent.id, sent.entry, "over")
+        else:
+            judged = self.fold.accept(LogRecord(sent.id, sent.entry), sent.after, offset)
+        if judged.void:
+            self._count_void(judged)
             self.drop(run)
             self._inbox.retry(sent.item)
             return
@@ -156,24 +176,47 @@ class Acceptance:
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self._speculated.get(run) is sent.after:
             del self._speculated[run]
-        self.fold.states[run] = sent.after
-        self._accepted(sent.after, sent.entry, offset, True)
+        self._take(judged, offset, own=True)
 
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
         parts = parse_log_key(record.key)
-        if parts is not None and parts[0] in self.finished:
+        if parts is not None and self._is_over(parts[0]):
             self._journal.counts["record.void"] += record.value is not None
             return
         frozen = len(self.fold.frozen)
-        judged = self.fold.feed(record.key, record.value, shared=self.live)
-        if judged.entry is not None and not judged.void:
+        judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
+        if not judged.void or judged.mended:
             self.drop(judged.run_id)
-            self._accepted(self.fold.states[judged.run_id], judged.entry, record.offset, False)
+            self._take(judged, record.offset, own=False)
             if self.live:  # the agent's code has to catch up with somebody else's entry
                 self._journal.counts["record.foreign"] += 1
                 self._inbox.push_front(Pending(judged.run_id, None))
         elif len(self.fold.frozen) > frozen:
             self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
+        else:
+            self._count_void(judged)
+
+    def _is_over(self, run: RunId) -> bool:
+        """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
+        return run in self.finished and not self.fold.remembers(run)
+
+    def _take(self, judged: Judged, offset: int, *, own: bool) -> None:
+        """What counts by a record: itself, and what was held aside for it. Of a run that was stalled all is news."""
+        if judged.mended:
+            self._journal.tell("run.mended", run_id=judged.run_id)
+            self._mended(self.fold.states[judged.run_id])
+        for each in (judged, *judged.linked):
+            if each.entry is not None and each.state is not None:
+                self._accepted(each.state, each.entry, offset, own)
+        if judged.linked:
+            self.drop(judged.run_id)
+
+    def _count_void(self, judged: Judged) -> None:
+        if judged.void == "copy":
+            self._journal.counts["record.copy"] += 1
+            # Whoever repeats records repeats many: of them the first is told, the second, the fourth and so on.
+            if (count := self._journal.counts["record.copy"]) & (count - 1) == 0:
+                self._journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
         else:
             self._journal.counts["record.void"] += judged.void not in ("tombstone", "unreadable")

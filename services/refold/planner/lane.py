@@ -58,7 +58,9 @@ class Lane:
         member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
         self._inputs_from = resumed(assigned, TOPICS)
         self.inbox = Inbox(self._limits)
-        self.log = Acceptance(self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused)
+        self.log = Acceptance(
+            self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused, mended=self.mended
+        )
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
         self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
         self._timers = Timers()
@@ -179,8 +181,18 @@ class Lane:
         before = self.log.fold.states.get(sent.entry.run_id)
         self._answering.send_too_large(before, sent.entry.events, sent.item, self.now)
 
+    def mended(self, state: RunState) -> None:
+        """A run that was stalled has one history again: from here on it is like any other."""
+        if state.over:
+            self.log.finish(state)
+        else:
+            self._timers.rebuild(state)
+        self.inbox.unpark(state.run_id)
+
     def _moved(self) -> None:
         """The fold may have come further."""
+        for key in self.log.swept():
+            self.outbox.sweep(key)
         self._catch_up.reached(RUN_LOG, self.log.position)
         self._catch_up.reached(CATALOG, self._catalog.position)
         if not self.log.live and self._catch_up.done:
@@ -190,8 +202,8 @@ class Lane:
 
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over: timers, then every live run's frontier."""
-        self.log.live = True
-        living = list(self.log.fold.states.values())
+        self.log.go_live()
+        living = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in living:
             self.now = max(self.now, state.at_ms)
             self._timers.rebuild(state)

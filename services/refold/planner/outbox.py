@@ -112,6 +112,10 @@ class Outbox:
         for order in orders:
             self._publish(self._record(state, order, 0, now), None)
 
+    def sweep(self, key: bytes) -> None:
+        """Buries a record of the run log that can never count. If that is lost, the record is harmless still."""
+        self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
+
     def forward(self, item: Pending, target: int) -> None:
         """Sends an input that lay in a partition that is not its run's home there, unchanged."""
         record = item.record

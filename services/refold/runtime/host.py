@@ -37,7 +37,10 @@ ALARMS = frozenset({
     "call.late",
     "call.unauthorised",
     "input.dead",
+    "log.shrunk",
+    "record.copied",
     "run.frozen",
+    "run.stalled",
     "unauthorised",
 })  # fmt: skip
 """News that somebody has to act on. They are logged as warnings."""

@@ -128,7 +128,8 @@ def _ledger(world: World) -> Iterator[str]:
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     """Poison becomes a dead letter with its position, and nothing else is."""
     letters = [read_value(record.value or b"") for record in world.witness.written.get(DEAD_LETTER, ())]
-    bad = [given for given in scenario.inputs if given.kind == "poison"]
+    # A tombstone says that an input was erased: nobody has to be told of that.
+    bad = [given for given in scenario.inputs if given.kind == "poison" and given.value is not None]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
     refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
     for given in bad:

@@ -12,12 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 from refold.core.events import Entry
-from refold.core.ids import EntryId, entry_id
+from refold.core.ids import EntryId, RunId, entry_id
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import commands
 from refold.core.planning.commands import Command
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
+from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.executor import attempt as attempt_module
@@ -198,6 +199,10 @@ def _last_wins(head: Head, entry: Entry) -> bool:
     return entry.seq <= head.seq + 1
 
 
+def _forgetful(fold: LogFold, name: EntryId, run: RunId) -> bool:
+    return False
+
+
 def _key_without_id(run: str, seq: int, entry: bytes) -> bytes:
     return b"%s/%010d/%s" % (run.encode(), seq, b"0" * 32)
 
@@ -237,7 +242,7 @@ def _executor(cls: type[Attempt | ExecutorLane | ExecutorOutbox[Attempt]]) -> tu
 BUGS: dict[str, Bug] = {
     "skip-the-claim": Bug(("keyed",), _executor(SkipsTheClaim)),
     "effect-before-claim": Bug(("once",), _executor(ActsBeforeTheClaim)),
-    "last-wins-fold": Bug(("keyed", "two-runs"), ((chain, "extends", _last_wins),)),
+    "last-wins-fold": Bug(("keyed", "two-runs"), ((chain, "extends", _last_wins), (LogFold, "_knows", _forgetful))),
     "key-without-event-id": Bug(
         ("keyed",), ((outbox_module, "log_key", _key_without_id), (chain, "read", _read_any_key))
     ),

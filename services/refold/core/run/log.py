@@ -1,59 +1,96 @@
 """The fold of a partition of the run log: which records count, and what they make of the runs.
 
 The loop around `chain.extends`, once: planner, client and verifier feed it the same bytes and hold the same states.
+What a reader makes of a record follows from the records before it alone, whoever reads: so no planner ever buries a
+record that counts for somebody else (`sweep`). Only where a fold begins in a log that was cleaned of copies, the order
+may lie; what it finds out of order then is told by `settle`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from refold.core.errors import FoldError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.fold import apply, evolve
 from refold.core.run.state import RunState
+from refold.core.run.tangle import Held, Tangle
+
+LATE_MS = 60_000
+"""A record that reached the log so long after it was made was copied, or held up: its place says nothing of its age.
+The log is cleaned of nothing younger (`min.compaction.lag.ms`)."""
+
+ASIDE_BYTES = 64 << 20
+"""What a fold holds aside at most. One record of a hundred repeated leaves about a twentieth of a log aside at once."""
+
+FORKED = "forked: two histories of the run are in the log, in an order that was lost; `refold run repair` chooses"
+GAP = "gap: the beginning of its history is not in the log"
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A run-log record and what it is worth.
 
-    `void` is empty for an accepted record. Otherwise: `raced` (another record extended the head first), `orphan` (it
-    extends a record that is not there; told only where the fold keeps the lineage), `over` (the run had ended),
-    `unreadable` (of a newer version, or after such a one), or what `chain.read` says of bytes that are no entry at all.
+    `void` is empty for an accepted record. Otherwise: `raced` (another record extended the head first), `orphan` (what
+    it extends was not read so far), `copy` (of a record that was read before), `over` (the run had ended), `stalled`
+    (order would have to decide), `unreadable` (of a newer version, or after such a one), `buried` (the tombstone of a
+    record that counted), or what `chain.read` says of bytes that are no entry at all. `state` is the run after a record
+    that counts. `linked` were held aside for it, and count from here on, in this order. `mended`: the run was stalled,
+    and goes on.
     """
 
     run_id: RunId
     id: EntryId
     entry: Entry | None
     void: str
+    state: RunState | None = None
+    linked: tuple[Judged, ...] = ()
+    mended: bool = False
 
 
 class LogFold:
     """The states of the runs of a partition, fed in order of offset.
 
-    `frozen` holds the runs that have an entry which this version cannot read, with the reason: they stand still here,
-    for their history goes on where this fold does not see it. With `lineage` every entry's id is remembered, so that
-    orphans can be told from records that came too late.
+    `frozen` holds the runs that have an entry which this version cannot read, and (after `settle`) those whose history
+    cannot be told from the log, with the reason: they stand still here. `sweep` has the keys of records that can never
+    count, for a planner to bury; it is filled after `settle` alone. Whoever takes the states of runs that are over away
+    is told nothing of them any more.
     """
 
-    def __init__(self, *, lineage: bool = False) -> None:
+    def __init__(self) -> None:
         self.states: dict[RunId, RunState] = {}
         self.frozen: dict[RunId, str] = {}
-        self._lineage: dict[RunId, set[EntryId]] | None = {} if lineage else None
+        self.sweep: list[bytes] = []
+        self._live, self._aside = False, 0
+        self._ended: dict[RunId, RunState] = {}
+        self._tangles: dict[RunId, Tangle] = {}
 
-    def feed(self, key: bytes | None, value: bytes | None, *, shared: bool = False) -> Judged:
-        """Judges one record and, if it counts, applies it. `shared`: somebody else may hold the state before it."""
+    def feed(
+        self, key: bytes | None, value: bytes | None, *, shared: bool = False, offset: int = 0, at_ms: int = 0
+    ) -> Judged:
+        """Judges one record and, if it counts, applies it.
+
+        `shared`: somebody else may hold the state before it. `at_ms` is when the log has taken it; 0: not known.
+        """
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
-            return self._extend(read, shared=shared)
-        void: str = "unreadable" if isinstance(read, Unreadable) else read
-        if isinstance(read, Unreadable):
-            self.frozen.setdefault(read.run, read.reason)
+            late = at_ms - read.entry.at_ms > LATE_MS
+            return self._judge(Held(read, offset, len(value or b"")), None, shared=shared, late=late)
         parts = parse_log_key(key)
-        return Judged(parts[0] if parts else RunId(""), parts[2] if parts else EntryId(b""), None, void)
+        run, seq, name = parts or (RunId(""), 0, EntryId(b""))
+        if isinstance(read, Unreadable):
+            self.frozen.setdefault(run, read.reason)
+            self._tangles.pop(run, None)
+            return Judged(run, name, None, "unreadable")
+        return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
+
+    def accept(self, record: LogRecord, after: RunState, offset: int) -> Judged:
+        """Judges an own record whose place in the log is known; if it counts, `after` is the run's state."""
+        return self._judge(Held(record, offset, 0), after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
         """Whether an entry counts for its run as folded so far."""
@@ -62,31 +99,215 @@ class LogFold:
             return False
         return chain.extends(state.head if state else Head(), entry)
 
-    def _extend(self, record: LogRecord, *, shared: bool) -> Judged:
-        run, entry = record.entry.run_id, record.entry
-        void = self._void(record)
-        if not void:
-            transition = evolve if shared else apply
-            try:
-                self.states[run] = transition(self.states.get(run) or RunState(run), entry, record.id)
-            except FoldError as error:
-                self.frozen[run] = error.message
-                void = "unreadable"
-        return Judged(run, record.id, entry, void)
+    def remembers(self, run: RunId) -> bool:
+        """Whether it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
+        return run in self._ended
 
-    def _void(self, record: LogRecord) -> str:
-        """Why a record does not count; nothing if it does."""
-        run, entry = record.entry.run_id, record.entry
-        known = True
-        if self._lineage is not None:
-            seen = self._lineage.setdefault(run, set())
-            known = not entry.prev or entry.prev in seen
-            seen.add(record.id)
-        if run in self.frozen:
-            return "unreadable"
-        if self.extends(entry):
-            return ""
-        state = self.states.get(run)
+    def settle(self, *, anchored: bool) -> dict[RunId, str]:
+        """The log was read to its end: says which runs stall. From now on records are new ones.
+
+        `anchored`: the fold went on from a snapshot taken in this very log, so that nothing it has read since can have
+        been cleaned, and order decides as ever.
+        """
+        self._live = True
+        stalled: dict[RunId, str] = {}
+        for run, tangle in list(self._tangles.items()):
+            if anchored:
+                tangle.rivals.clear()
+            if tangle.contested:
+                stalled[run] = FORKED
+            elif run not in self.states and tangle.aside:
+                stalled[run] = GAP
+            elif not tangle.aside:
+                del self._tangles[run]
+            tangle.stalled = run in stalled
+        self.frozen |= stalled
+        self._ended = {run: state for run, state in self._ended.items() if run in stalled}
+        return stalled
+
+    @property
+    def oldest_aside(self) -> int | None:
+        """The lowest offset of a record that may still count though it was read: who goes on later begins there."""
+        return min((held.offset for tangle in self._tangles.values() for held in tangle.held()), default=None)
+
+    def _judge(self, held: Held, after: RunState | None, *, shared: bool, late: bool) -> Judged:
+        record, entry = held.record, held.record.entry
+        run = entry.run_id
+        tangle, state = self._tangles.get(run), self._state(run)
+        if tangle is not None and (tangle.stalled or tangle.rivals or tangle.buried):
+            tangle.rebuild(record)
+        if run in self.frozen and (tangle is None or not tangle.stalled):
+            return Judged(run, record.id, entry, "unreadable")
+        if self._knows(record):
+            return self._note_copy(held)
+        follows = not entry.prev or (state is not None and _was_head(state, Head(EntryId(entry.prev), entry.seq - 1)))
         if state is not None and state.over:
-            return "over"
-        return "raced" if known else "orphan"
+            if not self._live and follows and entry.prev != state.head.id:
+                self._compete(held, late=late)
+            return Judged(run, record.id, entry, "over")
+        if tangle is not None and tangle.stalled and state is not None:
+            tangle.hold(held)
+            return Judged(run, record.id, entry, "stalled")
+        if chain.extends(state.head if state else Head(), entry):
+            return self._grow(held, after, shared=shared)
+        if follows:
+            self._compete(held, late=late)
+            return Judged(run, record.id, entry, "raced")
+        self._hold(held, state)
+        return Judged(run, record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
+
+    def _state(self, run: RunId) -> RunState | None:
+        """What is known of a run; of one that is over for as long as that may be doubted."""
+        return self.states.get(run) or self._ended.get(run)
+
+    def _knows(self, record: LogRecord) -> bool:
+        """Whether this very record was read before, and judged."""
+        run = record.entry.run_id
+        tangle, state = self._tangles.get(run), self._state(run)
+        if tangle is not None and (record.id in tangle.rivals or tangle.holds(record.id)):
+            return True
+        return state is not None and state.entry_at(record.entry.seq) == record.id
+
+    def _grow(self, held: Held, after: RunState | None, *, shared: bool) -> Judged:
+        """A record that counts, and whatever was held aside for it."""
+        run, tangle = held.record.entry.run_id, self._tangles.get(held.record.entry.run_id)
+        judged = self._apply(held.record, after, shared=shared)
+        if judged.void or tangle is None:
+            self._end(run)
+            return judged
+        mended, tangle.stalled = tangle.stalled, False
+        if mended:
+            self.frozen.pop(run, None)
+        linked = self._link(tangle, judged.id)
+        self._pass_by(run, tangle)
+        self._end(run)
+        return replace(judged, linked=linked, mended=mended)
+
+    def _link(self, tangle: Tangle, last: EntryId) -> tuple[Judged, ...]:
+        """What was held aside for a record that counts now, and for what counts by that."""
+        linked: list[Judged] = []
+        while waiting := tangle.aside.pop(last, None):
+            tangle.disturbed = True
+            for child in waiting:
+                self._aside -= child.bytes
+                if not self.extends(child.record.entry):
+                    self._compete(child, late=False)
+                elif not (judged := self._apply(child.record, None, shared=True)).void:
+                    linked.append(judged)
+            last = linked[-1].id if linked else last
+        return tuple(linked)
+
+    def _end(self, run: RunId) -> None:
+        """Of a run that is over a live fold keeps nothing but the state; before, it may not be over after all."""
+        state = self.states.get(run)
+        if state is None or not state.over:
+            return
+        if self._live:
+            if (tangle := self._tangles.pop(run, None)) is not None:
+                self._aside -= sum(held.bytes for held in tangle.held())
+        else:
+            request = replace(state.request, input="", labels={}) if state.request else None
+            pools = state.called_pools()
+            self._ended[run] = RunState(
+                run, state.head, state.status, request, at_ms=state.at_ms, heads=state.heads, pools=pools
+            )
+
+    def _apply(self, record: LogRecord, after: RunState | None, *, shared: bool) -> Judged:
+        run = record.entry.run_id
+        try:
+            before = self.states.get(run) or RunState(run)
+            state = after or (evolve if shared else apply)(before, record.entry, record.id)
+        except FoldError as error:
+            self.frozen[run] = error.message
+            return Judged(run, record.id, record.entry, "unreadable")
+        self.states[run] = state
+        return Judged(run, record.id, record.entry, "", state)
+
+    def _hold(self, held: Held, state: RunState | None) -> None:
+        """Its predecessor may still come: a late one, or one that copies and cleaning have put behind it."""
+        run = held.record.entry.run_id
+        tangle = self._tangles.setdefault(run, Tangle())
+        if self._aside + held.bytes > ASIDE_BYTES:
+            self.frozen[run] = "forked: too much of it stands before its beginning to be held"
+            self._aside -= sum(each.bytes for each in tangle.held())
+            del self._tangles[run]
+            return
+        tangle.hold(held)
+        self._aside += held.bytes
+        if state is not None:
+            self._pass_by(run, tangle)
+
+    def _pass_by(self, run: RunId, tangle: Tangle) -> None:
+        state = self.states[run]
+        for held in tangle.pass_by(state.head.seq):
+            self._aside -= held.bytes
+            self._sweep(held)
+
+    def _compete(self, held: Held, *, late: bool) -> None:
+        """A record that extends what has another successor: void, if order means anything."""
+        run, name = held.record.entry.run_id, held.record.id
+        self._sweep(held)
+        tangle = self._tangles.get(run)
+        if self._live and (tangle is None or not tangle.stalled):
+            return
+        tangle = tangle or self._tangles.setdefault(run, Tangle())
+        tangle.rivals.add(name)
+        tangle.disturbed |= late or name in tangle.passed or name in tangle.aside
+
+    def _sweep(self, held: Held) -> None:
+        run, entry = held.record.entry.run_id, held.record.entry
+        if self._live and run not in self.frozen:
+            self.sweep.append(log_key(run, entry.seq, held.record.id))
+
+    def _note_copy(self, held: Held) -> Judged:
+        run = held.record.entry.run_id
+        if not self._live:
+            self._tangles.setdefault(run, Tangle()).disturbed = True
+        return self._mended(Judged(run, held.record.id, held.record.entry, "copy"))
+
+    def _bury(self, run: RunId, seq: int, name: EntryId) -> Judged:
+        """A tombstone: whatever was held of the record is gone; of one that counted it says that order has lied."""
+        state = self._state(run)
+        counted = state is not None and state.entry_at(seq) == name
+        tangle = self._tangles.setdefault(run, Tangle()) if counted else self._tangles.get(run)
+        if tangle is not None:
+            if counted:
+                tangle.buried.add(name)
+            self._aside -= tangle.discard(name)
+            tangle.rivals.discard(name)
+            if name in tangle.rebuilt_ids:
+                tangle.rebuilt = None
+        return self._mended(Judged(run, name, None, "buried" if counted else "tombstone"))
+
+    def _mended(self, judged: Judged) -> Judged:
+        """The judgement, with what follows of it if the run has one history again."""
+        run = judged.run_id
+        tangle, state = self._tangles.get(run), self._state(run)
+        if tangle is None or state is None:
+            return judged
+        stalled = tangle.stalled
+        if tangle.contested:
+            state = tangle.settles({head.id for head in state.heads})
+            if state is None:
+                return judged
+            tangle.rivals.clear()
+            tangle.buried.clear()
+        elif not stalled:
+            return judged
+        self.states[run] = state
+        self._ended.pop(run, None)
+        tangle.stalled, tangle.rebuilt = False, None
+        self.frozen.pop(run, None)
+        linked = self._link(tangle, state.head.id)
+        self._pass_by(run, tangle)
+        self._end(run)
+        return replace(judged, linked=linked, mended=stalled)
+
+
+def _was_head(state: RunState, head: Head) -> bool:
+    """Whether a run's history has an entry of this id that ends with this seq."""
+    place = state.heads.place(head.seq, key=_SEQ)
+    return place < len(state.heads) and state.heads[place] == head
+
+
+_SEQ = attrgetter("seq")

@@ -129,20 +129,35 @@ class History:
         self.wrong: list[str] = []
         self.on_decided: Callable[[LoggedRun, Question, Datum, int], None] = lambda *_: None
         self._seen: set[bytes] = set()
+        self._counting: set[bytes] = set()
+        self._early: dict[tuple[str, bytes], list[tuple[bytes, Datum]]] = {}
         self._causes: set[tuple[str, str, int, int]] = set()
         self._partition = self._offset = 0
 
-    def follow(self, record: Record) -> Datum | None:
-        """Takes the next record of a partition; gives the entry if it counts."""
-        entry = self._read(record)
-        if entry is None:
+    def follow(self, record: Record) -> list[Datum]:
+        """Takes the next record of a partition; gives the entries that count by it, in their order."""
+        found = self._read(record)
+        if found is None:
             self.void += record.value is not None
-            return None
+            return []
+        name, entry = found
         run = self.runs.get(entry["run_id"]) or LoggedRun(entry["run_id"])
-        if entry["prev"] != run.head or entry["seq"] != run.seq + 1:
-            self.void += 1
-            return None
-        self.runs[run.id] = run
+        counting: list[Datum] = []
+        waiting = [(name, entry)]
+        while waiting:
+            name, entry = waiting.pop(0)
+            if entry["prev"] == run.head and entry["seq"] == run.seq + 1:
+                self.runs[run.id] = run
+                self._extend(run, name, entry, record)
+                counting.append(entry)
+                # What came before its predecessor counts from here on; of two the first.
+                waiting = self._early.pop((run.id, name), [])
+            else:
+                self.void += 1
+                self._early.setdefault((run.id, entry["prev"]), []).append((name, entry))
+        return counting
+
+    def _extend(self, run: LoggedRun, name: bytes, entry: Datum, record: Record) -> None:
         if run.over:
             self.wrong.append(f"terminal: run {run.id} has an entry that counts after its end (seq {entry['seq']})")
         self._check_cause(entry)
@@ -150,19 +165,20 @@ class History:
         if entry["at_ms"] < run.at_ms:
             self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
         run.at_ms = entry["at_ms"]
-        assert record.value is not None
         self._partition, self._offset = record.partition, record.offset
-        run.head = blake2b(record.value[5:], digest_size=16).digest()
-        for name, event in entry["events"]:
+        run.head = name
+        self._counting.add(name)
+        for kind, event in entry["events"]:
             run.seq += 1
-            self._apply(run, name.rpartition(".")[2], event, entry["at_ms"])
-        return entry
+            self._apply(run, kind.rpartition(".")[2], event, entry["at_ms"])
 
-    def _read(self, record: Record) -> Datum | None:
+    def _read(self, record: Record) -> tuple[bytes, Datum] | None:
         match = _LOG_KEY.match(record.key or b"")
         if not match or not record.value:
             if record.value:
                 self.wrong.append(f"key: {record.key!r} is not the key of an entry")
+            elif match:
+                self._bury(bytes.fromhex(match[3].decode()))
             return None
         if match[3] in self._seen:
             self.wrong.append(f"bytes: entry {record.key!r} was sent twice with the same bytes")
@@ -175,7 +191,14 @@ class History:
         except (ValueError, KeyError, IndexError, EOFError):
             return None
         same = entry["run_id"].encode() == match[1] and entry["seq"] == int(match[2])
-        return entry if same and entry["events"] else None
+        return (bytes.fromhex(match[3].decode()), entry) if same and entry["events"] else None
+
+    def _bury(self, name: bytes) -> None:
+        """A tombstone is for what can never count, and takes it out of what waits for its predecessor."""
+        if name in self._counting:
+            self.wrong.append(f"buried: entry {name.hex()} counts, and has a tombstone")
+        for waiting in self._early.values():
+            waiting[:] = [each for each in waiting if each[0] != name]
 
     def _check_cause(self, entry: Datum) -> None:
         if cause := entry["cause"]:

@@ -44,8 +44,7 @@ class Witness:
         """A record is in the log. A client's poison is told by its having no headers."""
         self.written.setdefault(record.topic, []).append(record)
         if record.topic == topics.RUN_LOG:
-            entry = self.history.follow(record)
-            if entry is not None:
+            for entry in self.history.follow(record):
                 self.on_entry(entry)
         elif record.topic == topics.TOOL_CLAIMED:
             self._follow_claim(read_value(record.value or b""))

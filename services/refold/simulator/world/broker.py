@@ -13,7 +13,7 @@ SIM_TOPICS = (
     *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_LOG),
     *(ORDERS, topics.TOOL_CLAIMED, topics.TOOL_COMPLETED),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED),
-    *(topics.RUN_COMPLETED, topics.CATALOG, topics.DEAD_LETTER),
+    *(topics.RUN_COMPLETED, topics.RUN_SNAPSHOT, topics.CATALOG, topics.DEAD_LETTER),
 )
 
 

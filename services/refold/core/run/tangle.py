@@ -1,0 +1,97 @@
+"""What is out of order in one run's records, and whether order would have to decide between two histories.
+
+Kafka keeps the order in which records were written. A tool that repeats records takes it away: when the log is cleaned,
+the last copy of a record stays, behind the successors of what it copies. What a record extends it says itself, so a
+history can be put together again without any order, as long as no two records of it extend the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from refold.core.ids import EntryId
+from refold.core.run import chain
+from refold.core.run.chain import LogRecord
+from refold.core.run.fold import apply
+from refold.core.run.state import RunState
+
+
+@dataclass(slots=True)
+class Held:
+    """A record that is held aside because what it extends was not read so far."""
+
+    record: LogRecord
+    offset: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Tangle:
+    """The records of a run that do not simply follow each other.
+
+    `aside` are held until their predecessor comes, by its id; `passed` are the predecessors of those that were given
+    up since. `rivals` extend an entry that has another successor. `buried` have a tombstone though they counted.
+    `disturbed`: something stands where only copies and cleaning put it, so that order proves nothing any more.
+    `rebuilt` is the history as it stands in order at last, if it does.
+    """
+
+    aside: dict[EntryId, list[Held]] = field(default_factory=dict)
+    passed: set[EntryId] = field(default_factory=set)
+    rivals: set[EntryId] = field(default_factory=set)
+    buried: set[EntryId] = field(default_factory=set)
+    disturbed: bool = False
+    stalled: bool = False
+    rebuilt: RunState | None = None
+    rebuilt_ids: set[EntryId] = field(default_factory=set)
+
+    @property
+    def contested(self) -> bool:
+        """Whether only order could say which history counts, in a run whose order says nothing."""
+        return bool(self.buried) or (self.disturbed and bool(self.rivals))
+
+    def hold(self, held: Held) -> None:
+        """Keeps a record for its predecessor."""
+        self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)
+
+    def holds(self, name: EntryId) -> bool:
+        """Whether this very record is held aside."""
+        return any(held.record.id == name for held in self.held())
+
+    def held(self) -> Iterator[Held]:
+        """Everything that is held aside."""
+        return (held for waiting in self.aside.values() for held in waiting)
+
+    def pass_by(self, seq: int) -> list[Held]:
+        """Gives up what can never count, now that the head is at `seq`: what it extends is no head any more."""
+        given_up = [held for held in self.held() if held.record.entry.seq <= seq]
+        for held in given_up:
+            self.passed.add(EntryId(held.record.entry.prev))
+            self.discard(held.record.id)
+        return given_up
+
+    def discard(self, name: EntryId) -> int:
+        """Forgets a record that is held aside; returns its bytes."""
+        for prev, waiting in self.aside.items():
+            for held in waiting:
+                if held.record.id == name:
+                    waiting.remove(held)
+                    if not waiting:
+                        del self.aside[prev]
+                    return held.bytes
+        return 0
+
+    def rebuild(self, record: LogRecord) -> None:
+        """Follows the copies of a history from its beginning: a repair writes it in order, and so does nothing else."""
+        entry = record.entry
+        if entry.seq == 1 and not entry.prev:
+            self.rebuilt, self.rebuilt_ids = RunState(entry.run_id), set()
+        elif self.rebuilt is None or self.rebuilt.over or not chain.extends(self.rebuilt.head, entry):
+            return
+        self.rebuilt = apply(self.rebuilt, entry, record.id)
+        self.rebuilt_ids.add(record.id)
+
+    def settles(self, known: set[EntryId]) -> RunState | None:
+        """The history that stands in order, if every record that is left of the run is in it."""
+        left = (known | self.rivals) - self.buried
+        return self.rebuilt if self.rebuilt is not None and left <= self.rebuilt_ids else None
