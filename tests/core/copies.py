@@ -130,7 +130,7 @@ class Platform:
         for record in self.log:
             if record is not None:
                 lane.feed(record.key, record.value, shared=True, at_ms=record.at_ms)
-        lane.settle(anchored=False)
+        lane.settle()
         return lane
 
     def check(self, lane: LogFold) -> str:

@@ -45,7 +45,7 @@ class Scene:
         self.heads[name], self.records[name] = Head(made, entry.last_seq), Written(key, value, T0)
         return self
 
-    def fold(self, order: str, *, settle: bool = True, anchored: bool = False, late: str = "") -> LogFold:
+    def fold(self, order: str, *, settle: bool = True, late: str = "") -> LogFold:
         """The fold of a log. `-f` is the tombstone of f, `late` names what the log took long after it was made."""
         fold = LogFold()
         for name in order.split():
@@ -53,7 +53,7 @@ class Scene:
             value = None if name.startswith("-") else record.value
             fold.feed(record.key, value, shared=True, at_ms=T0 + (90_000 if name in late.split() else 0))
         if settle:
-            fold.settle(anchored=anchored)
+            fold.settle()
         return fold
 
     def name(self, fold: LogFold) -> str:
@@ -136,9 +136,6 @@ class TestRivals:
         fold = scene.fold("1 f 2 3 -f")
 
         assert fold.frozen == {RUN: FORKED}
-
-    def test_a_snapshot_of_this_log_decides(self, scene: Scene) -> None:
-        assert scene.fold("1 2 2 f 3", anchored=True).frozen == {}
 
     @pytest.mark.parametrize("order", ["1 f 3 2 4", "1 f 2 3 4", "2 1 f 3 4", "1 f g 4 2 3"])
     def test_copies_in_order_and_tombstones_mend_it(self, scene: Scene, order: str) -> None:

@@ -53,13 +53,16 @@ class Acceptance:
         self._accepted, self._refused, self._mended = accepted, refused, mended
         self.fold, self.finished = LogFold(), Finished()
         self.position = 0
+        self.shrunk = False
         self.sleep()
 
     def sleep(self) -> None:
         """Forgets what is under way; what is accepted stays."""
         self.live = False
+        self.fold.resume()
         self.flying = 0
         self.lost = False
+        self._unread: set[EntryId] = set()
         self._speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._read_back = 0
@@ -80,6 +83,7 @@ class Acceptance:
     def send(self, sent: SentEntry) -> None:
         """An entry is on its way: from now on its state is the run's latest."""
         self._speculated[sent.entry.run_id] = sent.after
+        self._unread.add(sent.id)
         self.flying += 1
 
     def delivered(self, sent: SentEntry, offset: int | None) -> None:
@@ -92,10 +96,13 @@ class Acceptance:
             # Answered at once, it could get a second entry while the first still comes. Only the log can tell.
             self._inbox.unconfirmed.ask(sent.item)
         elif offset == NEVER:
+            self._unread.discard(sent.id)
             self.drop(sent.entry.run_id)
             self._refused(sent)
         elif offset < self.position:
-            self._inbox.retry(sent.item)  # read and judged before its delivery was reported
+            # Read and judged before its delivery was reported; if it was not, something else was read in its place.
+            self.shrunk |= sent.id in self._unread
+            self._inbox.retry(sent.item)
         else:
             self._own[offset] = sent
             self._advance()
@@ -128,7 +135,7 @@ class Acceptance:
 
     def go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over: what it reads from now on is new."""
-        for run, reason in self.fold.settle(anchored=False).items():
+        for run, reason in self.fold.settle().items():
             self.drop(run)
             self.finished.forget(run)
             self._journal.tell("run.stalled", run_id=run, reason=reason)
@@ -163,6 +170,7 @@ class Acceptance:
 
     def _accept_own(self, sent: SentEntry, offset: int) -> None:
         run = sent.entry.run_id
+        self._unread.discard(sent.id)
         if self._is_over(run):
             judged = Judged(run, sent.id, sent.entry, "over")
         else:
@@ -181,6 +189,8 @@ class Acceptance:
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
         parts = parse_log_key(record.key)
+        if parts is not None:
+            self._unread.discard(parts[2])
         if parts is not None and self._is_over(parts[0]):
             self._journal.counts["record.void"] += record.value is not None
             return

@@ -36,7 +36,7 @@ class Planner:
         effects: list[Effect] = []
         for item in inbox:
             if isinstance(item, Delivery):
-                self._deliver(item)
+                effects += self._deliver(item)
             else:
                 effects += self.lanes.route(item)
         for lane in self.lanes:
@@ -48,10 +48,15 @@ class Planner:
     def next_due_ms(self) -> int | None:
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)
 
-    def _deliver(self, delivery: Delivery) -> None:
-        if (asked := self._tokens.take(delivery.token)) is not None:
-            lane, asker = asked
-            lane.delivered(asker, delivery.offset)
+    def _deliver(self, delivery: Delivery) -> list[Effect]:
+        if (asked := self._tokens.take(delivery.token)) is None:
+            return []
+        lane, asker = asked
+        lane.delivered(asker, delivery.offset)
+        if not lane.log.shrunk:
+            return []
+        self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
+        return self.lanes.begin_anew(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
         # What a lane sent that was revoked since is its successor's to find out about.

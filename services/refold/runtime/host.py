@@ -220,4 +220,6 @@ def _items(taken: Taken) -> list[effects.Item]:
             log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
         elif isinstance(change, Revoked):
             log.info("partition.revoked", partition=change.partition)
+    for short in taken.shrunk:
+        log.warning("log.shrunk", topic=short.topic, partition=short.partition, end=short.end)
     return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]

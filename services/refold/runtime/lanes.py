@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from refold.ports.effects import Commit, Effect, Flow, Item, News, Now, Read
-from refold.ports.log import Assigned, End, Reached, Record, Revoked
+from refold.ports.effects import AskEnd, Commit, Effect, Flow, Item, News, Now, Read
+from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
 
 Positions = Mapping[tuple[str, int], int]
 
@@ -50,7 +50,8 @@ class Lanes(Generic[L]):
 
     `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. One that was
     revoked is kept asleep, as nothing is read for it it does not grow, and reads on from where it was when its
-    partition comes back. What changed is committed every `commit_ms`. **Units**: milliseconds, monotonic.
+    partition comes back. One whose log has lost what it knows begins anew, from the start of every topic. What changed
+    is committed every `commit_ms`. **Units**: milliseconds, monotonic.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Lanes(Generic[L]):
         self._open_lane, self._leave, self._commit_ms = open_lane, leave, commit_ms
         self._lanes: dict[int, L] = {}
         self._asleep: dict[int, L] = {}
+        self._assigned: dict[int, Assigned] = {}
+        self._anew: dict[int, dict[str, int]] = {}
         self._committed: dict[tuple[str, int], int] = {}
         self._commit_due = 0
         self._paused: set[int] = set()
@@ -75,6 +78,8 @@ class Lanes(Generic[L]):
 
     def route(self, item: Item) -> list[Effect]:
         """Gives an item of the inbox to its lane; what lies in a partition that is not served here is passed over."""
+        if isinstance(item, End) and item.partition in self._anew:
+            return self._measure(item)
         if isinstance(item, Record | Reached | End):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
@@ -82,7 +87,28 @@ class Lanes(Generic[L]):
             return self._assign(item)
         elif isinstance(item, Revoked):
             self._revoke(item.partition)
+        elif isinstance(item, Shrunk):
+            return self.begin_anew(item.partition)
         return []
+
+    def begin_anew(self, partition: int) -> list[Effect]:
+        """What a lane knows is not in the log (any more): it is forgotten, and the log read as it is now."""
+        lane = self._lanes.pop(partition, None)
+        if lane is None:
+            return []
+        self._leave(lane)
+        self._paused.discard(partition)
+        self._anew[partition] = {}
+        return [AskEnd(topic, partition) for topic in self._assigned[partition].ends]
+
+    def _measure(self, end: End) -> list[Effect]:
+        """The ends to which a lane has to read that begins anew."""
+        ends, before = self._anew[end.partition], self._assigned[end.partition]
+        ends[end.topic] = end.offset
+        if ends.keys() < before.ends.keys():
+            return []
+        starts = {topic: min(offset, ends.get(topic, offset)) for topic, offset in before.starts.items()}
+        return self._assign(Assigned(end.partition, {}, starts, ends))
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
         """Stops taking inputs for a lane for which more than `limit` wait, until half of them are worked off."""
@@ -116,6 +142,7 @@ class Lanes(Generic[L]):
         self._revoke(number)
         # Another member may have committed since: whatever this one commits again is said again.
         self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
+        self._assigned[number] = assigned
         lane = self._asleep.pop(number, None)
         if lane is None or not lane.wake(assigned):
             lane = self._open_lane(assigned)
@@ -124,6 +151,7 @@ class Lanes(Generic[L]):
 
     def _revoke(self, partition: int) -> None:
         self._paused.discard(partition)
+        self._anew.pop(partition, None)
         if (lane := self._lanes.pop(partition, None)) is not None:
             self._leave(lane)
             if lane.sleep():

@@ -103,20 +103,14 @@ class LogFold:
         """Whether it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
         return run in self._ended
 
-    def settle(self, *, anchored: bool) -> dict[RunId, str]:
-        """The log was read to its end: says which runs stall. From now on records are new ones.
-
-        `anchored`: the fold went on from a snapshot taken in this very log, so that nothing it has read since can have
-        been cleaned, and order decides as ever.
-        """
+    def settle(self) -> dict[RunId, str]:
+        """The log was read to its end: says which runs stall. From now on records are new ones."""
         self._live = True
         stalled: dict[RunId, str] = {}
         for run, tangle in list(self._tangles.items()):
-            if anchored:
-                tangle.rivals.clear()
             if tangle.contested:
                 stalled[run] = FORKED
-            elif run not in self.states and tangle.aside:
+            elif self._state(run) is None and tangle.aside:
                 stalled[run] = GAP
             elif not tangle.aside:
                 del self._tangles[run]
@@ -124,6 +118,10 @@ class LogFold:
         self.frozen |= stalled
         self._ended = {run: state for run, state in self._ended.items() if run in stalled}
         return stalled
+
+    def resume(self) -> None:
+        """What is read from now on until `settle` may be old, and cleaned of copies."""
+        self._live = False
 
     @property
     def oldest_aside(self) -> int | None:

@@ -1,0 +1,142 @@
+"""The real planner on a log in memory, with executors that are played: each answers what it is asked, once a key."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+from refold import App, Context
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
+from refold.core import topics
+from refold.core.ids import RunId, home
+from refold.core.messages import RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.run.state import RunState
+from refold.core.wire import codec
+from refold.planner.service import Planner
+from refold.planner.settings import PlannerSettings
+from refold.ports.log import Outgoing
+from refold.runtime.host import Host
+
+POOL = topics.tool_requested("default")
+TOPICS = [*(value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)), POOL]
+
+app = App("rig")
+
+
+@app.tool(effect="once")
+async def act(run: str, n: int) -> int:
+    """Never runs: its result is played."""
+    return n
+
+
+@app.agent
+async def errand(ctx: Context, run: str, steps: int) -> int:
+    """Acts, one after the other."""
+    return sum([await ctx.call(act, run, n) for n in range(steps)])
+
+
+class World:
+    """What is outside of the log and outlives any platform: what was done, by key, and by what it was for."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, str] = {}
+        self.done: Counter[str] = Counter()
+
+    def act(self, request: ToolRequest) -> str:
+        """The effect, unless its claim says that it happened."""
+        if request.key not in self.results:
+            self.done[request.args] += 1
+            self.results[request.key] = str(json.loads(request.args)["n"])
+        return self.results[request.key]
+
+
+class Rig:
+    """A planner and its topics. `answers` may hold the executors back."""
+
+    def __init__(
+        self, world: World | None = None, broker: MemoryBroker | None = None, *, partitions: int = 1, member: str = "p"
+    ) -> None:
+        self.world, self.broker = world or World(), broker or MemoryBroker(TOPICS, partitions)
+        self.settings = PlannerSettings(self.broker.partitions, member)
+        self.answers = True
+        self._read = dict.fromkeys(range(self.broker.partitions), 0)
+        self.boot()
+
+    def boot(self, nonces: Callable[[], int] = count(1).__next__) -> None:
+        """A fresh planner process; the one before it is gone without a word."""
+        self.planner = Planner(app, self.settings, lambda: nonces().to_bytes(16))
+        self.log = MemoryEventLog(self.broker, self.settings.membership)
+        self.host = Host([self.planner], self.log)
+        self.pump()
+
+    def write(self, topic: str, run: str, key: str, value: bytes) -> int:
+        """A record at the home of its run."""
+        number = home(run, self.broker.partitions)
+        return self.broker.write(Outgoing(topic, number, key.encode(), value, (), 0))
+
+    def start(self, run: str, steps: int = 3) -> None:
+        """Asks for a run."""
+        request = RunRequest(run, "errand", json.dumps({"run": run, "steps": steps}))
+        self.write(topics.RUN_REQUESTED, run, run, codec.encode(request))
+
+    def signal(self, run: str, kind: str, data: str = "{}", number: int = 1) -> None:
+        """Says something to a run."""
+        signal = RunSignal(RunId(run), f"{kind}-{number}", kind, data, "ann")
+        self.write(topics.RUN_SIGNALLED, run, f"{run}/{signal.signal_id}", codec.encode(signal))
+
+    def pump(self, turns: int = 400) -> None:
+        """Turns until nothing comes and nobody asks."""
+        for _ in range(turns):
+            before = self.ends()
+            self.host.pump(_items(self.log))
+            if self.answers:
+                self._answer()
+            if self.ends() == before and not self.log.cursors.waiting():
+                return
+
+    def ends(self) -> list[int]:
+        """How long every partition is."""
+        return [self.broker.log(topic, n).end for topic in TOPICS for n in range(self.broker.partitions)]
+
+    def state(self, run: str) -> RunState | None:
+        """What the planner takes a run for."""
+        lane = self.planner.lanes.get(home(run, self.broker.partitions))
+        return lane.log.latest(RunId(run)) if lane else None
+
+    @property
+    def stalled(self) -> dict[RunId, str]:
+        """The runs that stand still, and why."""
+        return {run: reason for lane in self.planner.lanes for run, reason in lane.log.fold.frozen.items()}
+
+    @property
+    def reader(self) -> MemoryLogReader:
+        """Reads the topics without a group."""
+        return MemoryLogReader(self.broker)
+
+    def outcomes(self) -> dict[str, set[tuple[str, int, str]]]:
+        """What users were told of the end of runs: status, seq and result."""
+        told: dict[str, set[tuple[str, int, str]]] = {}
+        for record in self.reader.scan(topics.RUN_COMPLETED):
+            outcome = codec.decode(RunOutcome, record.value or b"")
+            told.setdefault(outcome.run_id, set()).add((outcome.status, outcome.seq, outcome.result))
+        return told
+
+    def _answer(self) -> None:
+        for number, position in self._read.items():
+            log = self.broker.log(POOL, number)
+            for record in log.read(max(position, log.start), log.end):
+                if record.value is not None:
+                    request = codec.decode(ToolRequest, record.value)
+                    result = self.world.act(request)
+                    answer = ToolResult(
+                        request.call_id, request.run_id, request.step, request.attempt, "completed", result
+                    )
+                    self.write(topics.TOOL_COMPLETED, request.run_id, request.call_id, codec.encode(answer))
+            self._read[number] = log.end
+
+
+def _items(log: MemoryEventLog) -> list[object]:
+    taken = log.take(500, 0)
+    return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]
