@@ -10,6 +10,7 @@ from refold.client.verify import Verified, verify_log
 from refold.core.ids import home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
+from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
 
 
@@ -50,6 +51,43 @@ def test_records_that_lost_are_counted_by_reason_and_change_nothing(chronicle: C
 
     assert found.void == {"raced": 1, "over": 1, "orphan": 1, "key": 1}
     assert (found.violations, found.digests) == ([], before)
+
+
+def records_of(chronicle: Chronicle, run: str) -> list[Record]:
+    """The records of a run in the log."""
+    records = chronicle.broker.log("run-log", home(run, 4)).records
+    return [record for record in records if (record.key or b"").startswith(run.encode() + b"/")]
+
+
+def test_copies_that_change_nothing_are_counted_and_agree(chronicle: Chronicle) -> None:
+    for record in records_of(chronicle, "open"):
+        chronicle.write("run-log", "open", key=record.key or b"", value=record.value)
+
+    found = checked(chronicle)
+
+    assert (found.violations, found.copied) == ([], {"open": 2})
+
+
+def test_a_copy_that_cleaning_would_keep_behind_its_successors_is_told_before(chronicle: Chronicle) -> None:
+    first, *_ = records_of(chronicle, "done")
+    chronicle.write("run-log", "done", key=first.key or b"", value=first.value)
+
+    found = checked(chronicle)
+
+    assert [(each.kind, each.run_id) for each in found.violations] == [("copied", "done")]
+    chronicle.broker.compact("run-log", home("done", 4))
+    assert (checked(chronicle).violations, checked(chronicle).digests) == ([], found.digests)
+
+
+def test_two_histories_in_an_order_that_was_lost_are_told(chronicle: Chronicle) -> None:
+    first, *_ = records_of(chronicle, "open")
+    chronicle.void("open", prev=chronicle.states["open"].heads[0].id, seq=chronicle.states["open"].heads[0].seq + 1)
+    chronicle.write("run-log", "open", key=first.key or b"", value=first.value)
+
+    found = checked(chronicle)
+
+    assert [(each.kind, each.run_id) for each in found.violations] == [("forked", "open")]
+    assert "open" in found.frozen
 
 
 def changed_bytes(chronicle: Chronicle) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from itertools import count
 
 from refold import App, Context
@@ -21,6 +20,8 @@ from refold.runtime.host import Host
 
 POOL = topics.tool_requested("default")
 TOPICS = [*(value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)), POOL]
+
+_NONCES = count(1)
 
 app = App("rig")
 
@@ -64,9 +65,9 @@ class Rig:
         self._read = dict.fromkeys(range(self.broker.partitions), 0)
         self.boot()
 
-    def boot(self, nonces: Callable[[], int] = count(1).__next__) -> None:
+    def boot(self) -> None:
         """A fresh planner process; the one before it is gone without a word."""
-        self.planner = Planner(app, self.settings, lambda: nonces().to_bytes(16))
+        self.planner = Planner(app, self.settings, lambda: next(_NONCES).to_bytes(16))
         self.log = MemoryEventLog(self.broker, self.settings.membership)
         self.host = Host([self.planner], self.log)
         self.pump()

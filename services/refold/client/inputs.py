@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.events import Cause
-from refold.core.ids import RunId, home, parse_call_id
+from refold.core.ids import EntryId, RunId, home, parse_call_id
 from refold.core.messages import ApprovalVote, DeadLetter, RunRequest, RunSignal
 from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
@@ -109,6 +109,25 @@ class Inputs:
             if run.state.over:
                 raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
             return None
+
+        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def repair(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+        """Has the records of a run written again in order.
+
+        **Raises** NotFoundError, ConflictError when it takes a human to say which history counts, TimedOutError.
+        """
+        run = self._runs.get(signal.run_id)
+        known, read = len(run.records) + len(run.void), 0
+        named = canonical.parse(signal.data)["head"]
+        head = EntryId(bytes.fromhex(named)) if named else run.state.head.id
+
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
+            nonlocal read
+            read += judged is not None
+            again = judged is not None and read > known and judged.id == head and judged.record.value is not None
+            return InputAnswer("accepted", run, position) if again else None
 
         position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
         return self._follow(signal.run_id, position, judge, timeout_s)

@@ -19,11 +19,11 @@ from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
-from refold.core.ids import RunId, call_id, home
+from refold.core.ids import RunId, call_id, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
-from refold.core.run.log import LogFold
+from refold.core.run.log import GAP, LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
@@ -45,9 +45,9 @@ class Violation(NamedTuple):
 class Verified:
     """What a verification found.
 
-    **Shape**: `erased` counts records that are left of erased runs; `digests` the fold of every run by id; `overdue`
-    the runs for which something was due at `now_ms` and has not happened (a platform that stands still has some; a
-    running one that keeps them is stuck).
+    **Shape**: `erased` counts records that are left of erased runs, `copied` how many records of a run are in the log
+    again; `digests` the fold of every run by id; `overdue` the runs for which something was due at `now_ms` and has not
+    happened (a platform that stands still has some; a running one that keeps them is stuck).
     """
 
     now_ms: int
@@ -63,6 +63,7 @@ class Verified:
     overdue: list[str] = field(default_factory=list)
     in_doubt: list[str] = field(default_factory=list)
     frozen: dict[str, str] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
 
 
@@ -94,16 +95,23 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
             continue
         judged = feed(fold, record)
         found.records += 1
-        _check_record(found, judged, fold)
+        _check_record(found, judged)
+        if judged.void == "copy":
+            found.copied[judged.run_id] = found.copied.get(judged.run_id, 0) + 1
         if judged.void:
             void[judged.void] += 1
-        elif judged.entry is not None:
-            events = judged.entry.events
+        # What was held aside until now was counted as an orphan.
+        void["orphan"] -= len(judged.linked)
+        for entry in [each.entry for each in (judged, *judged.linked) if each.state is not None]:
+            assert entry is not None, "what counts was read"
             found.accepted += 1
-            found.events += len(events)
-            tokens += [(judged.run_id, e.token) for e in events if isinstance(e, ApprovalDecided) and e.token]
-    found.void = dict(void)
+            found.events += len(entry.events)
+            tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
+    found.void = {reason: count for reason, count in void.items() if count}
+    for run, reason in fold.settle().items():
+        _add(found, "beginning" if reason == GAP else "forked", run, reason)
     found.frozen = {str(run): reason for run, reason in fold.frozen.items()}
+    _check_order(found, reader, states)
     found.runs = dict(Counter(state.status for state in states.values()))
     for state in states.values():
         _note(found, state)
@@ -114,17 +122,28 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     return found
 
 
-def _check_record(found: Verified, judged: JudgedRecord, fold: LogFold) -> None:
+def _check_record(found: Verified, judged: JudgedRecord) -> None:
     """A record must be what its key says, and one that counts must lie at home."""
     run, void = judged.run_id, judged.void
     if void == "hash":
         _add(found, "hash", run, f"{judged.place} has other bytes than its key names: they were changed")
     elif void == "body":
         _add(found, "body", run, f"{judged.place} is not an entry of the run that its key names")
-    elif void == "orphan" and run not in fold.states:
-        _add(found, "beginning", run, f"{judged.place} goes on with a history whose beginning is not in the log")
     elif not void and home(run, found.partitions) != judged.record.partition:
         _add(found, "home", run, f"{judged.place} counts, but the home of the run is {home(run, found.partitions)}")
+
+
+def _check_order(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
+    """Cleaning keeps the last copy of a record: a history that then stands in another order was torn by a tool."""
+    last: dict[str, dict[bytes, int]] = {run: {} for run in found.copied}
+    for record in reader.scan(RUN_LOG) if last else ():
+        if (parts := parse_log_key(record.key)) is not None and parts[0] in last:
+            last[parts[0]][parts[2]] = record.offset
+    for run, offsets in last.items():
+        order = [offsets[head.id] for head in states[RunId(run)].heads if head.id in offsets]
+        if order != sorted(order) and run not in found.frozen:
+            text = f"{found.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
+            _add(found, "copied", run, f"{text}: refold run repair {run}")
 
 
 def _note(found: Verified, state: RunState) -> None:

@@ -19,6 +19,7 @@ from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.inputs import TOPICS
 from refold.planner.outbox import Asker, Ordered, Outbox
+from refold.planner.repairs import Repairs
 from refold.planner.timers import Timers
 from refold.ports.log import Assigned, End, Reached, Record
 from refold.runtime.lanes import CatchUp, Positions, Tokens, resumed
@@ -63,9 +64,13 @@ class Lane:
         )
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
         self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
+        self.repairs = self._new_repairs()
         self._timers = Timers()
         self._catch_up = CatchUp(assigned, (RUN_LOG, CATALOG))
         self._moved()
+
+    def _new_repairs(self) -> Repairs:
+        return Repairs(self.log, self.outbox, lambda item, why: self._answering.bury(item, "conflict", why, self.now))
 
     # Whose it is
 
@@ -79,6 +84,7 @@ class Lane:
         self.inbox.clear()
         self.log.sleep()
         self.outbox.clear()
+        self.repairs = self._new_repairs()
         self._timers = Timers()
         return True
 
@@ -104,8 +110,10 @@ class Lane:
                 self._catalog.reached(item.offset)
             elif item.topic == RUN_LOG:
                 self.log.reached(item.offset)
+                self.repairs.reached(item.offset)
         elif item.topic == RUN_LOG:
             self.log.follow(item)
+            self.repairs.follow(item)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)
             self.inbox.unpark_all()
@@ -144,7 +152,9 @@ class Lane:
         self.inbox.push(Pending(timer.run_id, timer) for timer in due if timer.run_id in self.log.fold.states)
         self.inbox.wake(self.now)
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
-            self._answering.answer(self.inbox.pop(), self.now)
+            item = self.inbox.pop()
+            if not self.repairs.takes(item):
+                self._answering.answer(item, self.now)
 
     def low_water(self) -> Positions:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""

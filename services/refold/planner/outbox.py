@@ -22,7 +22,7 @@ from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.planner.acceptance import SentEntry
 from refold.planner.inbox import Pending
-from refold.ports.log import Outgoing
+from refold.ports.log import Outgoing, Record
 from refold.runtime import letters
 
 
@@ -115,6 +115,11 @@ class Outbox:
     def sweep(self, key: bytes) -> None:
         """Buries a record of the run log that can never count. If that is lost, the record is harmless still."""
         self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
+
+    def repeat(self, record: Record, asker: Pending | None) -> None:
+        """Writes a record of the run log once more, as it is."""
+        headers = record.read_headers() or []
+        self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def forward(self, item: Pending, target: int) -> None:
         """Sends an input that lay in a partition that is not its run's home there, unchanged."""

@@ -15,7 +15,7 @@ from refold.planner.hosting import Agents
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
 from refold.planner.settings import PlannerSettings
-from refold.ports.effects import Append, AskEnd, Effect, Item, Now, Publish
+from refold.ports.effects import Append, AskEnd, Effect, Item, Now, Publish, Read
 from refold.ports.log import Assigned, Delivery, Outgoing
 from refold.runtime.lanes import Journal, Lanes, Tokens
 from refold.sdk.app import App
@@ -77,6 +77,9 @@ class Planner:
             publishes += lane.outbox.publishes
             appends += lane.outbox.appends
             lane.outbox.publishes, lane.outbox.appends = [], []
+            if lane.repairs.wants_log:
+                lane.repairs.wants_log = False
+                asks.append(Read(RUN_LOG, lane.partition, 0))
             if lane.wants_end:
                 asks.append(AskEnd(RUN_LOG, lane.partition))
         effects: list[Effect] = []

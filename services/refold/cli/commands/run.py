@@ -195,6 +195,26 @@ def resolve_call(
     operator.tell_answer(answer, text, call_id=call, verdict=verdict)
 
 
+@run_group.command("repair")
+def repair_run(
+    run: RunArgument,
+    *,
+    head: Annotated[str, typer.Option("--head", metavar="ID", help="The last entry of the history that counts.")] = "",
+    operator: Operator,
+) -> None:
+    """Write the records of a run again in order, where a tool has repeated some. Nothing is said by it that was not.
+
+    With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
+    all records, void ones too.
+    """
+    if head and not re.fullmatch(r"[0-9a-f]{32}", head):
+        raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
+    data = canonical.dumps({"head": head})
+    signal = RunSignal(ids.run_id(run), f"repair-{secrets.token_hex(6)}", "repair", data, operator.actor or login())
+    answer = _inputs(operator.platform).repair(signal, operator.timeout)
+    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
+
+
 @run_group.command("verify")
 def verify_runs(
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Report on this run only.", show_default=False)] = "",

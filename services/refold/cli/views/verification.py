@@ -15,6 +15,7 @@ def only(found: Verified, run: str) -> None:
     found.violations = mine
     found.digests = {run: found.digests[run]} if run in found.digests else {}
     found.frozen = {run: found.frozen[run]} if run in found.frozen else {}
+    found.copied = {run: found.copied[run]} if run in found.copied else {}
     for names in (found.open, found.overdue, found.in_doubt):
         names[:] = [name for name in names if name == run]
 
@@ -25,7 +26,12 @@ def print_verified(found: Verified) -> None:
     statuses = ", ".join(f"{count} {output.styled(status)}" for status, count in sorted(found.runs.items())) or "none"
     output.say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")
     output.say(f"runs      {statuses}")
-    for name, runs in (("in doubt", found.in_doubt), ("overdue", found.overdue), ("frozen", list(found.frozen))):
+    for name, runs in (
+        ("in doubt", found.in_doubt),
+        ("overdue", found.overdue),
+        ("frozen", list(found.frozen)),
+        ("copied", list(found.copied)),
+    ):
         if runs:
             output.say(f"{name:<9} {output.escape(', '.join(runs[:10]))}" + (" ..." if len(runs) > 10 else ""))
     if len(found.digests) <= 10:

@@ -1,0 +1,159 @@
+"""A mirrored cluster that repeats records, cleaned, takes over: the drill of docs/guides/operating.md."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from refold.core.ids import RunId, parse_log_key
+from refold.core.messages import DeadLetter
+from refold.core.run.log import FORKED
+from refold.core.topics import DEAD_LETTER, RUN_LOG
+from refold.core.wire import codec
+from refold.ports.log import Record
+from tests.planner.mirror import again, fork, mirrored
+from tests.planner.rig import Rig
+
+RUNS = 300
+
+
+def platform(runs: int, rng: random.Random, *, watched: int = 0, unwatched: int = 0) -> Rig:
+    """Runs of which a third is over, and a third waits for executors; zombies write, while a planner looks or not."""
+    rig = Rig(partitions=2)
+    for n in range(runs):
+        rig.start(f"run-{n}", steps=rng.randrange(1, 6))
+        if n == runs // 3:
+            rig.pump()
+            fork(rig, rng, watched)
+            rig.pump()
+        if n == 2 * runs // 3:
+            rig.pump(6)
+            rig.answers = False
+    rig.pump()
+    fork(rig, rng, unwatched)
+    return rig
+
+
+def taken_over(rig: Rig, rng: random.Random, *, repeats: float = 0.01) -> Rig:
+    """The same on a cluster that mirrors it, with no offsets, and executors that know what their claims say."""
+    return Rig(rig.world, mirrored(rig.broker, rng, repeats=repeats))
+
+
+def judge(before: Rig, after: Rig, runs: int) -> None:
+    """Nothing happened twice, nobody heard two outcomes, and what is not stalled is as it was or went on."""
+    assert set(after.world.done.values()) == {1}
+    assert {run: told for run, told in after.outcomes().items() if len(told) > 1} == {}
+    told = before.outcomes()
+    for n in range(runs):
+        run = f"run-{n}"
+        state = after.state(run)
+        if run in after.stalled:
+            continue
+        assert state is not None, run
+        assert state.status == "completed", run
+        assert told.get(run, after.outcomes()[run]) == after.outcomes()[run]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_mirror_that_repeats_a_hundredth_of_all_records_changes_no_run(seed: int) -> None:
+    rng = random.Random(seed)
+    before = platform(RUNS, rng)
+
+    after = taken_over(before, rng)
+
+    judge(before, after, RUNS)
+    assert after.stalled == {}
+
+
+def test_where_zombies_wrote_and_nobody_looked_runs_stall_and_none_changes() -> None:
+    rng = random.Random(3)
+    before = platform(300, rng, unwatched=60)
+
+    after = taken_over(before, rng, repeats=0.2)
+
+    judge(before, after, 300)
+    assert set(after.stalled.values()) == {FORKED}
+    assert len(after.stalled) < 100
+
+
+def test_forks_are_buried_while_a_planner_looks_and_what_counts_never_is() -> None:
+    rng = random.Random(4)
+    rig = platform(30, rng)
+    fork(rig, rng, 10)
+    records = rig.broker.log(RUN_LOG, 0).records
+    before = [record.key for record in records if record.value is not None]
+
+    rig.pump()
+
+    buried = {r.key for r in rig.broker.log(RUN_LOG, 0).records if r.value is None}
+    assert buried <= set(before[-10:])
+
+
+def test_copies_are_counted_and_told() -> None:
+    rig = platform(30, random.Random(5))
+    records = [r for r in rig.broker.log(RUN_LOG, 0).records if r.value is not None]
+    living = [r for r in records if rig.planner.lanes.get(0).log.fold.states.get(run_of(r))]  # type: ignore[union-attr]
+    for record in living[-8:]:
+        rig.broker.write(again(record))
+
+    rig.pump()
+
+    assert rig.planner.counts["record.copy"] == len(living[-8:]) > 4
+    assert not [r for r in rig.broker.log(RUN_LOG, 0).records if r.value is None]
+
+
+def run_of(record: Record) -> RunId:
+    """The run in a key of the run log."""
+    parts = parse_log_key(record.key)
+    assert parts is not None
+    return parts[0]
+
+
+class TestRepair:
+    def test_what_stalled_is_chosen_by_a_human_and_goes_on(self) -> None:
+        rng = random.Random(3)
+        before = platform(120, rng, unwatched=40)
+        truth = {run: before.state(run).head for n in range(120) if (run := f"run-{n}")}  # type: ignore[union-attr]
+        after = taken_over(before, rng, repeats=0.2)
+        stalled = dict(after.stalled)
+        assert stalled
+
+        for run in stalled:
+            after.signal(run, "repair", f'{{"head":"{truth[run].id.hex()}"}}')
+        after.pump()
+
+        assert after.stalled == {}
+        judge(before, after, 120)
+        for number in range(2):
+            after.broker.compact(RUN_LOG, number, tombstones=True)
+        after.broker.expire("refold-planner", "p")
+        later = Rig(after.world, after.broker, member="other")
+        assert later.stalled == {}
+        judge(before, later, 120)
+
+    def test_who_names_no_head_is_told_which_there_are(self) -> None:
+        rng = random.Random(3)
+        after = taken_over(platform(120, rng, unwatched=40), rng, repeats=0.2)
+        run = next(iter(after.stalled))
+
+        after.signal(run, "repair", '{"head":""}')
+        after.pump()
+
+        (letter,) = [codec.decode(DeadLetter, r.value or b"") for r in after.reader.scan(DEAD_LETTER)]
+        assert "2 histories" in letter.reason
+        assert run in after.stalled
+
+    def test_copies_are_put_in_order_before_the_log_is_cleaned(self) -> None:
+        rng = random.Random(6)
+        rig = platform(30, rng)
+        run = next(iter(rig.planner.lanes.get(0).log.fold.states))  # type: ignore[union-attr]
+        mine = [r for r in rig.broker.log(RUN_LOG, 0).records if run_of(r) == run]
+        rig.broker.write(again(mine[0]))
+        rig.pump()
+
+        rig.signal(run, "repair", '{"head":""}')
+        rig.pump()
+        rig.broker.compact(RUN_LOG, 0)
+
+        assert [r.key for r in rig.broker.log(RUN_LOG, 0).records if run_of(r) == run] == [r.key for r in mine]
