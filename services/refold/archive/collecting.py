@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
 from refold.core.ids import RunId, parse_log_key
@@ -15,7 +15,7 @@ from refold.ports.log import LogReader
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run that is over. `size` are the bytes of its records; `request_digest` is that of what it was asked for."""
+    """A run that is over. `size` are the bytes of its records, `pools` where its calls went."""
 
     run_id: RunId
     agent: str
@@ -37,15 +37,15 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         judged = fold.feed(record.key, record.value)
         sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
         state = fold.states.get(judged.run_id)
-        if judged.void or state is None or state.end is None:
+        if judged.void or state is None or not state.over:
             continue
-        agent = state.request.agent if state.request else ""
-        head, pools = state.head.id.hex(), state.called_pools()
-        found[judged.run_id] = EndedRun(judged.run_id, agent, state.status, partition, record.at_ms, head, 0, pools)
-        # Whatever still comes for it is judged by its end; what it did would only fill the memory.
-        fold.states[judged.run_id] = RunState(judged.run_id, state.head, state.status, end=state.end)
+        run, agent = state.run_id, state.request.agent if state.request else ""
+        pools, head = state.called_pools(), state.head.id.hex()
+        found[run] = EndedRun(run, agent, state.status, partition, record.at_ms, head, 0, pools)
+        # Enough to judge what may still come of it; its results would fill the memory.
+        fold.states[run] = RunState(run, state.head, state.status)
     return {
-        run: EndedRun(run, each.agent, each.status, partition, each.ended_ms, each.head, sizes[run], each.pools)
+        run: replace(each, size=sizes[run])
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
         if run not in fold.frozen
     }

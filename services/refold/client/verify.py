@@ -91,7 +91,7 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     erased = _erased(reader)
     for record in reader.scan(RUN_LOG):
         if erased.hides(record.key):
-            found.erased += 1
+            found.erased += record.value is not None
             continue
         judged = feed(fold, record)
         found.records += 1
