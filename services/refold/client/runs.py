@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError, TimedOutError
 from refold.core.ids import EntryId, RunId, home, run_id
+from refold.core.run.erased import Markers
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
-from refold.core.topics import RUN_LOG
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogReader, Record
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
@@ -55,9 +56,8 @@ class Runs:
         """One run, with its whole history. **Raises** NotFoundError."""
         found = self.find(run)
         if found is None:
-            raise NotFoundError(
-                f"there is no run {run}", hint="`refold run list` shows all; a request is known once a planner took it"
-            )
+            hint = "`refold run list` shows all; a request is known once a planner took it, and gone once it is erased"
+            raise NotFoundError(f"there is no run {run}", hint=hint)
         return found
 
     def find(self, run: str) -> Run | None:
@@ -67,7 +67,7 @@ class Runs:
         for fold, judged in judge(self.reader, partition=number):
             if judged.run_id == run:
                 take(found, judged, fold)
-        return found if found.records else None
+        return next(iter(self._there([found])), None)
 
     def all(self) -> list[Run]:
         """All runs, in order of their requests' arrival in the log."""
@@ -76,7 +76,16 @@ class Runs:
             if judged.run_id:
                 run = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
                 take(run, judged, fold)
-        return sorted((run for run in found.values() if run.records), key=lambda run: run.state.requested_ms)
+        return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)
+
+    def _there(self, runs: Iterable[Run]) -> list[Run]:
+        """The runs that the log has an entry of, but for what is left of erased ones."""
+        there, erased = [run for run in runs if run.records], Markers()
+        # Runs are erased by tombstones: where there are none, nobody has to be asked.
+        if any(judged.record.value is None for run in there for judged in run.void):
+            for record in self.reader.scan(RUN_SNAPSHOT):
+                erased.follow(record.key, record.value)
+        return [run for run in there if run.state.run_id not in erased.runs]
 
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
