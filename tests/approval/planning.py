@@ -20,7 +20,7 @@ from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
 
 INPUTS = ("run-requested", "run-signalled", "tool-completed")
-OUTPUTS = ("run-log", "run-completed", "tool-requested.default")
+OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default")
 PAYLOAD_BYTES = 1_048_576
 
 app = App("writing")

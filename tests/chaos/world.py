@@ -140,12 +140,15 @@ class World:
         return run
 
     def poison(self) -> None:
-        """Sends what nobody can use: bytes, JSON that is none, a second start with other input, a stray tombstone."""
+        """Sends what nobody can use: bytes, JSON that is none, a second start with other input; and tombstones.
+
+        Those say nothing, and are no inputs: whoever erases writes them.
+        """
         kind = self._random.randrange(len(POISON) + 2)
         if kind < len(POISON):
             self._send("run-requested", f"p{self._random.getrandbits(32)}", POISON[kind], poison=True)
         elif kind == len(POISON):
-            self._send("run-signalled", f"p{self._random.getrandbits(32)}", None, poison=True)
+            self._send("run-signalled", f"p{self._random.getrandbits(32)}", None)
         elif self.over:
             run = self._random.choice(list(self.over))
             value = {"run_id": run, "agent": "errand", "input": {"groups": [], "nap_ms": 1}}

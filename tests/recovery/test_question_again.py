@@ -14,7 +14,7 @@ from refold.ports.log import Assigned, Delivery, Outgoing, Record
 from tests.approval.planning import app
 
 NOW = 1_800_000_000_000
-ASSIGNED = Assigned(0, {}, {}, {"run-log": 0, "catalog": 2})
+ASSIGNED = Assigned(0, {}, {}, {"run-log": 0, "run-snapshot": 0, "catalog": 2})
 RISING = {
     "rules": [
         {

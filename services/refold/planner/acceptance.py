@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run.chain import LogRecord
+from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
@@ -36,7 +37,7 @@ class Acceptance:
 
     `accepted` is told of every entry that counts (its state, its offset, whether it is an own one), in the order of the
     log; `refused` of one that the log will never take; `mended` of a run that was stalled, as it goes on. `fold` has
-    the runs that live, `finished` those that are over.
+    the runs that live, `finished` those that are over, `erased` those of which whatever the log has counts for nothing.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Acceptance:
     ) -> None:
         self._inbox, self._agents, self._journal = inbox, agents, journal
         self._accepted, self._refused, self._mended = accepted, refused, mended
-        self.fold, self.finished = LogFold(), Finished()
+        self.fold, self.finished, self.erased = LogFold(), Finished(), Markers()
         self.position = 0
         self.shrunk = False
         self.sleep()
@@ -156,6 +157,15 @@ class Acceptance:
         self.finished.add(after)
         self.fold.states.pop(after.run_id, None)
 
+    def erase(self, record: Record) -> None:
+        """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it."""
+        run = erased_run(record.key)
+        if run is not None and self.erased.follow(record.key, record.value):
+            self.drop(run)
+            self.finished.forget(run)
+            self.fold.states.pop(run, None)
+            self.fold.frozen.pop(run, None)
+
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""
         self.fold.frozen[run] = reason
@@ -188,6 +198,8 @@ class Acceptance:
 
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
+        if self.erased.hides(record.key):
+            return
         parts = parse_log_key(record.key)
         if parts is not None:
             self._unread.discard(parts[2])

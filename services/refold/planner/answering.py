@@ -61,6 +61,9 @@ class Answering:
         if item.letter:
             self._outbox.bury(item, now, self._limits.payload_bytes)
             return
+        if run in self._log.erased.runs:
+            self._refuse_erased(item, now)
+            return
         if reason := self._log.fold.frozen.get(run):
             self._park(item, f"the run cannot be read by this version: {reason}", now)
             return
@@ -93,6 +96,14 @@ class Answering:
             self._journal.counts["input.ignored"] += 1
             if isinstance(item.input, ToolResult | Decided) and state is not None:
                 self._outbox.close_again(state, item.input, now)
+
+    def _refuse_erased(self, item: Pending, now: int) -> None:
+        """What people say of an erased run is answered; what services still had of it means nothing any more."""
+        if item.record is not None and item.record.topic in inputs.FROM_USERS:
+            self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
+            return
+        item.done = True
+        self._journal.counts["input.ignored"] += 1
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """Makes one entry of what the input and then the agent's code cause, and sends it on its way."""

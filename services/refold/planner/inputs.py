@@ -21,8 +21,7 @@ FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     """The run that a record is about, and the input. **Raises** MalformedError for what belongs to the dead letters."""
     value = record.value
-    if value is None:
-        raise MalformedError("a tombstone is not an input", hint="use `refold run` to cancel a run")
+    assert value is not None, "a tombstone is no input"
     if len(value) > max_bytes:
         raise MalformedError(
             f"the value has {len(value)} bytes, more than {max_bytes}", hint="REFOLD_MAX_PAYLOAD_BYTES"

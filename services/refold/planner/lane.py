@@ -12,7 +12,7 @@ from refold.core import events
 from refold.core.approval.catalog import Catalog
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
-from refold.core.topics import CATALOG, RUN_LOG
+from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering, Shared
 from refold.planner.hosting import Agents
@@ -66,7 +66,8 @@ class Lane:
         self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
         self.repairs = self._new_repairs()
         self._timers = Timers()
-        self._catch_up = CatchUp(assigned, (RUN_LOG, CATALOG))
+        self._snapshot_position = 0
+        self._catch_up = CatchUp(assigned, (RUN_LOG, RUN_SNAPSHOT, CATALOG))
         self._moved()
 
     def _new_repairs(self) -> Repairs:
@@ -75,7 +76,8 @@ class Lane:
     # Whose it is
 
     def reads(self) -> Mapping[str, int]:
-        return {**self._inputs_from, CATALOG: self._catalog.position, RUN_LOG: self.log.position}
+        own = {CATALOG: self._catalog.position, RUN_SNAPSHOT: self._snapshot_position, RUN_LOG: self.log.position}
+        return {**self._inputs_from, **own}
 
     def sleep(self) -> bool:
         for state in self.log.fold.states.values():
@@ -95,7 +97,8 @@ class Lane:
             return False
         self.outbox.emit_from = emit_from
         self._inputs_from = resumed(assigned, TOPICS)
-        self._catch_up = CatchUp(assigned, (RUN_LOG, CATALOG))
+        self._catch_up = CatchUp(assigned, (RUN_LOG, RUN_SNAPSHOT, CATALOG))
+        self._catch_up.reached(RUN_SNAPSHOT, self._snapshot_position)
         self._moved()
         return True
 
@@ -108,12 +111,17 @@ class Lane:
         elif isinstance(item, Reached):
             if item.topic == CATALOG:
                 self._catalog.reached(item.offset)
+            elif item.topic == RUN_SNAPSHOT:
+                self._read_snapshot(item.offset)
             elif item.topic == RUN_LOG:
                 self.log.reached(item.offset)
                 self.repairs.reached(item.offset)
         elif item.topic == RUN_LOG:
             self.log.follow(item)
             self.repairs.follow(item)
+        elif item.topic == RUN_SNAPSHOT:
+            self.log.erase(item)
+            self._read_snapshot(item.offset + 1)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)
             self.inbox.unpark_all()
@@ -123,6 +131,10 @@ class Lane:
                 self._answering.bury(taken, *taken.letter, self.now)
             return
         self._moved()
+
+    def _read_snapshot(self, position: int) -> None:
+        self._snapshot_position = position
+        self._catch_up.reached(RUN_SNAPSHOT, position)
 
     def delivered(self, asker: Asker, offset: int | None) -> None:
         """The answer for a record that this lane has sent."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from refold.core.planning.verdict import Rules
-from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    CATALOG,
+    RUN_LOG,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+    TOOL_COMPLETED,
+)
 from refold.ports.log import Membership
 from refold.runtime import defaults
 
@@ -43,5 +51,5 @@ class PlannerSettings:
     @property
     def membership(self) -> Membership:
         """What a planner reads."""
-        topics = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED, CATALOG, RUN_LOG)
+        topics = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, RUN_LOG)
         return Membership("refold-planner", self.member, topics)

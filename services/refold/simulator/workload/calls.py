@@ -7,7 +7,7 @@ from typing import Any
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
 from refold.simulator.settings import ORDERS
-from refold.simulator.workload.inputs import Scenario, poison, signal, start_run
+from refold.simulator.workload.inputs import Scenario, erasure, poison, signal, start_run
 
 
 def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str = "one", **changes: Any) -> Scenario:
@@ -73,7 +73,7 @@ CALLS: dict[str, Scenario] = {
                 poison(RUN_SIGNALLED, b'{"run_id": "r-1", "extra": 1}'),
                 poison(TOOL_COMPLETED, b"\0\0\0\0\x09nonsense"),
                 poison(ORDERS, b"{}"),
-                poison(RUN_REQUESTED, None, at_ms=20),
+                erasure(RUN_REQUESTED, at_ms=20),
             ),
         ),
         Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),

@@ -13,7 +13,7 @@ from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.law import Decree
 from refold.simulator.world.people import Say
 
-_Kind = Literal["run", "repeat", "conflict", "signal", "poison"]
+_Kind = Literal["run", "repeat", "conflict", "signal", "poison", "erasure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,11 @@ def signal(run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0) 
     return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, PARTITIONS), f"{run}/{name}".encode(), value)
 
 
-def poison(topic: str, value: bytes | None, *, at_ms: int = 0) -> ClientInput:
+def poison(topic: str, value: bytes, *, at_ms: int = 0) -> ClientInput:
     """Bytes that mean nothing."""
     return ClientInput(at_ms, "poison", topic, 0, b"r-1", value)
+
+
+def erasure(topic: str, *, at_ms: int = 0) -> ClientInput:
+    """A tombstone: nothing to answer."""
+    return ClientInput(at_ms, "erasure", topic, 0, b"r-1", None)

@@ -1,0 +1,134 @@
+"""A planner and what is left of an erased run: with its marker it is nothing, whatever it looks like."""
+
+from __future__ import annotations
+
+from refold.adapters.memory.log import MemoryBroker
+from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStarted
+from refold.core.ids import RunId, home
+from refold.core.messages import DeadLetter, RunErased, RunRequest, RunSignal, ToolResult
+from refold.core.planning.verdict import Rules
+from refold.core.run.erased import erased_key
+from refold.core.wire import codec
+from refold.planner.acceptance import Acceptance
+from refold.planner.hosting import Agents
+from refold.planner.inbox import Inbox
+from refold.planner.settings import Limits
+from refold.ports.log import Record
+from refold.runtime.lanes import Journal
+from tests.approval.driving import PARTITIONS, POLICY, TOPICS, World
+from tests.approval.planning import INPUTS, OUTPUTS, Planning, app
+from tests.core.chains import chained
+
+RUN = RunId("run-1")
+BEGUN = chained(RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), RunStarted("1")]])
+ENDED = chained(
+    RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), NoteRecorded(1, "k", "1")], [RunCompleted("1")]]
+)
+MARKER = erased_key(RUN), codec.encode(RunErased(RUN))
+
+
+def planning(*log: tuple[bytes, bytes], marked: bool = True) -> Planning:
+    """A planner that takes over a partition with this log, and perhaps a marker."""
+    topics = dict.fromkeys((*TOPICS, *INPUTS, *OUTPUTS, "dead-letter"))
+    world = World(MemoryBroker(topics, PARTITIONS))
+    world.publish("current", "current", POLICY.digest)
+    for key, value in log:
+        write(world, "run-log", key, value)
+    if marked:
+        write(world, "run-snapshot", *MARKER)
+    return Planning(world)
+
+
+def write(world: World, topic: str, key: bytes, value: bytes) -> None:
+    world.write(topic, home(RUN, PARTITIONS), key.decode(), value)
+
+
+def said(found: Planning, topic: str) -> list[bytes]:
+    return [record.value for record in found.world.records(topic) if record.value]
+
+
+def letters(found: Planning) -> list[str]:
+    return [codec.decode(DeadLetter, value).code for value in said(found, "dead-letter")]
+
+
+def test_what_looks_like_a_beginning_is_not_driven() -> None:
+    marked, unmarked = planning(*BEGUN), planning(*BEGUN, marked=False)
+
+    marked.run()
+    unmarked.run()
+
+    assert len(said(marked, "run-log")) == 1
+    assert said(marked, "approval-requested") == []
+    assert len(said(unmarked, "run-log")) > 1
+
+
+def test_a_request_with_the_id_of_an_erased_run_is_refused_and_starts_nothing() -> None:
+    found = planning()
+    write(found.world, "run-requested", b"run-1", codec.encode(RunRequest(RUN, "one", '{"n":1}')))
+    write(found.world, "run-signalled", b"run-1/s", codec.encode(RunSignal(RUN, "s", "cancel")))
+
+    found.run()
+
+    assert (said(found, "run-log"), letters(found)) == ([], ["erased", "erased"])
+
+
+def test_what_services_still_had_of_an_erased_run_is_ignored() -> None:
+    found = planning(*BEGUN)
+    result = ToolResult("run-1/3", RUN, 1, 1, "completed", '"late"')  # type: ignore[arg-type]
+    write(found.world, "tool-completed", b"run-1/3", codec.encode(result))
+
+    found.run()
+
+    assert (len(said(found, "run-log")), letters(found)) == (1, [])
+
+
+def test_a_marker_that_comes_later_closes_a_run_that_the_planner_knows() -> None:
+    found = planning(*ENDED, marked=False)
+    found.run()
+    write(found.world, "run-snapshot", *MARKER)
+    found.run()
+
+    write(found.world, "run-requested", b"run-1", codec.encode(RunRequest(RUN, "one", '{"n":2}')))
+    found.run()
+
+    assert (len(said(found, "run-log")), letters(found)) == (2, ["erased"])
+
+
+def test_tombstones_of_inputs_are_no_inputs() -> None:
+    found = planning(*ENDED, marked=False)
+    for topic in INPUTS:
+        found.world.write(topic, home(RUN, PARTITIONS), "run-1", None)
+
+    found.run()
+
+    assert letters(found) == []
+
+
+def test_a_marker_closes_what_was_read_before_it_and_hides_what_comes_after() -> None:
+    """Two topics are read at once: either may be ahead."""
+    for first, second in ((BEGUN[0], MARKER), (MARKER, BEGUN[0])):
+        log = acceptance()
+        for key, value in (first, second):
+            if (key, value) == MARKER:
+                log.erase(Record("run-snapshot", 0, 0, key, value, list))
+            else:
+                log.follow(Record("run-log", 0, 0, key, value, list))
+
+        assert (log.latest(RUN), log.position) == (None, 1)
+
+
+def test_when_the_marker_is_gone_the_id_is_free() -> None:
+    log = acceptance()
+    for offset, (key, value) in enumerate(ENDED):
+        log.follow(Record("run-log", 0, offset, key, value, list))
+    log.finish(log.fold.states[RUN])
+
+    log.erase(Record("run-snapshot", 0, 0, *MARKER, list))
+    log.erase(Record("run-snapshot", 0, 1, MARKER[0], None, list))
+
+    assert (log.latest(RUN), log.erased.runs) == (None, {})
+
+
+def acceptance() -> Acceptance:
+    agents = Agents(app, Rules(), "test")
+    return Acceptance(Inbox(Limits()), agents, Journal(), accepted=lambda *_: None, refused=lambda _: None)
