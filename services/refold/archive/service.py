@@ -29,7 +29,7 @@ BATCH_BYTES = 64 << 20
 WRITES = 10_000
 """Records that are written before their acknowledgements are waited for."""
 
-Progress = Callable[[str, int, int], None]
+Steps = Callable[[str, int, int], None]
 
 
 class TopicWriter(Protocol):
@@ -63,7 +63,7 @@ class Archivist:
         shelf: Shelf | None,
         settings: ArchivistSettings,
         *,
-        progress: Progress = lambda what, done, total: None,
+        progress: Steps = lambda what, done, total: None,
     ) -> None:
         self._reader, self._writer, self._shelf, self._settings = reader, writer, shelf, settings
         self._progress = progress

@@ -17,7 +17,7 @@ from refold.cli.archives import ArchiveOption, history, shelf
 from refold.cli.clock import since_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Teller
+from refold.cli.platform import Listing, Teller
 from refold.cli.views import runs as run_views
 from refold.core.errors import ConflictError, MalformedError
 
@@ -37,7 +37,7 @@ def list_archived(
     *,
     status: Annotated[str, typer.Option("--status", help="Only runs that ended like this.")] = "",
     since: Annotated[str, typer.Option("--since", metavar="30d|TIME", help="Only runs that ended since then.")] = "",
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50,
+    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = Listing.limit,
     where: Archive,
 ) -> None:
     """List archived runs, those that ended first before the others."""
