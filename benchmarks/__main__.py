@@ -1,4 +1,4 @@
-"""`make bench`: the floor, the engine, crashes and the fold, in one sitting; JSON on stdout, a table on stderr.
+"""`make bench`: the floor, the engine, crashes, the fold and years of work; JSON on stdout, a table on stderr.
 
 Starts a broker and a Valkey of its own, loopback only. The absolute figures drift with the machine: quote the ratios.
 """
@@ -23,6 +23,7 @@ from benchmarks.fold import rate_from_broker
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import years
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime import logging
@@ -41,6 +42,7 @@ GOALS = {
     "steps/s with ten rules": (">=", 0.9, 0.8),
     "10,000 waiting runs, MiB in the planner": ("<=", 60, 100),
     "10,000 waiting runs, share of a core": ("<=", 0.01, 0.03),
+    **years.GOALS,
 }
 """Figure, direction, goal, must."""
 
@@ -66,6 +68,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--crashes", type=int, default=4, help="crashes per victim and effect class")
     parser.add_argument("--waiting", type=int, default=10_000, help="runs that wait for people")
     parser.add_argument("--no-crash", action="store_true", help="leave the crashes out")
+    parser.add_argument("--no-years", action="store_true", help="leave out what years of work make of a platform")
+    years.arguments(parser)
     return parser.parse_args()
 
 
@@ -90,6 +94,9 @@ def _measure(
         engine.close()
     console.print(f"{options.waiting:,} runs that wait for people")
     report["waiting"] = waiting(kafka.bootstrap, valkey, folder, options.waiting)
+    if not options.no_years:
+        console.print("years of work")
+        report["years"] = years.measure(options, kafka, valkey, folder)
     return report
 
 
@@ -131,7 +138,7 @@ def _figures(report: dict[str, Any]) -> dict[str, float]:
             spans = [c["all_done_s"] for c in crashes if c["victim"] == victim and c["agent"] == "ten_keyed"]
             figures[f"all done after kill -9 of {victim}, s"] = statistics.median(spans)
         figures["effects twice"] = sum(c["effects_twice"] for c in crashes)
-    return figures
+    return figures | years.figures(report.get("years", {}))
 
 
 def _show(report: dict[str, Any], console: Console) -> int:

@@ -162,9 +162,9 @@ def requests_at_once(kafka: str, folder: Path, requests: int, away_s: float) -> 
         planners.close()
 
 
-def forgotten(kafka: str, valkey: EmbeddedValkey, folder: Path, calls: int) -> dict[str, Any]:
+def forgotten(kafka: EmbeddedKafka, valkey: EmbeddedValkey, folder: Path, calls: int) -> dict[str, Any]:
     """What Redis still holds of finished calls in an hour from now: what has no end by then."""
-    engine = Engine(kafka, valkey.url, folder, sync=False)
+    engine = Engine(kafka.bootstrap, valkey.url, folder, sync=False)
     try:
         engine.client.drive("ten", calls // 10, in_flight=50)
         time.sleep(5)  # tombstones follow the outcome; nothing says that the last of them has been taken
@@ -213,7 +213,7 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, valkey: EmbeddedV
         "finished": lambda: long_log(bootstrap, folder, options.events),
         "asleep": lambda: sleeping(bootstrap, folder, options.sleeping),
         "requests": lambda: requests_at_once(bootstrap, folder, options.requests, options.away),
-        "forgotten": lambda: forgotten(bootstrap, valkey, folder, 5_000),
+        "forgotten": lambda: forgotten(kafka, valkey, folder, 5_000),
     }
     return {name: work[name]() for name in options.part or PARTS}
 

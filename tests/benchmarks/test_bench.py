@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from benchmarks.crash import RUNS, crash
 from benchmarks.engine import Engine
 from benchmarks.floor import floor
 from benchmarks.measure import STEPS
 
-from benchmarks import fold, policy
+from benchmarks import fold, growth, policy, years
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
 
@@ -31,6 +32,38 @@ def test_the_floor_takes_as_many_steps(kafka: EmbeddedKafka, valkey: EmbeddedVal
     bare = floor(kafka.bootstrap, valkey.port, sync=False, runs=2, load=20, repeat=1)
 
     assert bare["steps_per_s"][0] > 0
+
+
+def test_years_of_work_are_written_in_seconds_and_taken_over(
+    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(years, "SETTLE_S", 0.2)
+
+    long = years.long_log(kafka.bootstrap, tmp_path, 33 * 20, rounds=1)
+    asleep = years.sleeping(kafka.bootstrap, tmp_path, 20, rounds=1)
+
+    assert long["events"] == 33 * 20
+    assert min(long["back_s"][0], asleep["back_s"][0]) > 0
+    assert long["stay_s"][0] >= 0
+    assert years.figures({"finished": long, "asleep": asleep}).keys() < years.GOALS.keys()
+
+
+def test_requests_without_executors_and_what_redis_keeps_are_counted(
+    kafka: EmbeddedKafka, valkey: EmbeddedValkey, tmp_path: Path
+) -> None:
+    flood = years.requests_at_once(kafka.bootstrap, tmp_path, 40, 3.0)
+    left = years.forgotten(kafka, valkey, tmp_path, 20)
+
+    assert flood["entries_per_request"] >= 1
+    assert left["calls"] == 20
+
+
+def test_what_grows_is_measured_without_servers() -> None:
+    grown = growth.measure(calls=200, at_once=20, runs=300)
+
+    assert grown["step"]["ratio"] > 0
+    assert grown["gather"]["cpu_s"] > 0
+    assert grown["finished_run_bytes"] > 0
 
 
 def test_the_figures_without_servers_are_measured() -> None:

@@ -32,7 +32,8 @@ HEAL_MS = 60_000
 REST_MS = 700
 """Virtual time without anything to do that counts as rest: longer than any period at which a service looks around."""
 
-_OPERATOR_MS = 700
+_AGAIN_MS = 3_500
+"""How long the operator waits before saying it once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Case:
     def _look_after(self, entry: Datum) -> None:
         if any(name.endswith("CallDoubted") for name, _ in entry["events"]):
             self.world.counts["in_doubt"] += 1
-            self.world.at(_OPERATOR_MS, lambda: self._resolve(entry["run_id"]), waits=False)
+            self.world.at(self.scenario.operator_ms, lambda: self._resolve(entry["run_id"]), waits=False)
 
     def _resolve(self, name: str) -> None:
         """Looks at the calls in doubt and says what is true, or what the scenario wants to be said."""
@@ -166,7 +167,7 @@ class Case:
                 data["result"] = json.loads(truth or '{"effect":0}')
             self._signals += 1
             self._publish(signal(name, f"op-{self._signals}", "resolve", data))
-            world.at(5 * _OPERATOR_MS, lambda: self._resolve(name), waits=False)
+            world.at(_AGAIN_MS, lambda: self._resolve(name), waits=False)
 
     # What a failure shows
 

@@ -11,7 +11,15 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, home
 from refold.core.run.fold import fold
 from refold.core.run.log import LogFold
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SIGNALLED
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    APPROVAL_VOTED,
+    DEAD_LETTER,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_SIGNALLED,
+    TOOL_COMPLETED,
+)
 from refold.planner.inputs import TOPICS as INPUTS
 from refold.planner.service import Planner
 from refold.ports.log import Record
@@ -22,6 +30,9 @@ from refold.simulator.workload.inputs import Scenario
 from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
+
+HEARD_MS = 500
+"""How long a signal may take without any fault: many turns."""
 
 
 def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
@@ -40,7 +51,34 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
         found += _approvals(world)
         found += _outcomes(world)
         found += _positions(world)
+        found += _told(world)
+        found += _heard(world, scenario)
     return found
+
+
+def _told(world: World) -> Iterator[str]:
+    """What a tool has told a process that lived on, the log is told: nothing is dropped because it comes late."""
+    if not all(any(harmless in fault for harmless in ("freeze", "pause", "delayed")) for fault in world.struck):
+        return  # with a process or its ledger a result may go, too
+    known: set[tuple[str, str]] = set()
+    for record in world.witness.written.get(TOOL_COMPLETED, ()):
+        if record.value and record.read_headers():
+            result = read_value(record.value)
+            known.add((result["call_id"], result["result"]))
+    for call, text in world.tools.told:
+        if (call, text) not in known:
+            yield f"dropped: call {call} had the result {text}, and nobody was told"
+
+
+def _heard(world: World, scenario: Scenario) -> Iterator[str]:
+    """What a user says of a run that goes on, it hears."""
+    for given in scenario.inputs:
+        if given.kind != "signal" or world.struck:
+            continue
+        run = world.witness.history.runs.get((given.key or b"").decode().partition("/")[0])
+        said_ms = world.settings.epoch_ms + given.at_ms
+        if run and run.status != "cancelled" and run.at_ms > said_ms + HEARD_MS:
+            yield f"unheard: run {run.id} was to be cancelled and is {run.status} {run.at_ms - said_ms} ms later"
 
 
 def _starts(world: World, scenario: Scenario) -> Iterator[str]:

@@ -36,6 +36,7 @@ from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
+from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -262,6 +263,7 @@ BUGS: dict[str, Bug] = {
     "orders-forgotten": Bug(("keyed-eager",), ((Emitted, "low_water", _whole_log),), ("lost", "die-after")),
     "no-read-back": Bug(("keyed",), _part(NeverReadsBack)),
     **CREDULOUS,
+    **CARELESS,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

@@ -14,6 +14,11 @@ def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str
     return Scenario(name, (start_run("r-1", agent, {"tool": tool}),), {tool: scripts}, verdict, changes)
 
 
+def _hasty(name: str, tool: str, *scripts: str, **changes: Any) -> Scenario:
+    """With an operator who looks at once and answers at once."""
+    return replace(_one(name, tool, *scripts, **changes), operator_ms=15)
+
+
 def _cancelled(name: str, tool: str, script: str, at_ms: int) -> Scenario:
     inputs = (start_run("r-1", "one", {"tool": tool}), signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms))
     return Scenario(name, inputs, {tool: (script,)})
@@ -78,6 +83,11 @@ CALLS: dict[str, Scenario] = {
         ),
         Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),
+        _hasty("once-creeps", "pay", "creeps"),
+        _hasty("once-creeps-shared", "pay", "creeps", planners=2, executors=2, sharing=True),
+        # Frozen for just longer than a session, an executor is back while its right to act still holds.
+        _hasty("once-blinks", "pay", "creeps", executors=2, sharing=True, zombie_ms=300, commit_ms=500),
+        _hasty("probed-creeps-shared", "book", "creeps", planners=2, executors=2, sharing=True),
         _one("probed-shared", "book", planners=2, executors=2, sharing=True),
     )
 }

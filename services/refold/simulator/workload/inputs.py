@@ -33,7 +33,8 @@ class Scenario:
     """A case before its faults. `verdict` is what the operator says of a call in doubt; `truth` asks the receiver.
 
     Where there are approval services there is a `policy`, `people` speak (None: as chance has it; `silent`: nothing
-    beyond their script) and the operator's `decrees` change what is in force.
+    beyond their script) and the operator's `decrees` change what is in force. `operator_ms` is how long the operator
+    thinks about a doubt.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Scenario:
     policy: str = ""
     decrees: tuple[Decree, ...] = ()
     silent: bool = False
+    operator_ms: int = 700
 
 
 def start_run(

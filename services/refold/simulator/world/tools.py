@@ -16,7 +16,8 @@ from refold.simulator.world.surroundings import Surroundings
 class Script:
     """One run of a tool: whether it has its effect, and what it says after how long (None: it never ends).
 
-    **Units**: milliseconds after the effect. `deaf`: it does not hear that it should stop.
+    **Units**: milliseconds after the effect; `effect_ms` from the beginning to the effect. `deaf`: it does not hear
+    that it should stop.
     """
 
     acts: bool
@@ -24,6 +25,7 @@ class Script:
     after_ms: int | None = 4
     retryable: bool = True
     deaf: bool = False
+    effect_ms: int = 3
 
 
 SCRIPTS: Mapping[str, Script] = {
@@ -38,8 +40,10 @@ SCRIPTS: Mapping[str, Script] = {
     "hangs-after": Script(True, "unknown", None, deaf=True),
     "hangs-before": Script(False, "unknown", None, deaf=True),
     "broken": Script(True, "broken"),
+    "creeps": Script(True, "completed", deaf=True, effect_ms=250),
 }
-"""`late` ends after its timeout (800 ms); `slow` outlasts the lease of a keyed call and not its timeout."""
+"""`late` ends after its timeout (800 ms); `slow` outlasts the lease of a keyed call and not its timeout; `creeps`
+has its effect long after it was last looked at."""
 
 WEIGHTS = {"ok": 10, "slow": 2, "slower": 1, "late": 2, "not-done": 2, "terminal": 1, "raises-after": 2}
 WEIGHTS |= {"raises-before": 1, "hangs-after": 1, "hangs-before": 1, "broken": 1}
@@ -47,7 +51,6 @@ WEIGHTS |= {"raises-before": 1, "hangs-after": 1, "hangs-before": 1, "broken": 1
 ANY = "*"
 """Among a case's scripts: what is not scripted is drawn by chance."""
 
-_EFFECT_MS = 3
 _PROBE_MS = 2
 
 
@@ -63,12 +66,16 @@ class ToolRun:
 
 
 class Workshop:
-    """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`."""
+    """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`.
+
+    `told` are the results that tools gave to their processes, with their calls.
+    """
 
     def __init__(self, scripts: Mapping[str, tuple[str, ...]]) -> None:
         self._scripts = scripts
         self._times: Counter[str] = Counter()
         self._runs: dict[tuple[str, int], ToolRun] = {}
+        self.told: list[tuple[str, str]] = []
 
     def start(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         """A tool or a probe begins."""
@@ -86,7 +93,7 @@ class Workshop:
         run = self._runs[process.name, order.number] = ToolRun(process, order, script)
         if script.acts:
             act = Act("effect", lambda: self._act(world, run), (request.call_id, request.attempt, request.key[:8]))
-            world.at(_EFFECT_MS, lambda: self._later(process, act))
+            world.at(script.effect_ms, lambda: self._later(process, act))
         else:
             process.checked_ms.pop(order.number, None)
             self._end_later(world, run, "")
@@ -132,6 +139,8 @@ class Workshop:
         if not run.over:
             run.over = True
             run.process.inbox.append(ended)
+            if ended.status == "completed":
+                self.told.append((run.order.request.call_id, ended.result))
 
     def _probe(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         result = world.receiver.happened(order.request.key)

@@ -1,0 +1,205 @@
+"""Bugs that break a rule of the design each, most of them where the rule is written down as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from refold.adapters.memory.ledger import MemoryLedger
+from refold.core.planning import asking, decide, matrix
+from refold.core.planning.verdict import Ignore, Ruling, Start
+from refold.core.run.state import RunState
+from refold.executor import service as executor_service
+from refold.executor.attempt import Attempt
+from refold.planner import hosting
+from refold.planner import outbox as outbox_module
+from refold.planner.answering import Answering
+from refold.planner.inbox import Inbox
+from refold.planner.timers import Timers
+from refold.ports import ledger
+from refold.ports.log import Record
+from refold.relay.service import Relay
+from refold.runtime.lanes import Outstanding
+from tests.sim.bugs.planting import Bug, Patch
+
+EARLY_MS = 5_000
+
+
+class Impatient(Attempt):
+    """Does not wait for the lease of whoever has claimed last."""
+
+    def look(self) -> None:
+        """See `Attempt`."""
+        if chain := self.claims.of(self.request.call_id):
+            chain.seen_ms = -1 << 40
+        super().look()
+
+
+class Dawdling(Attempt):
+    """Does not look at the clock again before it acts."""
+
+    def _run(self) -> None:
+        self.right_ms = self.now
+        super()._run()
+
+
+class Sure(Attempt):
+    """Acts as soon as its claim is written, whoever was first."""
+
+    def appended(self, offset: int | None) -> None:
+        """See `Attempt`."""
+        if offset is not None and self.claim and not self.claim.doubt and self.phase == "chaining":
+            self._run()
+        else:
+            super().appended(offset)
+
+
+class Incurious(Attempt):
+    """Does not ask whether it has happened before."""
+
+    def _read_back(self) -> None:
+        if self.claim:
+            self.claim = replace(self.claim, prev="")
+        super()._read_back()
+
+
+class Shut(Attempt):
+    """Takes what is not known of an attempt for a failure."""
+
+    def _finish(self, result: Any) -> None:
+        super()._finish(replace(result, status="failed") if result.status == "unknown" else result)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def _no(*_: object, **__: object) -> bool:
+    return False
+
+
+def _as_read(self: Outstanding) -> int | None:
+    return self._inputs[-1][0] + 1 if self._inputs else self.position
+
+
+def _drops_at_once(original: Callable[..., None]) -> Callable[..., None]:
+    def offer(self: Relay, home: int, *, field: str, result: bytes) -> None:
+        original(self, home, field=field, result=result)
+        self._sent.setdefault(home, []).append(field)
+
+    return offer
+
+
+def _failed_for_good(original: Callable[..., Any]) -> Callable[..., Any]:
+    def claim(self: MemoryLedger, operation: ledger.Claim, now: int) -> ledger.Reply:
+        entry = self._find(operation.home, operation.call, now)
+        done = entry is not None and entry.state == "done"
+        reply: ledger.Reply = original(self, operation._replace(attempt=entry.attempt) if done else operation, now)  # type: ignore[union-attr]
+        return reply
+
+    return claim
+
+
+def _without_deadline(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **more: replace(original(*args, **more), deadline_ms=0)
+
+
+def _before_its_time(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
+    return lambda state, what, now, rules: original(state, what, now + EARLY_MS, rules)
+
+
+def _looks_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, now: original(self, now + EARLY_MS)
+
+
+def _same_whatever_it_says(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
+    def start(state: RunState | None, what: Start, now: int, rules: Any) -> Ruling:
+        return Ignore("the run exists") if state else original(state, what, now, rules)
+
+    return start
+
+
+def _another_run(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
+    def start(state: RunState | None, what: Start, now: int, rules: Any) -> Ruling:
+        return original(None, what, now, rules)
+
+    return start
+
+
+def _last_attempt_only(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
+    def result(state: RunState, what: Any, now: int, rules: Any) -> Ruling:
+        if any(opened.seq == int(what.call_id.partition("/")[2]) for opened in state.open.values()):
+            (current,) = (o.attempt for o in state.open.values() if o.seq == int(what.call_id.partition("/")[2]))
+            if what.attempt < current:
+                return Ignore("another attempt is under way")
+        return original(state, what, now, rules)
+
+    return result
+
+
+def _deaf_while_waiting(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
+    def signal(state: RunState, what: Any, now: int, rules: Any) -> Ruling:
+        return Ignore("it waits") if what.kind == "cancel" else original(state, what, now, rules)
+
+    return signal
+
+
+def _without_tombstones(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    return lambda *args: [order for order in original(*args) if order.message is not None]
+
+
+def _without_outcomes(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    return lambda *args: [order for order in original(*args) if order.topic != "run-completed"]
+
+
+def _of_its_own(original: Callable[..., Any]) -> Callable[..., Any]:
+    def take(self: Inbox, record: Record) -> Any:
+        item = original(self, record)
+        item.done = True
+        return item
+
+    return take
+
+
+def _attempt(cls: type[Attempt]) -> tuple[Patch, ...]:
+    return ((executor_service, "Attempt", cls),)
+
+
+def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
+    return place, name, wrap(getattr(place, name))
+
+
+_COURSES = {**matrix.COURSES, "once": matrix.COURSES["pure"]}
+
+CARELESS: dict[str, Bug] = {
+    "lease-not-waited-for": Bug(("once-blinks",), _attempt(Impatient), ("freeze", "wipe")),
+    "margin-ignored": Bug(("once-shared",), _attempt(Dawdling), ("wipe", "freeze-after")),
+    "acts-unread": Bug(("once-blinks",), _attempt(Sure), ("freeze", "wipe")),
+    "probe-not-asked": Bug(("probed", "probed-retried"), _attempt(Incurious)),
+    "unknown-is-failure": Bug(("once-raises",), _attempt(Shut)),
+    "late-result-dropped": Bug(("once-late", "keyed-late"), ((Relay, "late", _nothing),)),
+    "commits-what-was-read": Bug(("keyed-eager", "two-runs-eager"), ((Outstanding, "low_water", _as_read),)),
+    "input-done-when-read": Bug(("keyed-eager", "two-runs-eager"), (_wrapped(Inbox, "take", _of_its_own),)),
+    "stray-decided-where-it-fell": Bug(("stray",), ((Answering, "_forward", _no),)),
+    "contradiction-swallowed": Bug(("conflict",), (_wrapped(decide, "_start", _same_whatever_it_says),)),
+    "second-start-taken": Bug(("repeated",), (_wrapped(decide, "_start", _another_run),)),
+    "early-signal-buried": Bug(("early-signal",), ((Inbox, "park", _no),)),
+    "cancel-ignored": Bug(("cancel-doubt", "cancel-keyed"), (_wrapped(decide, "_signal", _deaf_while_waiting),)),
+    "call-without-deadline": Bug(
+        ("keyed-eager",),
+        tuple(_wrapped(place, "dispatch", _without_deadline) for place in (asking, decide, hosting)),
+    ),
+    "timers-early": Bug(
+        ("sleep",), (_wrapped(decide, "_due", _before_its_time), _wrapped(Timers, "due", _looks_ahead))
+    ),
+    "older-attempts-unheard": Bug(
+        ("keyed-late", "probed-late", "once-wrongly-not"), (_wrapped(decide, "_result", _last_attempt_only),)
+    ),
+    "calls-never-closed": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_tombstones),)),
+    "outcome-untold": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_outcomes),)),
+    "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),)),
+    "dropped-before-published": Bug(("keyed", "once"), (_wrapped(Relay, "offer", _drops_at_once),)),
+    "failure-for-good": Bug(("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),)),
+}
+"""By name."""

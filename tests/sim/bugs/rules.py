@@ -1,0 +1,75 @@
+"""The rules of the design, each in a sentence, and the planted bugs that break it."""
+
+from __future__ import annotations
+
+RULES: dict[str, tuple[str, ...]] = {
+    # The log
+    "A record counts if and only if its `prev` is the head of its run as folded so far.": ("last-wins-fold",),
+    "The nonce is fresh for every send; the application never sends the same bytes twice.": ("same-bytes-twice",),
+    "The record key is unique: with run and seq alone a loser would replace the winner.": ("key-without-event-id",),
+    "A second start with other input is contradictory, and becomes a dead letter.": ("contradiction-swallowed",),
+    "A second start with equal input changes nothing.": ("second-start-taken",),
+    # The planner
+    "Act only on accepted records.": ("act-before-acceptance",),
+    "For every accepted record, own or foreign, emit the commands that it implies.": ("foreign-orders-ignored",),
+    "The run log is the planner's outbox: its position is where commands are acknowledged.": ("orders-forgotten",),
+    "A failed delivery has an unknown outcome: read back before going on.": ("no-read-back",),
+    "Never derive the resume position from the highest cause seen in the log.": ("resume-at-highest-cause",),
+    "Input offsets are a low-water mark: all at or below has been accepted or ignored.": (
+        "commits-what-was-read",
+        "input-done-when-read",
+    ),
+    "Take over: rebuild timers.": ("timers-forgotten",),
+    "Every open call has a durable deadline: that keeps runs from sticking.": ("call-without-deadline",),
+    "The planner owns all time, and nothing is due before its time.": ("timers-early",),
+    "A request that lies in another partition is forwarded home, never processed where it fell.": (
+        "stray-decided-where-it-fell",
+    ),
+    "Input for a run that is not known yet waits.": ("early-signal-buried",),
+    "Cancel is legal from pending, running, suspended.": ("cancel-ignored",),
+    "Contradictory or unreadable input goes to the dead letters with its position.": (
+        "dropped-dead-letter",
+        "unacknowledged-dead-letter",
+    ),
+    "Whoever waits for a run hears of its end.": ("outcome-untold",),
+    "A request topic is also the table of what is open: what is settled is closed.": ("calls-never-closed",),
+    # The ledger and the outbox
+    "Claim before the effect.": ("skip-the-claim", "effect-before-claim"),
+    "Offsets are committed after the claim.": ("commit-before-claim",),
+    "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
+    "A stored success answers every attempt, a stored failure only its own.": ("failure-for-good",),
+    "The relay waits for the acknowledgement, then deletes.": ("dropped-before-published",),
+    "A settled call is withdrawn: nothing of it begins any more.": ("closed-too-early",),
+    # Effects
+    "A timeout or an exception after something was sent is an unknown outcome, never a failure.": (
+        "timeout-is-failure",
+        "unknown-is-failure",
+    ),
+    "`once`: never run again, the call is in doubt and a human decides.": ("once-is-repeated",),
+    "A result counts from any attempt and however late.": ("older-attempts-unheard",),
+    "A late result is published, and never dropped.": ("late-result-dropped",),
+    # The claim chain
+    "For `probed` and `once` calls the claim is also a record in the log.": ("claim-chain-skipped",),
+    "The executor reads up to its own record before it acts; not the head: let go.": ("acts-unread",),
+    "A claim of somebody else at the head: wait one whole lease since you first saw it.": ("lease-not-waited-for",),
+    "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
+    "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),
+    "The effect may begin only within a margin shorter than the lease, checked last.": ("margin-ignored",),
+    # Approval
+    "The executor verifies a decision itself.": ("unsigned-decision", "boolean-approval"),
+    "A decision is bound to the digest of the exact call.": (
+        "digest-without-version",
+        "decision-for-equal-calls",
+        "order-says-its-class",
+        "not-at-home",
+    ),
+    "A decision is good for the attempts that it names.": ("decision-for-any-attempt",),
+    "A decision has an end.": ("expiry-by-own-clock", "expiry-ignored"),
+    "The requester does not decide, where the policy says so.": ("requester-counted",),
+    "Who was put on a list may not put others on it.": ("handed-on-again",),
+    "Whoever may not decide any more has not decided.": ("revoked-people-decide",),
+    "A policy that wants it judges every call again.": ("policy-never-rechecked",),
+    "The first valid decision wins.": ("decides-again",),
+    "A call that needs a decision waits for it.": ("sent-before-decided",),
+}
+"""What is not here is broken without that the simulator sees it, or is kept by more than one rule."""
