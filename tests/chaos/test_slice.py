@@ -1,4 +1,4 @@
-"""A minute of the campaign: every kind of fault at least once, all of the verdict."""
+"""Half a minute of the campaign on three brokers: most kinds of faults at least once, all of the verdict."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from tests.chaos.campaign import Plan, run
 SLICE = Plan(
     seed=20,
     seconds=0,
-    pause_s=(0.3, 0.6),
+    pause_s=(0.1, 0.3),
     in_flight=16,
-    points=("2", "7", "15:after"),
-    decisions=("1", "1:after", "2"),
+    points=("7",),
+    decisions=("1:after",),
     first=(
         ("stop", "planner"),
         ("stop", "executor"),
         ("stop", "approval"),
+        ("stop", "broker"),
         ("kill", "valkey"),
         ("wipe", "valkey"),
-        ("rest", ""),
-        ("kill", "planner"),
+        ("scale", "planner"),
         ("kill", "executor"),
         ("kill", "approval"),
-        ("kill", "broker"),
+        ("rest", ""),
+        ("kill", "planner"),
+        ("kill", "leader"),
     ),
     poison=3,
-    quiet_s=100,
+    quiet_s=60,
 )
 ASSIGNED_AT_FIRST = 12
 """Four partitions of planners, of executors and of approval services. More assignments are take-overs."""
@@ -41,7 +43,8 @@ def test_no_fault_loses_doubles_or_sticks_anything(tmp_path: Path) -> None:
 
     assert report.problems == {}, json.dumps(report.as_json(), indent=2)
     happened = report.fault_counts
-    assert {f"{kind} {victim}" for kind, victim in SLICE.first if kind != "rest"} <= happened.keys()
+    done = {f"{kind} {victim}" for kind, victim in SLICE.first if kind != "rest"}
+    assert {each.replace("leader", "broker") for each in done} <= happened.keys()
     assert [swept.missed for swept in report.swept.values()] == [[], [], []]
     assert happened["exact point planner"] == happened["exact point executor"] == len(SLICE.points)
     assert happened["exact point approval"] == len(SLICE.decisions)
@@ -52,4 +55,3 @@ def test_no_fault_loses_doubles_or_sticks_anything(tmp_path: Path) -> None:
     assert all(counts[f"approvals.{verdict}"] > 0 for verdict in ("approve", "edit", "reject", "answer", "expire"))
     assert counts["effects_agreed_to"] > 0
     assert report.as_json()["counted"]["grants_used"] > 0
-    assert all(counts[name] > 0 for name in ("revocations", "rechecks", "approvals_asked_again"))
