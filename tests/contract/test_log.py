@@ -396,6 +396,20 @@ def test_a_log_that_got_shorter_than_what_was_read_is_news(bench: Bench) -> None
     assert (values(after.records, CHAIN), after.shrunk) == ([b"2"], [])
 
 
+def test_a_partition_that_is_to_begin_anew_goes_and_comes_as_it_is_by_then(bench: Bench) -> None:
+    log = bench.log()
+    start(log)
+    log.append([outgoing(b"%d" % i, topic=CHAIN) for i in range(3)])
+    take_until(log, lambda taken: len(taken.records) == 3)
+
+    log.renew(0)
+    taken = take_until(log, lambda taken: len(taken.records) == 3)
+
+    assert [type(change) for change in taken.rebalances] == [Revoked, Assigned]
+    assert assigned(taken)[0].ends[CHAIN] == 3
+    assert values(taken.records, CHAIN) == [b"0", b"1", b"2"]
+
+
 def test_what_is_deleted_at_the_start_is_passed_over_and_told(bench: Bench) -> None:
     log = bench.log()
     log.reads = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from refold.ports.effects import Commit, Flow, Now, Read
-from refold.ports.log import Assigned, End, Reached, Record, Revoked
-from refold.runtime.lanes import CatchUp, Journal, Lanes, Tokens
+from refold.ports.effects import Commit, Flow, Now, Read, Renew
+from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
+from refold.runtime.lanes import CatchUp, Journal, Lanes, Tokens, resumed
 from refold.runtime.parking import Parking
 
 
@@ -100,6 +100,25 @@ def test_a_lane_that_cannot_read_on_or_does_not_last_begins_anew() -> None:
 
     assert effects == [[Read("inputs", 1, 0)], [Read("inputs", 2, 0)]]
     assert [lane.fed for lane in ours] == [[], []]
+
+
+def test_nothing_is_kept_of_a_lane_whose_log_got_shorter() -> None:
+    left: list[int] = []
+    ours = lanes(left)
+    ours.route(assigned(1))
+    ours.route(record(1))
+
+    effects = [ours.route(Shrunk("inputs", 1, 0)), ours.route(Shrunk("inputs", 1, 0)), ours.route(Revoked(1))]
+    begins = ours.route(assigned(1, inputs=5))
+
+    assert effects == [[Renew(1)], [], []]
+    assert (left, begins) == ([1], [Read("inputs", 1, 0)])
+
+
+def test_a_position_is_what_the_group_has_unless_the_topic_has_lost_it() -> None:
+    given = Assigned(0, {"a": 7, "b": 9, "c": 1}, {"a": 0, "b": 2, "c": 3, "d": 4}, dict.fromkeys("abcd", 8))
+
+    assert resumed(given, "abcd") == {"a": 7, "b": 2, "c": 3, "d": 4}
 
 
 def test_a_partition_that_comes_again_commits_anew() -> None:

@@ -63,6 +63,12 @@ class Read(NamedTuple):
     offset: int
 
 
+class Renew(NamedTuple):
+    """Begin a partition anew, because what is known of it does not hold. -> `Revoked` and `Assigned`, later."""
+
+    partition: int
+
+
 class Flow(NamedTuple):
     """Stop (`pause`) or go on (`resume`) delivering records of a topic's partition. No answer."""
 
@@ -124,7 +130,7 @@ class Now(NamedTuple):
     mono_ms: int
 
 
-Effect = Append | Publish | AskEnd | AskCommitted | Commit | Read | Flow | AskLedger | StartTool | StopTool
+Effect = Append | Publish | AskEnd | AskCommitted | Commit | Read | Renew | Flow | AskLedger | StartTool | StopTool
 Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Answers | ToolEnded
 
 

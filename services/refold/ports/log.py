@@ -99,7 +99,10 @@ class Reached(NamedTuple):
 
 
 class Shrunk(NamedTuple):
-    """A partition ends before the position that was to be read: acknowledged records are lost. It is read no more."""
+    """A partition ends before the position that was to be read: acknowledged records are lost.
+
+    It is not read on until somebody says from where.
+    """
 
     topic: str
     partition: int
@@ -161,6 +164,10 @@ class EventLog(Protocol):
 
     def read(self, topic: str, partition: int, offset: int) -> None:
         """Reads a partition that is this member's from an offset on, until it is revoked; once more: goes there."""
+        ...
+
+    def renew(self, partition: int) -> None:
+        """Is told of a partition that is this member's once more: revoked, and assigned as it is by then."""
         ...
 
     def pause(self, topic: str, partition: int) -> None:

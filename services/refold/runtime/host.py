@@ -145,6 +145,8 @@ class Host:
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
             elif isinstance(effect, effects.Read):
                 self._log.read(*effect)
+            elif isinstance(effect, effects.Renew):
+                self._log.renew(effect.partition)
             elif isinstance(effect, effects.Flow):
                 (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
         if starts:
@@ -220,6 +222,6 @@ def _items(taken: Taken) -> list[effects.Item]:
             log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
         elif isinstance(change, Revoked):
             log.info("partition.revoked", partition=change.partition)
-    for short in taken.shrunk:
-        log.warning("log.shrunk", topic=short.topic, partition=short.partition, end=short.end)
+    for lost in taken.shrunk:
+        log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
     return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]

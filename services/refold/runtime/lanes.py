@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from refold.ports.effects import AskEnd, Commit, Effect, Flow, Item, News, Now, Read
+        elif isinstance(item, Shrunk):
+            return self.begin_anew(item.partition)
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
 
 Positions = Mapping[tuple[str, int], int]
@@ -60,8 +61,6 @@ class Lanes(Generic[L]):
         self._open_lane, self._leave, self._commit_ms = open_lane, leave, commit_ms
         self._lanes: dict[int, L] = {}
         self._asleep: dict[int, L] = {}
-        self._assigned: dict[int, Assigned] = {}
-        self._anew: dict[int, dict[str, int]] = {}
         self._committed: dict[tuple[str, int], int] = {}
         self._commit_due = 0
         self._paused: set[int] = set()
@@ -78,8 +77,6 @@ class Lanes(Generic[L]):
 
     def route(self, item: Item) -> list[Effect]:
         """Gives an item of the inbox to its lane; what lies in a partition that is not served here is passed over."""
-        if isinstance(item, End) and item.partition in self._anew:
-            return self._measure(item)
         if isinstance(item, Record | Reached | End):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
@@ -92,23 +89,8 @@ class Lanes(Generic[L]):
         return []
 
     def begin_anew(self, partition: int) -> list[Effect]:
-        """What a lane knows is not in the log (any more): it is forgotten, and the log read as it is now."""
-        lane = self._lanes.pop(partition, None)
-        if lane is None:
-            return []
-        self._leave(lane)
-        self._paused.discard(partition)
-        self._anew[partition] = {}
-        return [AskEnd(topic, partition) for topic in self._assigned[partition].ends]
-
-    def _measure(self, end: End) -> list[Effect]:
-        """The ends to which a lane has to read that begins anew."""
-        ends, before = self._anew[end.partition], self._assigned[end.partition]
-        ends[end.topic] = end.offset
-        if ends.keys() < before.ends.keys():
-            return []
-        starts = {topic: min(offset, ends.get(topic, offset)) for topic, offset in before.starts.items()}
-        return self._assign(Assigned(end.partition, {}, starts, ends))
+        """What a lane knows is not in the log (any more): nothing of it is kept, and the log is read as it is now."""
+        return [] if self._close(partition) is None else [Renew(partition)]
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
         """Stops taking inputs for a lane for which more than `limit` wait, until half of them are worked off."""
@@ -142,7 +124,6 @@ class Lanes(Generic[L]):
         self._revoke(number)
         # Another member may have committed since: whatever this one commits again is said again.
         self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
-        self._assigned[number] = assigned
         lane = self._asleep.pop(number, None)
         if lane is None or not lane.wake(assigned):
             lane = self._open_lane(assigned)
@@ -150,17 +131,27 @@ class Lanes(Generic[L]):
         return [Read(topic, number, offset) for topic, offset in lane.reads().items()]
 
     def _revoke(self, partition: int) -> None:
+        lane = self._close(partition)
+        if lane is not None and lane.sleep():
+            self._asleep[partition] = lane
+
+    def _close(self, partition: int) -> L | None:
         self._paused.discard(partition)
-        self._anew.pop(partition, None)
         if (lane := self._lanes.pop(partition, None)) is not None:
             self._leave(lane)
-            if lane.sleep():
-                self._asleep[partition] = lane
+        return lane
 
 
 def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
-    """Where the group has left off, by topic: at what it has committed, else at the start."""
-    return {topic: max(assigned.starts.get(topic, 0), assigned.committed.get(topic, 0)) for topic in topics}
+    """Where the group has left off, by topic: at what it has committed, else at the start.
+
+    At the start too if the topic has lost records since: what came after lies where others were.
+    """
+    found = {}
+    for topic in topics:
+        start, position = assigned.starts.get(topic, 0), assigned.committed.get(topic, 0)
+        found[topic] = start if position > assigned.ends.get(topic, position) else max(start, position)
+    return found
 
 
 class CatchUp:

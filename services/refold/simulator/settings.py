@@ -26,7 +26,8 @@ class SimSettings:
     **Units**: milliseconds of virtual time. `session_ms` is how long a silent process keeps its partitions,
     `zombie_ms` how long a frozen one stays away, `ignorance_ms` how long it then goes on before it learns of it,
     `pause_ms` a stall that is shorter than what is left of any lease after its margin, `executor_skew_ms` how far the
-    executors' clocks are ahead. Approval services are there where a scenario has people.
+    executors' clocks are ahead, `visit_ms` how long somebody stays who joins a group for a while. Approval services are
+    there where a scenario has people.
     """
 
     partitions: int = PARTITIONS
@@ -50,6 +51,7 @@ class SimSettings:
     ignorance_ms: int = 200
     pause_ms: int = 120
     restart_ms: int = 40
+    visit_ms: int = 400
     delay_ms: int = 400
     executor_skew_ms: int = 0
     rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000, version="sim"))

@@ -197,6 +197,10 @@ class KafkaEventLog:
         """See `EventLog`."""
         self._notes.append(partial(self._read, (topic, partition), offset))
 
+    def renew(self, partition: int) -> None:
+        """See `EventLog`."""
+        self._notes.append(partial(self._seat.renew, partition))
+
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
         """See `EventLog`. What is said of partitions that are another member's by then is dropped."""
         self._notes.append(partial(self._seat.commit, dict(positions)))

@@ -40,18 +40,16 @@ class GroupSeat:
         self.owned: set[int] = set()
         self._given: set[int] | None = None
         self._lost: set[int] = set()
+        self._anew: set[int] = set()
         self._settled = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
-        self._consumer.subscribe(
-            [names[topic] for topic in membership.topics],
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
+        self._joined = False
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
+        if not self._joined:
+            self._join()
         message = self._consumer.poll(0)
         if message is not None and (error := message.error()):
             self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
@@ -61,9 +59,10 @@ class GroupSeat:
             # A member that was thrown out and is back begins anew, with what it had before too.
             gone, came = gone | (self.owned - self._given), self._given - self.owned
             self.owned, self._given = self._given, None
+        anew, self._anew = self._anew & self.owned, set()
         if self._wanted:
             self._commit()
-        return gone, came
+        return gone | (anew - came), came | anew
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """What the group has committed of these partition numbers, by topic."""
@@ -75,18 +74,32 @@ class GroupSeat:
                 found[answer.partition][logical[answer.topic]] = answer.offset
         return found
 
+    def renew(self, number: int) -> None:
+        """Lets a number that is ours go and come once more."""
+        self._anew.add(number)
+
     def commit(self, positions: Mapping[Place, int]) -> None:
         """Keeps positions in mind until the group has them, or the partition is another member's."""
         self._wanted.update(positions)
 
+    def _join(self) -> None:
+        """Only now: whoever is in the group and does not take keeps its partitions from those who would."""
+        self._joined = True
+        self._consumer.subscribe(
+            [self._names[topic] for topic in self._topics],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
-        self._settle()
-        self._again_s = 0.0
-        if self._wanted:
+        if self._joined:
+            self._settle()
+            self._again_s = 0.0
             self._commit()
-        if leave:
-            self._leave()
+            if leave:
+                self._leave()
         self._consumer.close()
 
     def _settle(self) -> None:

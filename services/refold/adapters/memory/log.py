@@ -286,6 +286,7 @@ class MemoryEventLog:
         self.cursors = Cursors(broker, membership)
         self._session = self._generation = 0
         self._wanted: dict[Place, int] = {}
+        self._anew: set[int] = set()
         self._reported: deque[Delivery] = deque()
 
     def take(self, limit: int, timeout_s: float) -> Taken:
@@ -312,8 +313,11 @@ class MemoryEventLog:
         if session != self._session:
             hint = "give every process its own member name"
             raise ConflictError(f"another process runs as {own.member} in {own.group}", hint=hint)
-        if self._generation == group.generation:
+        if self._generation == group.generation and not self._anew:
             return
+        before = [number for number in before if number not in self._anew]
+        taken.rebalances += [Revoked(number) for number in self.cursors.partitions if number in self._anew]
+        self._anew.clear()
         self._generation, owned = group.generation, broker.owned(own.group, own.member)
         taken.rebalances += [Revoked(number) for number in before if number not in owned]
         taken.rebalances += [self.cursors.capture(number, group.committed) for number in owned if number not in before]
@@ -343,6 +347,9 @@ class MemoryEventLog:
         self._wanted = own = {place: position for place, position in self._wanted.items() if place[1] in owned}
         if own and self._broker.commit(name, member, session=self._session, generation=self._generation, at=own):
             self._wanted = {}
+
+    def renew(self, partition: int) -> None:
+        self._anew.add(partition)
 
     def read(self, topic: str, partition: int, offset: int) -> None:
         self.cursors.start(topic, partition, offset)

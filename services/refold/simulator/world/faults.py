@@ -7,6 +7,8 @@ from random import Random
 from typing import NamedTuple
 
 from refold.core.errors import UsageError
+from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
+from refold.simulator.settings import ORDERS
 
 PROCESS = ("die", "die-after", "freeze", "freeze-after", "pause", "pause-after")
 """The process at the boundary dies, or freezes while a successor works (a zombie), or pauses for less than that.
@@ -20,9 +22,21 @@ WRITE = ("lost", "unsure", "delayed")
 LEDGER = ("cut", "cut-after")
 """The ledger cannot be reached: the operation was not carried out, or it was."""
 
-AROUND = ("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget")
-"""Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts;
-the group offsets are gone and everything dies."""
+FORGETS = {
+    "forget-requests": RUN_REQUESTED,
+    "forget-signals": RUN_SIGNALLED,
+    "forget-results": TOOL_COMPLETED,
+    "forget-log": RUN_LOG,
+    "forget-orders": ORDERS,
+}
+"""What a group forgets while it lives, and lacks when everything dies a little later."""
+
+AROUND = (
+    *("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget", *FORGETS),
+    "visit",
+)
+"""Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts; the
+group offsets are gone, all or those of a topic; somebody joins the group, has a partition for a while and leaves."""
 
 SMALL = ("die", "die-after", "freeze", "freeze-after", "wipe")
 """What pairs are made of."""

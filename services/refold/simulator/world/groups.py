@@ -40,6 +40,29 @@ class Groups:
         if self._lost_by(process):
             self._world.at(self._world.settings.restart_ms, lambda: self._hand_over(process))
 
+    def die_all(self) -> None:
+        """Ends every process."""
+        for process in list(self.processes):
+            self.die(process)
+
+    def visit(self, process: SimProcess) -> None:
+        """Somebody joins its group and takes one of its partitions, leaves after a while, and it comes back."""
+        if not (mine := self._lost_by(process)):
+            return
+        guest = self._spawn(process.role, f"{process.membership.member}-guest")
+        process.rebalances.append(Revoked(mine[0]))
+        self._give(process.role, mine[0], guest)
+        host = process.membership.member
+        self._world.at(self._world.settings.visit_ms, lambda: self._leave(guest, host, mine[0]))
+
+    def _leave(self, guest: SimProcess, host: str, partition: int) -> None:
+        """A guest that still has what it was given, by itself or by its successor, gives it back to its host."""
+        owner = self.owners[guest.role][partition]
+        hosts = [p for p in self.processes if p.state == "up" and p.membership.member == host and self._lost_by(p)]
+        if hosts and owner.state == "up" and owner.membership.member == guest.membership.member:
+            self._give(guest.role, partition, hosts[0])
+            self.die(owner)
+
     def freeze(self, process: SimProcess, stall_ms: int) -> None:
         """Stops a process for a while; the group gives its partitions away once its session is over."""
         process.state = "frozen"

@@ -170,6 +170,10 @@ class SimProcess:
                 yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, effects.Read):
                 self.cursors.start(*effect)
+            elif isinstance(effect, effects.Renew):
+                if effect.partition in self.cursors.partitions:
+                    self.rebalances.append(Revoked(effect.partition))
+                    self.assign(effect.partition)
             elif isinstance(effect, effects.Flow):
                 self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 

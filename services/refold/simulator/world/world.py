@@ -15,7 +15,7 @@ from refold.ports.log import Outgoing
 from refold.simulator.app import CLAIMED_EFFECTS, FACTS
 from refold.simulator.settings import ORDERS, SimSettings
 from refold.simulator.world.broker import SIM_TOPICS
-from refold.simulator.world.faults import Chance
+from refold.simulator.world.faults import FORGETS, Chance
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.law import FIRST
 from refold.simulator.world.process import NO_REPLY, Act, SimProcess
@@ -154,9 +154,15 @@ class World(Surroundings):
             self._compact()
         elif mode == "forget":
             self.broker.committed.clear()
+        elif mode == "visit":
+            self.groups.visit(process)
+        elif mode in FORGETS:
+            for group in self.broker.committed.values():
+                for place in [place for place in group if place[0] == FORGETS[mode]]:
+                    del group[place]
+            self.at(self.settings.visit_ms, self.groups.die_all)
         if mode in ("power", "forget"):
-            for other in list(self.groups.processes):
-                self.groups.die(other)
+            self.groups.die_all()
         elif mode.endswith("-die"):
             self.groups.die(process)
 
