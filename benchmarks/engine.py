@@ -30,7 +30,7 @@ class Engine:
         prefix = f"bench{os.urandom(3).hex()}."
         self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
-        environment = {
+        self.environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": str(ROOT),
             "REFOLD_KAFKA__BOOTSTRAP": bootstrap,
@@ -43,7 +43,7 @@ class Engine:
         self._supervisor = Supervisor()
         for service in ("planner", "executor"):
             command = [sys.executable, "-m", "refold", "serve", service, "--app", APP]
-            self._supervisor.add(Child(service, command, folder / f"{service}.log", environment))
+            self._supervisor.add(Child(service, command, folder / f"{service}.log", self.environment))
         self.client = Client(self.settings)
         self.client.finish(self.client.start("ten", 1), timeout_s=30)
 

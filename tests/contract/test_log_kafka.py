@@ -8,7 +8,7 @@ import uuid
 from contextlib import nullcontext
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from refold.adapters.kafka.log import KafkaEventLog
@@ -20,6 +20,7 @@ from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
+from refold.ports.log import Assigned, Revoked
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, places, take_until
@@ -251,3 +252,37 @@ def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
     assert config["cleanup.policy"] == "compact,delete"
     assert int(config["min.compaction.lag.ms"]) >= int(config["retention.ms"])
     assert int(config["max.compaction.lag.ms"]) >= int(config["min.compaction.lag.ms"])
+
+
+def test_beside_a_member_of_an_earlier_version_a_number_counts_only_if_it_is_ours_in_every_topic(
+    kafka: EmbeddedKafka,
+) -> None:
+    """An earlier version subscribes to its inputs alone: of the other topics the newcomer is given all partitions."""
+    bench = KafkaBench(kafka.bootstrap)
+    old, new = bench.log("a", topics=(INPUTS,)), bench.log("b")
+    found: list[Assigned | Revoked] = []
+
+    def shared() -> bool:
+        old.take(10, 0.02)
+        found.extend(new.take(10, 0.02).rebalances)
+        return [change.partition for change in found if isinstance(change, Assigned)][-1:] == [1]
+
+    eventually(shared, what="the share of the newcomer")
+
+    assert {change.partition for change in found} == {1}
+    bench.close()
+
+
+def test_a_commit_that_did_not_arrive_is_made_again_unless_there_is_more_to_say(kafka: EmbeddedKafka) -> None:
+    bench = KafkaBench(kafka.bootstrap)
+    log = bench.log()
+    log.append([outgoing(b"1"), outgoing(b"2")])
+    take_until(log, lambda taken: len(taken.records) == 2)
+    late = [TopicPartition(bench.settings.prefix + topic, 0, 1) for topic in (INPUTS, CHAIN)]
+
+    log.commit({(INPUTS, 0): 2})
+    log._seat._committed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS), late)
+
+    eventually(lambda: (log.take(1, 0.01), log.committed("group", CHAIN))[1] == {0: 1}, what="the commit")
+    assert log.committed("group", INPUTS) == {0: 2}
+    bench.close()
