@@ -280,7 +280,7 @@ def test_a_commit_that_did_not_arrive_is_made_again_unless_there_is_more_to_say(
     take_until(log, lambda taken: len(taken.records) == 2)
     late = [TopicPartition(bench.settings.prefix + topic, 0, 1) for topic in (INPUTS, CHAIN)]
 
-    log.commit({(INPUTS, 0): 2})
+    log._seat.commit({(INPUTS, 0): 2})
     log._seat._committed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS), late)
 
     eventually(lambda: (log.take(1, 0.01), log.committed("group", CHAIN))[1] == {0: 1}, what="the commit")
