@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-        elif isinstance(item, Shrunk):
-            return self.begin_anew(item.partition)
+from refold.ports.effects import Commit, Effect, Flow, Item, News, Now, Read, Renew
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
 
 Positions = Mapping[tuple[str, int], int]
@@ -61,6 +60,7 @@ class Lanes(Generic[L]):
         self._open_lane, self._leave, self._commit_ms = open_lane, leave, commit_ms
         self._lanes: dict[int, L] = {}
         self._asleep: dict[int, L] = {}
+        self._anew: set[int] = set()
         self._committed: dict[tuple[str, int], int] = {}
         self._commit_due = 0
         self._paused: set[int] = set()
@@ -90,7 +90,10 @@ class Lanes(Generic[L]):
 
     def begin_anew(self, partition: int) -> list[Effect]:
         """What a lane knows is not in the log (any more): nothing of it is kept, and the log is read as it is now."""
-        return [] if self._close(partition) is None else [Renew(partition)]
+        if self._close(partition) is None:
+            return []
+        self._anew.add(partition)
+        return [Renew(partition)]
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
         """Stops taking inputs for a lane for which more than `limit` wait, until half of them are worked off."""
@@ -125,6 +128,10 @@ class Lanes(Generic[L]):
         # Another member may have committed since: whatever this one commits again is said again.
         self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
         lane = self._asleep.pop(number, None)
+        if number in self._anew:
+            # What was committed may be of inputs whose entries are lost.
+            assigned = replace(assigned, committed={})
+            self._anew.discard(number)
         if lane is None or not lane.wake(assigned):
             lane = self._open_lane(assigned)
         self._lanes[number] = lane
