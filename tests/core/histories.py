@@ -26,7 +26,7 @@ from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
+from refold.core.planning.verdict import Again, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
@@ -121,7 +121,7 @@ class Log:
         if self.rules.authority:
             new = Proposal(asked, self.live.head.seq + 1, 0)
             asked, held = questions.propose(self.live, new, self.rules.authority, self.now)
-        self.append([asked, held or dispatch(asked, 1, 0, self.now, RULES)])
+        self.append([asked, held or dispatch(asked, 1, self.now, RULES)])
         return step
 
     def result(self, step: int = 1, status: str = "completed", *, attempt: int = 1, **changes: object) -> ToolResult:
@@ -247,6 +247,6 @@ def random_log(seed: int, inputs: int = 40, *, writer: int = 0) -> Log:
     for _ in range(inputs):
         log.now += rng.choice([0, 1, 500, 20_000, 60_000])
         verdict = log.feed(random_input(log, rng))
-        assert isinstance(verdict, list | Ignore | Park | Refuse)
+        assert isinstance(verdict, list | Again | Ignore | Park | Refuse)
         random_reaction(log, rng)
     return log

@@ -275,10 +275,8 @@ def test_a_forgery_ends_the_call_and_its_run_goes_on() -> None:
 def test_a_forgery_that_follows_another_order_leaves_the_call_in_doubt() -> None:
     log = asking("once")
     decide_on(log)
-    log.now = log.due().due_ms
-    log.feed(log.due())
 
-    log.feed(log.result(status="unauthorised", failure=Failure("unauthorised", "signed by nobody")))
+    log.feed(log.result(status="unauthorised", failure=Failure("unauthorised", "signed by nobody"), again=True))
 
     assert kinds(log) == [CallDoubted]
 
@@ -341,14 +339,11 @@ def test_a_call_of_two_orders_is_in_doubt_when_a_newer_policy_denies_it(effect: 
     rules = judged_by(asks())
     log = asking(effect, rules=rules)
     decide_on(log)
-    log.now = log.due().due_ms
-    log.feed(log.due())  # nobody has answered the first order
-    assert kinds(log) == [CallDispatched]
     assert rules.authority
     denying = {"recheck": True, "rules": [{"name": "never", "when": "true", "deny": "not any more"}]}
     approvals.put_in_force(rules.authority.catalog, denying)
 
-    log.feed(log.result(status="unauthorised", failure=Failure("policy_changed", "")))
+    log.feed(log.result(status="unauthorised", failure=Failure("policy_changed", ""), again=True))
 
     assert kinds(log) == [AttemptFailed, ends]
 

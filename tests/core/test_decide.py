@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from refold.core.events import (
+    ApprovalDecided,
     AttemptFailed,
     CallCompleted,
     CallDispatched,
@@ -24,11 +25,11 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.planning.asking import dispatch
+from refold.core.planning.asking import answer_ms, dispatch
 from refold.core.planning.decide import MAX_RETRY_AFTER_MS, decide
-from refold.core.planning.verdict import Due, Ignore, Park, Refuse
+from refold.core.planning.verdict import Again, Due, Ignore, Park, Refuse, Spoilt, Unsent
 from refold.core.run.retry import backoff_ms
-from tests.core.histories import NOW, RULES, RUN, Log, call, calling, doubting, signal, start, started
+from tests.core.histories import NOW, RULES, RUN, Log, asking, call, calling, doubting, signal, start, started
 
 BOOM = Failure("boom", "it broke")
 
@@ -45,6 +46,16 @@ class TestStart:
             RunRequested("deploy", "{}", start().digest, "seed", requester="ann", labels={"team": "x"}),
             RunStarted("test"),
         ]
+
+    def test_what_came_before_the_run_is_heard_before_it_starts(self) -> None:
+        log = Log()
+
+        events = log.feed(replace(start(), waits=True))
+        started = log.feed(Due(RUN, 0, NOW))
+
+        assert isinstance(events, list)
+        assert [type(event) for event in events] == [RunRequested]
+        assert started == [RunStarted("test")]
 
     def test_a_request_for_later_waits(self) -> None:
         log = Log()
@@ -164,12 +175,12 @@ class TestResult:
 
         assert log.feed(log.result(status="failed", attempt=2)) == [CallDoubted(1, 2, BOOM)]
 
-    def test_a_failure_of_a_call_that_was_sent_twice_leaves_it_unknown(self) -> None:
+    def test_a_failure_of_a_call_that_waited_in_its_queue_is_certain(self) -> None:
         log = calling("keyed", attempts=1)
         log.now = log.due().due_ms
         log.feed(log.due())
 
-        assert log.feed(log.result(status="failed")) == [CallDoubted(1, 1, BOOM)]
+        assert log.feed(log.result(status="failed")) == [CallFailed(1, 1, BOOM)]
 
     def test_a_declared_doubt_is_one_whatever_the_policy(self) -> None:
         log = calling("pure")
@@ -308,6 +319,14 @@ class TestDoubt:
         assert isinstance(log.feed(signal("resolve", resolve("did_not_happen"))), Ignore)
         assert isinstance(log.feed(signal("resolve", resolve("happened"))), Refuse)
 
+    @pytest.mark.parametrize(("sent_ms", "holds"), [(NOW - 1, False), (NOW, True), (None, True)])
+    def test_what_was_said_before_the_doubt_is_no_answer_to_it(self, sent_ms: int | None, holds: bool) -> None:
+        log = doubting()
+
+        verdict = decide(log.live, signal("resolve", resolve("did_not_happen")), NOW + 9, RULES, sent_ms=sent_ms)
+
+        assert isinstance(verdict, list) is holds
+
     @pytest.mark.parametrize(
         "data",
         [
@@ -334,9 +353,7 @@ class TestDoubt:
         log.feed(signal("resolve", resolve("did_not_happen")))
         log.now = log.due().due_ms
 
-        (event,) = log.feed(log.due())  # type: ignore[misc]
-
-        assert isinstance(event, CallDispatched), "the receiver has not seen the key at all"
+        assert log.feed(log.due()) == Again(1), "the receiver has not seen the key at all"
 
 
 class TestLateResultsAgainstAHuman:
@@ -406,17 +423,19 @@ class TestLateResultsAgainstAHuman:
 
 
 class TestTime:
-    def test_an_unanswered_call_goes_out_again_under_its_number_and_waits_longer(self) -> None:
+    def test_an_unanswered_call_goes_out_again_without_an_entry(self) -> None:
         log = calling()
-        waits = []
-        for _ in range(4):
-            log.now = log.due().due_ms
-            (event,) = log.feed(log.due())  # type: ignore[misc]
-            assert isinstance(event, CallDispatched)
-            assert event.attempt == 1
-            waits.append(event.deadline_ms - log.now - 30_000)
+        log.now = log.due().due_ms
 
-        assert waits == [20_000, 40_000, 40_000, 40_000]
+        verdicts = [log.feed(log.due()) for _ in range(4)]
+
+        assert verdicts == [Again(1)] * 4
+        assert len(log.entries) == 2
+
+    def test_an_unanswered_call_waits_longer_every_time(self) -> None:
+        waits = [answer_ms(call(), times, RULES) - 30_000 for times in range(5)]
+
+        assert waits == [10_000, 20_000, 40_000, 40_000, 40_000]
 
     def test_after_the_backoff_the_next_attempt_goes_out(self) -> None:
         log = calling()
@@ -432,8 +451,9 @@ class TestTime:
         assert isinstance(log.feed(first), Ignore)
 
         log.now += 1
-        log.feed(first)
+        assert log.feed(first) == Again(1)
 
+        log.feed(log.result(status="failed", retry_after_ms=60_000))
         assert isinstance(log.feed(first), Ignore)
 
     def test_a_sleep_ends(self) -> None:
@@ -449,9 +469,8 @@ class TestTime:
         if failed:
             log.feed(log.result(status="unknown", retry_after_ms=60_001))
         else:
-            log.now = log.due().due_ms
-            log.feed(log.due())
-        log.now = log.due().due_ms
+            log.now += 60_001
+        log.now = max(log.now, log.due().due_ms)
 
         (event,) = log.feed(log.due())  # type: ignore[misc]
 
@@ -459,7 +478,60 @@ class TestTime:
         assert event.failure.code == "key_window"
 
     def test_the_first_wait_is_the_timeout_and_the_grace(self) -> None:
-        assert dispatch(call(), 1, 0, NOW, RULES) == CallDispatched(1, 1, NOW + 40_000)
+        assert dispatch(call(), 1, NOW, RULES) == CallDispatched(1, 1, NOW + 40_000)
+
+
+class TestTransport:
+    """What the log does not take, and what comes out of it unreadable."""
+
+    def test_an_attempt_whose_request_is_too_large_fails(self) -> None:
+        log = calling("once")
+
+        (event,) = log.feed(Unsent(RUN, log.live.open[1].seq, asked=False))  # type: ignore[misc]
+
+        assert isinstance(event, CallFailed)
+        assert (event.attempt, event.failure.code) == (1, "too_large")
+
+    def test_it_falls_into_doubt_where_an_earlier_attempt_may_have_acted(self) -> None:
+        log = calling("keyed")
+        log.feed(log.result(status="unknown"))
+        log.now = log.due().due_ms
+        log.feed(log.due())
+
+        (event,) = log.feed(Unsent(RUN, log.live.open[1].seq, asked=False))  # type: ignore[misc]
+
+        assert isinstance(event, CallDoubted)
+
+    def test_a_question_that_is_too_large_ends_with_its_call(self) -> None:
+        log = asking("once")
+        question = log.live.open[1].question
+        assert question is not None
+
+        events = log.feed(Unsent(RUN, question.seq, asked=True))
+
+        assert isinstance(events, list)
+        assert [type(event) for event in events] == [ApprovalDecided, CallFailed]
+
+    @pytest.mark.parametrize(
+        ("effect", "ending"),
+        [("pure", CallFailed), ("keyed", CallDoubted), ("probed", CallDoubted), ("once", CallDoubted)],
+    )
+    def test_a_result_that_nobody_can_read_settles_its_call(self, effect: str, ending: type) -> None:
+        log = calling(effect)
+
+        (event,) = log.feed(Spoilt(RUN, log.live.open[1].seq, Failure("unreadable", "it is none")))  # type: ignore[misc]
+
+        assert type(event) is ending
+        assert event.failure.code == "unreadable"
+
+    def test_neither_says_anything_of_a_call_that_is_settled(self) -> None:
+        log = calling()
+        seq = log.live.open[1].seq
+        log.feed(log.result())
+
+        assert isinstance(log.feed(Unsent(RUN, seq, asked=False)), Ignore)
+        assert isinstance(log.feed(Unsent(RUN, seq, asked=True)), Ignore)
+        assert isinstance(log.feed(Spoilt(RUN, seq, BOOM)), Ignore)
 
 
 class TestEnd:

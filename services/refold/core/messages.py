@@ -43,7 +43,8 @@ class ToolRequest:
     """Topic `tool-requested.<pool>`, key call_id: try this call. A tombstone closes it.
 
     `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
-    the policy that judged the call, `decision` the signed decision that allows it, where one is needed.
+    the policy that judged the call, `decision` the signed decision that allows it, where one is needed. `again`: the
+    attempt went out before, and executors have passed what went out.
     """
 
     call_id: CallId
@@ -61,6 +62,7 @@ class ToolRequest:
     policy: str = ""
     decision: str = ""
     at_ms: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class ToolResult:
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
     no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a
     human) or `unauthorised` (nothing was sent, because no decision allows it). `late`: it came past the ledger.
+    `again`: the attempt went out before, so that somebody else may have acted on it.
     """
 
     call_id: CallId
@@ -100,6 +103,7 @@ class ToolResult:
     late: bool = False
     executor: str = ""
     traceparent: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

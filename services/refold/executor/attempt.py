@@ -286,7 +286,16 @@ class Attempt:
     def _result(self, status: str, failure: Failure | None = None, *, result: str = "") -> ToolResult:
         ask, me, trace = self.request, self.outbox.settings.member, self.request.traceparent
         return ToolResult(
-            ask.call_id, ask.run_id, ask.step, ask.attempt, status, result, failure, executor=me, traceparent=trace
+            ask.call_id,
+            ask.run_id,
+            ask.step,
+            ask.attempt,
+            status,
+            result,
+            failure,
+            executor=me,
+            traceparent=trace,
+            again=ask.again,
         )
 
     # The lease and the record

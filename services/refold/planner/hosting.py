@@ -117,9 +117,9 @@ class Agents:
         )
         authority = self._rules.authority
         if authority is None:
-            return [call, dispatch(call, 1, 0, now, self._rules)]
+            return [call, dispatch(call, 1, now, self._rules)]
         call, held = asking.propose(state, Proposal(call, seq, ahead), authority, now)
-        return [call, held or dispatch(call, 1, 0, now, self._rules)]
+        return [call, held or dispatch(call, 1, now, self._rules)]
 
 
 def failure_of(error: BaseException) -> events.Failure:

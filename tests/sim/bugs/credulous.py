@@ -114,7 +114,7 @@ def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[E
     def propose(self: Agents, state: RunState, intent: Intent, *, now: int, **place: int) -> list[Event]:
         events = original(self, state, intent, now=now, **place)
         if isinstance(events[-1], ApprovalRequested):
-            events.append(asking.dispatch(events[0], 1, 0, now, self._rules))  # type: ignore[arg-type]
+            events.append(asking.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
         return events
 
     return propose

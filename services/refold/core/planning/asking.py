@@ -71,7 +71,7 @@ def judge_again(
         return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
     if judgement.outcome == "require":
         return [_ask(state, call, judgement, authority, seq=state.seqs[step - 1], attempt=attempt, now=now)]
-    return [events.CallJudged(step, judgement.policy, judgement.rule), dispatch(call, attempt, 0, now, rules)]
+    return [events.CallJudged(step, judgement.policy, judgement.rule), dispatch(call, attempt, now, rules)]
 
 
 def send(
@@ -80,7 +80,7 @@ def send(
     """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
     if rules.authority and not permitted(state, step, attempt, rules.authority, now):
         return judge_again(state, step, attempt, now, rules, may_have_happened=may_have_happened)
-    return [dispatch(state.call(step), attempt, 0, now, rules)]
+    return [dispatch(state.call(step), attempt, now, rules)]
 
 
 def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_happened: bool) -> events.Event:
@@ -237,7 +237,7 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
     if found.verdict == "answer":
         return [taken, events.CallCompleted(step, opened.attempt, found.result)]
     call = state.call(step)
-    return [taken, dispatch(call, asked.event.attempt, 0, now, rules)]
+    return [taken, dispatch(call, asked.event.attempt, now, rules)]
 
 
 def _key(state: RunState, step: int, found: Decision) -> str:
@@ -263,18 +263,28 @@ def due(state: RunState, step: int, now: int) -> list[events.Event]:
         approvers = list(dict.fromkeys([*asked.approvers, *needed.escalate_to]))
         expires_ms = now + needed.expires_ms if late else asked.expires_ms
         return [events.ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
-    ended = events.ApprovalDecided(step, asked.seq, "expire")
     failure = events.Failure("approval_expired", "nobody decided in time")
     # A run does not end over an effect that may have happened: the call falls into doubt, and somebody looks.
     if needed.on_expiry == "fail" and not opened.may_have_happened:
-        return [ended, events.RunFailed(failure)]
+        return [events.ApprovalDecided(step, asked.seq, "expire"), events.RunFailed(failure)]
+    return given_up(state, step, failure)
+
+
+def given_up(state: RunState, step: int, failure: events.Failure) -> list[events.Event]:
+    """An approval ends without a decision, and the call with it."""
+    opened, asked = _asked(state, step)
+    ended = events.ApprovalDecided(step, asked.seq, "expire")
     return [ended, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
-def dispatch(call: events.CallProposed, attempt: int, dispatches: int, now: int, rules: Rules) -> events.CallDispatched:
+def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:
     """The event that sends an attempt to the executors, with the deadline for an answer."""
-    wait = min(rules.redispatch_cap_ms, rules.redispatch_ms << min(dispatches, 20))
-    return events.CallDispatched(call.step, attempt, now + call.timeout_ms + wait)
+    return events.CallDispatched(call.step, attempt, now + answer_ms(call, 0, rules))
+
+
+def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
+    """How long an answer may take, before a request that went out so many times more goes out again."""
+    return call.timeout_ms + min(rules.redispatch_cap_ms, rules.redispatch_ms << min(times, 20))
 
 
 def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ruling:

@@ -34,7 +34,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
     closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, events.CallDispatched):
-            found.append(_request(state, event, offset, at_ms=entry.at_ms))
+            found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.ApprovalRequested | events.ApprovalEscalated):
             found += ask_people(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
@@ -67,16 +67,17 @@ def ask_people(state: RunState, step: int) -> list[Command]:
     return [Command(APPROVAL_REQUESTED, request.approval_id, request)]
 
 
-def _request(state: RunState, event: events.CallDispatched, offset: int, *, at_ms: int) -> Command:
-    call, opened = state.call(event.step), state.open.get(event.step)
+def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int, again: bool = False) -> Command:
+    """The request of an attempt; with `again`, of one that went out before and is not answered."""
+    call, opened = state.call(step), state.open.get(step)
     first_ms = opened.first_sent_ms if opened else state.at_ms
-    name = call_id(state.run_id, state.seqs[event.step - 1])
-    request = ToolRequest(
+    name = call_id(state.run_id, state.seqs[step - 1])
+    message = ToolRequest(
         call_id=name,
         run_id=state.run_id,
-        step=event.step,
-        attempt=event.attempt,
-        issued=offset,
+        step=step,
+        attempt=attempt,
+        issued=issued,
         tool=call.tool,
         args=call.args,
         key=call.key,
@@ -87,8 +88,9 @@ def _request(state: RunState, event: events.CallDispatched, offset: int, *, at_m
         policy=opened.policy if opened else "",
         decision=opened.decision.token if opened and opened.decision else "",
         at_ms=at_ms,
+        again=again,
     )
-    return Command(tool_requested(call.pool), name, request)
+    return Command(tool_requested(call.pool), name, message)
 
 
 def _outcome(state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> Command:

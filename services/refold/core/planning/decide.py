@@ -11,16 +11,32 @@ from refold.core.errors import MalformedError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning import asking
-from refold.core.planning.asking import dispatch, judge_again, send
+from refold.core.planning.asking import judge_again, send
 from refold.core.planning.matrix import course
-from refold.core.planning.verdict import Decided, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
+from refold.core.planning.verdict import (
+    Again,
+    Decided,
+    Due,
+    Ignore,
+    Input,
+    Park,
+    Refuse,
+    Rules,
+    Ruling,
+    Spoilt,
+    Start,
+    Unsent,
+)
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, RunState
 from refold.core.wire import canonical
 
 
-def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Ruling:
-    """The events that an input causes, or why there are none. **Units**: `now` in milliseconds since 1970."""
+def decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None = None) -> Ruling:
+    """The events that an input causes, or why there are none.
+
+    **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended.
+    """
     if isinstance(what, Start):
         return _start(state, what, now, rules)
     if state is None:
@@ -33,7 +49,11 @@ def decide(state: RunState | None, what: Input, now: int, rules: Rules) -> Rulin
         return _due(state, what, now, rules)
     if isinstance(what, Decided):
         return asking.take_decision(state, what, now, rules)
-    return _signal(state, what, now, rules)
+    if isinstance(what, Unsent):
+        return _unsent(state, what)
+    if isinstance(what, Spoilt):
+        return _spoilt(state, what)
+    return _signal(state, what, now, rules, sent_ms=sent_ms)
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
@@ -56,7 +76,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
             policy=rules.authority.current if rules.authority else "",
         )
     ]
-    if ask.not_before_ms <= now:
+    # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
+    if ask.not_before_ms <= now and not what.waits:
         fresh.append(events.RunStarted(rules.version))
     return fresh
 
@@ -74,7 +95,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
-    if opened is None or opened.phase in _UNTIMED or opened.due_ms != what.due_ms or opened.due_ms > now:
+    if opened is None or opened.phase in _UNTIMED or opened.due_ms > now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
         return [events.SleepEnded(what.step)]
@@ -87,10 +108,33 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         return [events.CallDoubted(what.step, opened.attempt, failure)]
     if opened.phase == "backoff":
         return send(state, what.step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened)
-    return [dispatch(call, opened.attempt, opened.dispatches, now, rules)]
+    return Again(what.step)
 
 
-def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Ruling:
+def _unsent(state: RunState, what: Unsent) -> Ruling:
+    """Of this attempt nothing was sent; one before it may have had its effect."""
+    failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
+    if what.asked:
+        step = asking.opened_by(state, what.seq)
+        return asking.given_up(state, step, failure) if step else Ignore("the question is closed")
+    step = state.step_of(what.seq)
+    opened = state.open.get(step) if step else None
+    if step is None or opened is None or opened.phase != "dispatched":
+        return Ignore("the call is not under way")
+    return [asking.closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
+
+
+def _spoilt(state: RunState, what: Spoilt) -> Ruling:
+    """Somebody has acted, and what came of it is lost: asked again, the ledger would only say the same again."""
+    step = state.step_of(what.seq)
+    opened = state.open.get(step) if step else None
+    if step is None or opened is None or opened.phase != "dispatched":
+        return Ignore("the call is not under way")
+    last = course(state.call(step).effect, "unknown", sent_before=opened.may_have_happened).last
+    return [asking.closed(opened, step, what.failure, may_have_happened=last == "doubt")]
+
+
+def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     try:
         data = canonical.parse(signal.data)
     except MalformedError as error:
@@ -99,11 +143,13 @@ def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules) -> Rulin
     if signal.kind == "cancel":
         return [events.RunCancelled(str(data.get("reason", "")), signal.actor)]
     if signal.kind == "resolve":
-        return _resolve(state, signal.actor, data, now, rules)
+        return _resolve(state, signal.actor, data, now, rules, sent_ms=sent_ms)
     return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
 
 
-def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules) -> Ruling:
+def _resolve(
+    state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
+) -> Ruling:
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
@@ -113,6 +159,9 @@ def _resolve(state: RunState, actor: str, data: dict[str, object], now: int, rul
         return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
     if opened is None or opened.phase != "doubt" or opened.attempt != attempt:
         return Refuse("conflict", f"attempt {attempt} of step {step} is not in doubt")
+    # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
+    if sent_ms is not None and sent_ms < opened.doubted_ms:
+        return Refuse("conflict", f"attempt {attempt} of step {step} was not in doubt when this was said")
     fresh: list[events.Event] = [events.DoubtResolved(step, attempt, verdict, actor, str(data.get("comment", "")))]
     if verdict == "happened":
         fresh.append(events.CallCompleted(step, attempt, canonical.dumps(data.get("result"))))
@@ -199,9 +248,9 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
     """An executor has sent nothing, for a decision or policy that held when the call went out: it is judged again."""
     assert rules.authority is not None, "only an authority judges"
     opened, failure = state.open[step], _failure(result)
-    # The claim chain says of `probed` and `once` that nobody else has acted; a `keyed` call that was ordered twice may
-    # be with another executor, who still thought well of the decision.
-    unknown = state.call(step).effect == "keyed" and opened.dispatches > 1
+    # The claim chain says of `probed` and `once` that nobody else has acted; a `keyed` call that went out twice may be
+    # with another executor, who still thought well of the decision.
+    unknown = state.call(step).effect == "keyed" and result.again
     if failure.code == "policy_changed" and not rules.authority.changed(opened.policy):
         # The executor has read more of the catalog than this planner: at once, it would be judged as before.
         return [events.AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
@@ -213,7 +262,7 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
 def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
     opened, call, failure = state.open[step], state.call(step), _failure(result)
     # A `pure` call that was sent twice has left nothing behind.
-    sent_before = opened.may_have_happened or (opened.dispatches > 1 and call.effect != "pure")
+    sent_before = opened.may_have_happened or (result.again and call.effect != "pure")
     again, last = course(call.effect, result.status, sent_before=sent_before)
     unknown = last == "doubt"
     # A tool that says "not retryable" knows what it did, and here nobody does: that one is tried again all the same.

@@ -30,7 +30,7 @@ COURSES: dict[str, dict[str, Course]] = {
 
 
 def course(effect: str, status: str, *, sent_before: bool) -> Course:
-    """The course of a call. `sent_before`: the attempt was ordered twice, or one before may have had its effect."""
+    """The course of a call. `sent_before`: the attempt went out twice, or one before may have had its effect."""
     # "It did not happen" is said of one order. Of `probed` and `once` the claim chain admits no other, of `keyed` it
     # knows nothing: the receiver may have had the key before.
     if sent_before and (effect, status) == ("keyed", "failed"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.core.approval.authority import Authority
-from refold.core.events import Event
+from refold.core.events import Event, Failure
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.run.retry import REDISPATCH_MS
@@ -16,7 +16,7 @@ class Rules:
     """What the planner's settings decide about decisions.
 
     **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
-    unanswered call goes out again; it doubles with every dispatch of one attempt up to `redispatch_cap_ms`.
+    unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
     `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
     `authority` every call goes out.
     """
@@ -30,12 +30,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run request, with its digest, the seed of the run's random numbers and the trace that it belongs to."""
+    """A run request, with its digest, the seed of the run's random numbers and the trace that it belongs to.
+
+    `waits`: there is something for the run that came first, and is to be heard before any of its code runs.
+    """
 
     request: RunRequest
     digest: str
     seed: str
     traceparent: str = ""
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,25 @@ class Decided:
     token: str
 
 
-Input = Start | RunSignal | ToolResult | Due | Decided
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """The log will never take what an attempt needs: its request or (`asked`) the question. `seq` names the event."""
+
+    run_id: RunId
+    seq: int
+    asked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spoilt:
+    """A result has come that nobody can read, for the call that was proposed as event `seq`."""
+
+    run_id: RunId
+    seq: int
+    failure: Failure
+
+
+Input = Start | RunSignal | ToolResult | Due | Decided | Unsent | Spoilt
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +103,11 @@ class Refuse:
     reason: str
 
 
-Ruling = list[Event] | Ignore | Park | Refuse
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The call of a step is unanswered: its request may go out once more. That changes nothing in the log."""
+
+    step: int
+
+
+Ruling = list[Event] | Ignore | Park | Refuse | Again
