@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
@@ -70,10 +70,12 @@ def request(approval: str = f"{RUN}/5", *, by: str = "one", **more: Any) -> Appr
 class World:
     """The topics, with keys, roles and the policy in the catalog, and what was written to them."""
 
-    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(TOPICS, PARTITIONS))
+    topics: tuple[str, ...] = TOPICS
+    max_bytes: int = 8 << 20
     now: int = NOW + 1_000
 
     def __post_init__(self) -> None:
+        self.broker = MemoryBroker(self.topics, PARTITIONS, max_bytes=self.max_bytes, clock_ms=lambda: self.now)
         self.publish("roles", "roles", ROLES)
         self.publish(f"policy/{POLICY.digest}", "policy", POLICY.content)
         for key in (GATEWAY, SERVICE):
@@ -150,6 +152,7 @@ class Process:
         start, nonces = next(self._starts), count(1)
         self.service = ApprovalService(app_, settings, key=SERVICE, nonce=lambda: f"{start}.{next(nonces)}")
         self.log = MemoryEventLog(world.broker, settings.membership)
+        self.ahead_ms = 0
         self.fate: Literal["sent", "lost", "unsure", "held"] = "sent"
         self._held: list[Outgoing] = []
         self._answers: list[Item] = []
@@ -159,7 +162,7 @@ class Process:
         taken = self.log.take(limit, 0)
         inbox = [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries, *self._answers]
         self._answers = []
-        effects = self.service.turn(inbox, Now(self.world.now, self.world.now))
+        effects = self.service.turn(inbox, Now(self.world.now + self.ahead_ms, self.world.now))
         for effect in effects:
             if isinstance(effect, Read):
                 self.log.read(*effect)

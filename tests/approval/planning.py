@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.adapters.memory.log import MemoryEventLog
 from refold.core.events import Event
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, RunRequest
@@ -40,7 +40,7 @@ async def one(ctx: Context, n: int) -> str:
 
 def world() -> World:
     """The topics of both services, with a policy in force, that take records as long as a real broker would."""
-    found = World(MemoryBroker((*TOPICS, *INPUTS, *OUTPUTS), PARTITIONS, max_bytes=4 * PAYLOAD_BYTES))
+    found = World((*TOPICS, *INPUTS, *OUTPUTS), max_bytes=4 * PAYLOAD_BYTES)
     found.publish("current", "current", POLICY.digest)
     return found
 

@@ -92,7 +92,7 @@ class Bench:
 
     def decisions(self) -> list[bytes | None]:
         """The values of all records of decisions."""
-        return [record.value for record in self.reader.scan("approval-decided")]
+        return [record.value for record in self.reader.scan("approval-decided") if record.value]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def bench(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-@pytest.mark.parametrize("boundary", ["1", "1:after"])
+@pytest.mark.parametrize("boundary", ["3", "3:after"])  # before it, each partition is asked for the time
 def test_a_vote_is_decided_once_though_the_service_dies_around_its_decision(bench: Bench, boundary: str) -> None:
     asked = request()
     bench.ask(asked)

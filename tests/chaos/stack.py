@@ -106,7 +106,6 @@ class Stack:
             "REFOLD_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
             "REFOLD_PLANNER__REDISPATCH_MS": "2000",
-            "REFOLD_PLANNER__PARK_MS": "20000",
             "REFOLD_EXECUTOR__SLOTS": "60",
         }
 

@@ -24,7 +24,8 @@ from refold.core.approval.signature import SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
-from refold.ports.log import Assigned, End, Reached, Record
+from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
+from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Journal, Positions
 from refold.runtime.parking import Parking
 
@@ -53,8 +54,9 @@ class Parked:
 class ApprovalLane:
     """See the module. `work` is called once a turn, after what came was taken."""
 
-    def __init__(self, assigned: Assigned, equipment: Equipment, now: int) -> None:
-        self.partition, self.now = assigned.partition, now
+    def __init__(self, assigned: Assigned, equipment: Equipment, mono_ms: int) -> None:
+        self.partition, self.clock = assigned.partition, LogClock()
+        self.clock.tick(mono_ms)
         self._equipment, self._settings, self._limits = equipment, equipment.settings, equipment.settings.limits
         self._journal = equipment.journal
         self.catalog = Catalog()
@@ -90,11 +92,24 @@ class ApprovalLane:
         if isinstance(item, Reached):
             self._reached(item.topic, item.offset)
         elif isinstance(item, Record):
+            self.clock.read(item.at_ms)
             if not self.live and item.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
                 self._held.append(item)
             else:
                 self._read(item)
             self._reached(item.topic, item.offset + 1)
+
+    @property
+    def now(self) -> int:
+        """The time by the log, at which votes are judged and decisions are signed."""
+        return self.clock.now_ms
+
+    def delivered(self, delivery: Delivery) -> bool:
+        """The log's answer to a record. False: it is not of this lane."""
+        known = self.outbox.delivered(delivery.token, delivery.offset)
+        if known and delivery.offset is not None and delivery.offset != NEVER:
+            self.clock.delivered(delivery.at_ms)
+        return known
 
     def low_water(self) -> Positions:
         """No positions: whoever comes next reads everything again."""
@@ -104,7 +119,8 @@ class ApprovalLane:
         """Judges what has changed, until about so many votes are counted; returns how many were."""
         if not self.live and self._catch_up.done:
             self._go_live()
-        if not self.live:
+        # Without a time of now, what has expired meanwhile would be decided all the same.
+        if not (self.live and self.clock.fresh):
             return 0
         if self._again_ms and self.now >= self._again_ms:
             self._again_ms = 0
@@ -129,10 +145,12 @@ class ApprovalLane:
 
     def next_due_ms(self) -> int | None:
         """When something waits for time alone: a parked vote, or a key that may not sign yet; or for the next turn."""
-        if self.live and self._due:
-            return self.now
-        parked = self._parking.next_due_ms()
-        return min((due for due in (parked, self._again_ms) if due), default=None)
+        if not (self.live and self.clock.fresh):
+            return None
+        if self._due:
+            return self.clock.mono_ms
+        due = [due for due in (self._parking.next_due_ms(), self._again_ms) if due]
+        return self.clock.mono_of(min(due)) if due else None
 
     def _reached(self, topic: str, offset: int) -> None:
         if topic == CATALOG:
@@ -144,6 +162,7 @@ class ApprovalLane:
         for record in sorted(held, key=lambda record: (record.topic != APPROVAL_DECIDED, record.offset)):
             self._read(record)
         self.live = True
+        self.outbox.send(outbox.beat(self.partition))
         self._journal.counts["lane.live"] += 1
         self._judge_all()
 

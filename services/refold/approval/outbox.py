@@ -89,5 +89,10 @@ def asked_again(approval: str, run: RunId, *, partition: int, actor: str, at_ms:
     return Outgoing(APPROVAL_DECIDED, partition, key.encode(), value, headers, 0)
 
 
+def beat(partition: int) -> Outgoing:
+    """A record that says nothing: its delivery tells the time."""
+    return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
+
+
 def _place(record: Record) -> dict[str, object]:
     return {"topic": record.topic, "partition": record.partition, "offset": record.offset}

@@ -24,19 +24,18 @@ class ApprovalService:
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:
         journal, numbers = Journal(), count(1)
         self.counts, self.news = journal.counts, journal.news
-        self._now = 0
+        self._mono = 0
         self._equipment = Equipment(settings, key, app.tools, nonce, lambda: next(numbers), journal)
-        self.lanes = Lanes(lambda assigned: ApprovalLane(assigned, self._equipment, self._now))
+        self.lanes = Lanes(lambda assigned: ApprovalLane(assigned, self._equipment, self._mono))
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        # `now` never runs backwards: what has expired stays expired.
-        self._now = max(self._now, now.wall_ms)
+        self._mono = now.mono_ms
         for lane in self.lanes:
-            lane.now = self._now
+            lane.clock.tick(now.mono_ms)
         effects: list[Effect] = []
         for item in inbox:
             if isinstance(item, Delivery):
-                any(lane.outbox.delivered(item.token, item.offset) for lane in self.lanes)
+                any(lane.delivered(item) for lane in self.lanes)
             else:
                 effects += self.lanes.route(item)
         left = self._equipment.settings.limits.turn_votes
@@ -49,4 +48,5 @@ class ApprovalService:
         return effects
 
     def next_due_ms(self) -> int | None:
+        """When `turn` wants to be called. **Units**: monotonic."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)

@@ -36,8 +36,8 @@ RUN_COMPLETED = "run-completed"
 """Runs that are over. Key: run id. Written by the planner; read by users."""
 
 RUN_SNAPSHOT = "run-snapshot"
-"""What a planner has made of the log, and which runs were erased. Written by the planner, and of erased runs the
-archivist; read by the planner and whoever folds the log."""
+"""What a planner has made of the log, which runs it holds, and which were erased. Written by the planner, and of erased
+runs the archivist; read by the planner and whoever folds the log."""
 
 CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""
@@ -49,3 +49,8 @@ DEAD_LETTER = "dead-letter"
 def tool_requested(pool: str) -> str:
     """The topic of the calls of one pool of executors."""
     return f"{TOOL_REQUESTED}.{pool}"
+
+
+def executors(pool: str) -> str:
+    """The group of the executors of one pool."""
+    return f"refold-executor-{pool}"

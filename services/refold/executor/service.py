@@ -53,7 +53,7 @@ class Executor:
     def next_due_ms(self) -> int | None:
         soon = self.attempts or self._waiting or self._outbox.ledger
         ahead = self._settings.tend_ms if soon else self._settings.reap_ms
-        return self._outbox.now.wall_ms + ahead if len(self.lanes) else None
+        return self._outbox.now.mono_ms + ahead if len(self.lanes) else None
 
     def drain(self) -> None:
         """Takes no new work; what has not begun is released, what runs may go on until the host's grace is over."""

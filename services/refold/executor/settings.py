@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from refold.core.messages import ToolRequest
-from refold.core.topics import CATALOG, TOOL_CLAIMED, tool_requested
+from refold.core.topics import CATALOG, TOOL_CLAIMED, executors, tool_requested
 from refold.executor.gate import Gate
 from refold.ports.log import Membership
 from refold.runtime import defaults
@@ -65,4 +65,4 @@ class ExecutorSettings:
     @property
     def membership(self) -> Membership:
         """What an executor reads."""
-        return Membership(f"refold-executor-{self.pool}", self.member, (self.topic, CATALOG, TOOL_CLAIMED))
+        return Membership(executors(self.pool), self.member, (self.topic, CATALOG, TOOL_CLAIMED))

@@ -12,20 +12,24 @@ from dataclasses import dataclass
 
 from refold.core.errors import FoldError
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
-from refold.core.ids import home
+from refold.core.ids import call_id, home
 from refold.core.messages import ToolResult
+from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling, Start
+from refold.core.planning.verdict import Again, Decided, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, link
 from refold.core.run.state import RunState
-from refold.core.wire import codec
+from refold.core.topics import RUN_LOG
+from refold.core.wire import canonical, codec
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Outbox
+from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
+from refold.planner.unanswered import SentRequest
 from refold.runtime.lanes import Journal
 
 
@@ -36,6 +40,7 @@ class Shared:
     settings: PlannerSettings
     nonce: Callable[[], bytes]
     journal: Journal
+    patience: Patience
 
 
 class Answering:
@@ -50,8 +55,9 @@ class Answering:
         outbox: Outbox,
         agents: Agents,
         rules: Rules,
+        room: Callable[[], int],
     ) -> None:
-        self._partition, self._shared, self._journal = partition, shared, shared.journal
+        self._partition, self._room, self._shared, self._journal = partition, room, shared, shared.journal
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
         self._limits = shared.settings.limits
 
@@ -64,8 +70,8 @@ class Answering:
         if run in self._log.erased.runs:
             self._refuse_erased(item, now)
             return
-        if reason := self._log.fold.frozen.get(run):
-            self._park(item, f"the run cannot be read by this version: {reason}", now)
+        if run in self._log.fold.frozen:
+            self._keep(item)  # its history goes on where this version does not see it: another will read on
             return
         state = self._log.latest(run)
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
@@ -73,22 +79,56 @@ class Answering:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
         elif state is None and self._forward(item):
             return
+        elif state is None and isinstance(item.input, Start) and not self._admits(item.input, now):
+            self._inbox.hold(item)
+            return
         else:
-            given = item.input
-            if isinstance(given, Start):
-                # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
-                given = dataclasses.replace(given, seed=self._shared.nonce().hex())
-            verdict = decide(state, given, now, self._rules)
+            sent_ms = item.record.at_ms if item.record else None
+            verdict = decide(state, self._given(item), now, self._rules, sent_ms=sent_ms)
         if isinstance(verdict, list):
-            self._append(state, verdict, item, now)
+            # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
+            self._append(state, verdict, item, max(now, state.at_ms) if state else now)
+        elif isinstance(verdict, Again):
+            assert state is not None, "a call that is open is of a run that is known"
+            self._ask_again(state, verdict.step, item, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=self._log.speculates(run)):
             self._leave(state, item, verdict, now)
 
+    def _given(self, item: Pending) -> Input:
+        given = item.input
+        assert given is not None, "what has no input is driven"
+        if isinstance(given, Start):
+            # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
+            return dataclasses.replace(given, seed=self._shared.nonce().hex(), waits=self._inbox.parks(item.run_id))
+        return given
+
+    def _admits(self, given: Start, now: int) -> bool:
+        """Whether there is room for another run. One that is for later takes none."""
+        return self._room() > 0 or given.request.not_before_ms > now
+
+    def _ask_again(self, state: RunState, step: int, item: Pending, now: int) -> None:
+        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it."""
+        unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
+        call, item.done = call_id(state.run_id, opened.seq), True
+        sent = unanswered.last(call)
+        if sent is None or sent.attempt != opened.attempt:
+            # A predecessor has sent it, and nobody here knows where to.
+            sent = SentRequest(opened.attempt, "", 0, now, 0, opened.due_ms - answer_ms(proposed, 0, self._rules))
+        elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
+            unanswered.watch(call, due)
+            return
+        elif not item.passed:
+            unanswered.wait(call)
+            return
+        self._journal.counts["request.again"] += 1
+        self._outbox.ask_again(state, step, sent, now=now)
+        unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
+
     def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:
         """An input that changes nothing."""
         if isinstance(verdict, Park):
-            self._park(item, verdict.reason, now)
+            self._park(item, verdict, now)
         elif isinstance(verdict, Refuse):
             self.bury(item, verdict.code, verdict.reason, now)
         else:
@@ -140,7 +180,7 @@ class Answering:
             events=events,
         )
         entry_id, value = codec.encode_entry(entry)
-        if len(value) > self._limits.payload_bytes * 2:
+        if len(value) > self._limits.entry_bytes:
             self.send_too_large(before, events, item, now)
             return
         link(after, Head(entry_id, entry.last_seq))
@@ -153,7 +193,15 @@ class Answering:
         self._agents.forget(item.run_id)
         limit = self._limits.payload_bytes
         failure = Failure("too_large", f"an entry is over the size limit; keep every value under {limit} bytes")
-        kept = [event for event in events if isinstance(event, RunRequested) and len(event.input) <= limit]
+        # Once more means that not even this was taken: then the request goes too, and at last the input.
+        kept = [
+            event for event in events if isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= limit
+        ]
+        if isinstance(events[-1], RunFailed) and events[-1].failure == failure:
+            if not kept:
+                self._give_up(item, now)
+                return
+            kept = []
         after = before.copy() if before else RunState(item.run_id)
         ending: list[Event] = [*kept, RunFailed(failure)]
         advance(after, ending, seq=after.head.seq + 1, at_ms=now)
@@ -180,10 +228,29 @@ class Answering:
         item.letter = code, reason
         self._outbox.bury(item, now, self._limits.payload_bytes)
 
-    def _park(self, item: Pending, reason: str, now: int) -> None:
-        """Something about a run that is not known, or cannot be read: its request may be under way."""
+    def _give_up(self, item: Pending, now: int) -> None:
+        """The log takes no entry at all for a run, however small: a human has to look at its topic."""
+        self._journal.tell("publish.refused", topic=RUN_LOG, partition=self._partition, run_id=item.run_id)
         if item.record is None:
             item.done = True
-        elif not self._inbox.park(item, now):
-            waited = self._inbox.waited_ms(item, now)
-            self.bury(item, "unknown_run", f"{reason}, after {waited} ms of waiting", now)
+        else:
+            self.bury(item, "too_large", "the run log takes no entry for it", now)
+
+    def _park(self, item: Pending, verdict: Park, now: int) -> None:
+        """Something about what is not known: it may be under way in another topic."""
+        if item.record is None or isinstance(item.input, Spoilt):
+            item.done = True
+        elif item.waited:
+            self.bury(item, verdict.code, f"{verdict.reason}, and nothing is under way that would tell", now)
+        elif verdict.code == "unknown_run":
+            self._inbox.park(item)
+            self._shared.patience.add(self._partition, item)
+        else:
+            item.waited, item.end = True, None
+            self._inbox.catalog.ask(item)
+
+    def _keep(self, item: Pending) -> None:
+        if item.record is None:
+            item.done = True
+        else:
+            self._inbox.park(item)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,23 +14,25 @@ from refold.planner import inputs
 from refold.planner.settings import Limits
 from refold.ports.log import Record
 from refold.runtime.lanes import Outstanding, Owed
-from refold.runtime.parking import Parking
 
 
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
     """Something that a lane has to answer: an input with its record, a timer, or (no `input`) a run to be driven.
 
-    `end` is a high watermark of the run log captured after the input was taken. `due_ms` is until when it may be
-    parked. With a `letter` (code and reason) it is a dead one, and done when its dead letter is in the log.
+    `end` is a high watermark of the run log captured after the input was taken. `waited`: what it is about would be
+    known by now. `passed`: executors have passed the request that it is about. With a `letter` (code and reason) it is
+    a dead one, and done when its dead letter is in the log; a `short` one, because the log does not take it whole.
     """
 
     run_id: RunId
     input: Input | None
     record: Record | None = None
     end: int | None = None
-    due_ms: int = 0
+    waited: bool = False
+    passed: bool = False
     letter: tuple[str, str] | None = None
+    short: bool = False
 
     @property
     def cause(self) -> Cause | None:
@@ -97,14 +99,17 @@ class Inbox:
         """Forgets everything: whoever has the partition reads it again from what was committed."""
         self._ready: deque[Pending] = deque()
         self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}
-        self._parking = Parking[Pending](self._limits.parked)
+        self._parked: dict[RunId, list[Pending]] = {}
+        self._parked_of: Counter[str] = Counter()
+        self._held: deque[Pending] = deque()
         self.unconfirmed = Unconfirmed()
+        self.catalog = Unconfirmed()
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def take(self, record: Record) -> Pending:
-        """A record of an input topic: ready to be answered, or dead at once."""
+        """A record of an input topic: ready to be answered, or dead at once. A tombstone is neither."""
         if record.value is None:  # what lay here was erased, long after it was answered
             item = Pending(RunId(""), None, record, done=True)
             self._outstanding[record.topic].add(record.offset, item)
@@ -114,7 +119,8 @@ class Inbox:
             item = Pending(run, given, record)
             self._ready.append(item)
         except MalformedError as error:
-            item = Pending(RunId(""), None, record, letter=(error.code, str(error)))
+            spoilt = inputs.spoilt(record, error)
+            item = Pending(spoilt.run_id if spoilt else RunId(""), spoilt, record, letter=(error.code, str(error)))
         self._outstanding[record.topic].add(record.offset, item)
         return item
 
@@ -139,35 +145,67 @@ class Inbox:
         """The fold has come so far: what waited for that is answered next."""
         self._ready.extendleft(reversed(self.unconfirmed.take(position)))
 
-    def park(self, item: Pending, now: int) -> bool:
-        """Keeps an input for what is not known so far; False if it has waited long enough, or there is no room."""
-        item.due_ms = item.due_ms or now + self._limits.park_ms
-        if now >= item.due_ms or self._parking.full:
-            return False
-        item.end = None
-        self._parking.park(item.run_id, item)
-        return True
+    # What waits
 
-    def waited_ms(self, item: Pending, now: int) -> int:
-        """How long an input has been parked."""
-        return now - (item.due_ms - self._limits.park_ms)
+    def hold(self, item: Pending) -> None:
+        """Keeps a request until there is room for another run."""
+        self._held.append(item)
+
+    @property
+    def held(self) -> int:
+        """How many requests there is no room for."""
+        return len(self._held)
+
+    def admit(self, count: int) -> None:
+        """There is room for so many runs."""
+        while self._held and count > 0:
+            self._ready.append(self._held.popleft())
+            count -= 1
+
+    def park(self, item: Pending) -> None:
+        """Keeps an input for a run that is not known so far, or cannot be read."""
+        assert item.record is not None, "only records are parked"
+        item.end = None
+        self._parked.setdefault(item.run_id, []).append(item)
+        self._parked_of[item.record.topic] += 1
+
+    def parks(self, run: RunId) -> bool:
+        """Whether something waits for this run."""
+        return run in self._parked
+
+    def crowded(self, topic: str) -> bool:
+        """Whether no more of a topic is to be taken, because so much of it is parked."""
+        return self._parked_of[topic] >= self._limits.parked
 
     def unpark(self, run: RunId) -> None:
         """Something has become known of this run."""
-        self.push(self._parking.take(run))
+        for item in self._parked.pop(run, []):
+            self._leave(item)
 
-    def unpark_all(self) -> None:
-        """Something has become known that may be about any run."""
-        for run in self._parking:
-            self.push(self._parking.take(run))
+    def give_up(self, item: Pending) -> None:
+        """Its run would be known by now. It is answered once more, and then for good."""
+        waiting = self._parked.get(item.run_id, [])
+        if item in waiting:
+            waiting.remove(item)
+            if not waiting:
+                del self._parked[item.run_id]
+            item.waited = True
+            self._leave(item)
 
-    def next_due_ms(self) -> int | None:
-        """When something has been parked for long enough."""
-        return self._parking.next_due_ms()
+    def _leave(self, item: Pending) -> None:
+        assert item.record is not None, "only records are parked"
+        self._parked_of[item.record.topic] -= 1
+        self._ready.append(item)
 
-    def wake(self, now: int) -> None:
-        """Nothing is parked longer than the limit: what is due is answered once more, and then for good."""
-        self.push(self._parking.overdue(now))
+    # Positions
+
+    def reached(self, topic: str, offset: int) -> None:
+        """Reading has come to this offset, though nothing lies before it any more."""
+        self._outstanding[topic].add(offset - 1, Pending(RunId(""), None, done=True))
+
+    def passed(self, topic: str) -> int:
+        """The offset below which every input of a topic is settled; 0 before the first."""
+        return self._outstanding[topic].low_water() or 0
 
     def low_water(self) -> dict[str, int]:
         """By topic, the offset below which every input is settled."""

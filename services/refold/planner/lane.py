@@ -6,22 +6,25 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from refold.core import events
 from refold.core.approval.catalog import Catalog
-from refold.core.planning.verdict import Rules
+from refold.core.ids import CallId, RunId, parse_call_id
+from refold.core.planning.verdict import Due, Rules, Spoilt
 from refold.core.run.state import RunState
-from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering, Shared
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
-from refold.planner.inputs import TOPICS
-from refold.planner.outbox import Asker, Ordered, Outbox
+from refold.planner.outbox import Asker, Beat, Ordered, Outbox
 from refold.planner.repairs import Repairs
 from refold.planner.timers import Timers
-from refold.ports.log import Assigned, End, Reached, Record
+from refold.ports.effects import CommittedAt
+from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
+from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Positions, Tokens, resumed
 
 _TOLD = {
@@ -35,6 +38,12 @@ _TOLD = {
     events.LateResultRecorded: "call.late",
 }
 """What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
+
+BEAT_MS = 1_000
+"""How long a lane waits for the time that it asked the log for."""
+
+QUIET_MS = 60_000
+"""How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
 
 RESUMED_TOLD = 20
 """Of so many runs a take-over says one by one where they go on; of the others there is the count."""
@@ -52,18 +61,24 @@ class Lane:
         agents: Agents,
         rules: Rules,
         catalog: Catalog,
+        mono_ms: int,
     ) -> None:
-        self.partition, self.now = assigned.partition, 0
+        self.partition, self.clock = assigned.partition, LogClock()
+        self.clock.tick(mono_ms)
+        self._beat_due = 0
+        self._active: set[RunId] = set()
         self._limits, self._journal = shared.settings.limits, shared.journal
         self._agents, self._catalog = agents, catalog
         member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
-        self._inputs_from = resumed(assigned, TOPICS)
+        self._inputs_from = resumed(assigned, inputs.TOPICS)
         self.inbox = Inbox(self._limits)
         self.log = Acceptance(
             self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused, mended=self.mended
         )
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
-        self._answering = Answering(self.partition, shared, self.inbox, self.log, self.outbox, agents, rules)
+        self._answering = Answering(
+            self.partition, shared, self.inbox, self.log, self.outbox, agents, rules, room=self._room
+        )
         self.repairs = self._new_repairs()
         self._timers = Timers()
         self._snapshot_position = 0
@@ -71,7 +86,10 @@ class Lane:
         self._moved()
 
     def _new_repairs(self) -> Repairs:
-        return Repairs(self.log, self.outbox, lambda item, why: self._answering.bury(item, "conflict", why, self.now))
+        def bury(item: Pending, why: str) -> None:
+            self._answering.bury(item, "conflict", why, self.clock.now_ms)
+
+        return Repairs(self.log, self.outbox, bury)
 
     # Whose it is
 
@@ -88,6 +106,8 @@ class Lane:
         self.outbox.clear()
         self.repairs = self._new_repairs()
         self._timers = Timers()
+        self._active.clear()
+        self.clock.fresh, self._beat_due = False, 0
         return True
 
     def wake(self, assigned: Assigned) -> bool:
@@ -96,7 +116,7 @@ class Lane:
         if emit_from < self.log.position:
             return False
         self.outbox.emit_from = emit_from
-        self._inputs_from = resumed(assigned, TOPICS)
+        self._inputs_from = resumed(assigned, inputs.TOPICS)
         self._catch_up = CatchUp(assigned, (RUN_LOG, RUN_SNAPSHOT, CATALOG))
         self._catch_up.reached(RUN_SNAPSHOT, self._snapshot_position)
         self._moved()
@@ -106,8 +126,11 @@ class Lane:
 
     def feed(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
-            self.inbox.unconfirmed.reached_end(item.offset)
-            self.log.reached_end(item.offset)
+            if item.topic == CATALOG:
+                self.inbox.catalog.reached_end(item.offset)
+            elif item.topic == RUN_LOG:
+                self.inbox.unconfirmed.reached_end(item.offset)
+                self.log.reached_end(item.offset)
         elif isinstance(item, Reached):
             if item.topic == CATALOG:
                 self._catalog.reached(item.offset)
@@ -116,7 +139,11 @@ class Lane:
             elif item.topic == RUN_LOG:
                 self.log.reached(item.offset)
                 self.repairs.reached(item.offset)
+            else:
+                self.inbox.reached(item.topic, item.offset)
         elif item.topic == RUN_LOG:
+            if item.offset >= self.log.position:
+                self.clock.read(item.at_ms)
             self.log.follow(item)
             self.repairs.follow(item)
         elif item.topic == RUN_SNAPSHOT:
@@ -124,11 +151,10 @@ class Lane:
             self._read_snapshot(item.offset + 1)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)
-            self.inbox.unpark_all()
         else:
             taken = self.inbox.take(item)
             if taken.letter:
-                self._answering.bury(taken, *taken.letter, self.now)
+                self._answering.bury(taken, *taken.letter, self.clock.now_ms)
             return
         self._moved()
 
@@ -136,18 +162,47 @@ class Lane:
         self._snapshot_position = position
         self._catch_up.reached(RUN_SNAPSHOT, position)
 
-    def delivered(self, asker: Asker, offset: int | None) -> None:
+    def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
+        offset = delivery.offset
+        if isinstance(asker, SentEntry | Beat) and offset is not None and offset != NEVER:
+            self.clock.delivered(delivery.at_ms)
+            self._beat_due = self.clock.mono_ms + QUIET_MS
         if isinstance(asker, SentEntry):
             self.log.delivered(asker, offset)
             self._moved()
-            return
-        self._journal.counts["publish.unknown"] += asker is not None and offset is None
-        if isinstance(asker, Ordered):
-            self.outbox.acknowledged(asker, offset, self.log.fold.states)
-        elif asker is not None and offset is not None:
+        elif asker is not None and not isinstance(asker, Beat):
+            self._published(asker, offset)
+
+    def _published(self, asker: Ordered | Pending, offset: int | None) -> None:
+        self._journal.counts["publish.unknown"] += offset is None
+        if offset == NEVER:
+            self._never(asker)
+        elif isinstance(asker, Ordered):
+            self.outbox.acknowledged(asker, offset, self.log.fold.states, self.clock.now_ms)
+        elif offset is None:
+            self.inbox.push([asker])
+        elif isinstance(asker.input, Spoilt) and asker.letter:
+            asker.letter = None  # told to operators; now the call is settled
+            self.inbox.push([asker])
+        else:
             asker.done = True
-        elif asker is not None:
+
+    def _never(self, asker: Ordered | Pending) -> None:
+        """The log certainly does not take a record: that is neither a yes nor an unknown, and has an answer."""
+        if isinstance(asker, Ordered):
+            topic, key = asker.record.topic, asker.record.key.decode()
+            self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
+            if unsent := self.outbox.refused(asker, self.log.fold.states):
+                self.inbox.push([unsent])
+            return
+        self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.letter else RUN_REQUESTED, run=asker.run_id)
+        if asker.letter is None:  # a stray that cannot go home
+            self._answering.bury(asker, "too_large", "its home partition does not take it", self.clock.now_ms)
+        elif asker.short:
+            asker.done = True  # the line in the log of this process is all that can be
+        else:
+            asker.short = True
             self.inbox.push([asker])
 
     @property
@@ -155,18 +210,57 @@ class Lane:
         """Whether the high watermark of the run log has to be asked for."""
         return self.log.lost or self.inbox.unconfirmed.wants_end
 
-    def work(self, now: int) -> None:
-        """Decides what is ready, unless the log has to be read first."""
-        self.now = max(self.now, now)
+    def work(self) -> None:
+        """Decides what is ready, unless the log has to be read first, or has not told the time since."""
         if not self.log.live:
             return
-        due = self._timers.due(self.now)
-        self.inbox.push(Pending(timer.run_id, timer) for timer in due if timer.run_id in self.log.fold.states)
-        self.inbox.wake(self.now)
+        if self.clock.mono_ms >= self._beat_due and (self._timed or not self.clock.fresh):
+            self._beat_due = self.clock.mono_ms + BEAT_MS
+            self.outbox.beat()
+        if not self.clock.fresh:
+            return
+        now, states = self.clock.now_ms, self.log.fold.states
+        due = [*self._timers.due(now), *self._unanswered(self.outbox.unanswered.due(now), now)]
+        self.inbox.push(Pending(timer.run_id, timer) for timer in due if timer.run_id in states)
+        self.inbox.admit(self._room())
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if not self.repairs.takes(item):
-                self._answering.answer(item, self.now)
+                self._answering.answer(item, now)
+
+    def passed(self, answer: CommittedAt) -> None:
+        """Executors have come so far: what they have passed and not answered goes out again."""
+        calls = self.outbox.unanswered.passed(answer.topic, answer.positions.get(self.partition, 0))
+        late = self._unanswered(calls, self.clock.now_ms)
+        self.inbox.push(Pending(timer.run_id, timer, passed=True) for timer in late)
+
+    def _unanswered(self, calls: Iterable[CallId], now: int) -> Iterator[Due]:
+        for call in calls:
+            run, seq = parse_call_id(call)
+            state = self.log.fold.states.get(run)
+            if state is not None and (step := state.step_of(seq)) is not None:
+                yield Due(run, step, now)
+
+    @property
+    def _timed(self) -> bool:
+        """Whether time alone will make something due."""
+        return self._timers.next_ms() is not None or self.outbox.unanswered.next_ms() is not None
+
+    def _room(self) -> int:
+        """How many more runs may be with executors."""
+        return self._limits.active - len(self._active) - self.log.flying
+
+    def paused(self, before: frozenset[str]) -> frozenset[str]:
+        """The topics of which no more is to be taken. `before`: of which none is taken so far."""
+        topics = {topic for topic in inputs.TOPICS if self.inbox.crowded(topic)}
+        least = self._limits.active // 10 if RUN_REQUESTED in before else 0
+        if self.inbox.held or self._room() <= least:
+            topics.add(RUN_REQUESTED)
+        return frozenset(topics)
+
+    def decided(self) -> int:
+        """Up to where all requests of this partition are decided."""
+        return max(self._inputs_from[RUN_REQUESTED], self.inbox.passed(RUN_REQUESTED))
 
     def low_water(self) -> Positions:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""
@@ -176,17 +270,21 @@ class Lane:
         return positions
 
     def next_due_ms(self) -> int | None:
-        """When `work` wants to be called at the latest."""
-        if self.log.live and self.inbox and not self.log.blocked and not self.log.flying:
+        """When `work` wants to be called at the latest. **Units**: monotonic."""
+        if not self.log.live:
+            return None
+        if not self.clock.fresh:
+            return self._beat_due
+        if self.inbox and not self.log.blocked and not self.log.flying:
             return 0
-        return min((at for at in (self._timers.next_ms(), self.inbox.next_due_ms()) if at is not None), default=None)
+        times = [at for at in (self._timers.next_ms(), self.outbox.unanswered.next_ms()) if at is not None]
+        return min(self.clock.mono_of(min(times)), self._beat_due) if times else None
 
     # What the log says
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int, own: bool) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
-        self.now = max(self.now, entry.at_ms)
         self.outbox.emit(after, entry, offset)
         if after.over:
             self._agents.forget(run)
@@ -194,6 +292,7 @@ class Lane:
         elif after.status == "suspended" and not self.log.speculates(run) and _waits_for_people(after):
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         if self.log.live:
+            self._count(after)
             self._timers.follow(after, entry)
             self._tell(entry)
         self.inbox.unpark(run)
@@ -201,7 +300,15 @@ class Lane:
     def refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
         before = self.log.fold.states.get(sent.entry.run_id)
-        self._answering.send_too_large(before, sent.entry.events, sent.item, self.now)
+        self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
+        self._answering.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
+
+    def _count(self, state: RunState) -> None:
+        """A run is active while executors have something of it; what waits for time or people is not."""
+        if state.status == "running" and state.open:
+            self._active.add(state.run_id)
+        else:
+            self._active.discard(state.run_id)
 
     def mended(self, state: RunState) -> None:
         """A run that was stalled has one history again: from here on it is like any other."""
@@ -221,13 +328,14 @@ class Lane:
             self._go_live()
         if not self.log.flying:
             self.inbox.settle(self.log.position)
+        self.inbox.push(self.inbox.catalog.take(self._catalog.position))
 
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over: timers, then every live run's frontier."""
         self.log.go_live()
         living = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in living:
-            self.now = max(self.now, state.at_ms)
+            self._count(state)
             self._timers.rebuild(state)
         self.inbox.push(Pending(state.run_id, None) for state in living)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=len(living))

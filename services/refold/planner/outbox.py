@@ -6,35 +6,48 @@ acknowledged is the planner's position on `run-log`. A successor emits the rest 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from refold.core.events import Entry
-from refold.core.ids import RunId, call_id, log_key, parse_call_id
-from refold.core.messages import ToolResult
+from refold.core.events import Entry, Failure
+from refold.core.ids import CallId, RunId, call_id, log_key, parse_call_id
+from refold.core.messages import RunOutcome, ToolResult
 from refold.core.planning.asking import opened_by
-from refold.core.planning.commands import Command, ask_people, close, commands
-from refold.core.planning.verdict import Decided
+from refold.core.planning.commands import Command, ask_people, close, commands, request
+from refold.core.planning.verdict import Decided, Unsent
 from refold.core.run.state import RunState
-from refold.core.topics import APPROVAL_REQUESTED, RUN_LOG, TOOL_REQUESTED, tool_requested
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.planner.acceptance import SentEntry
 from refold.planner.inbox import Pending
+from refold.planner.unanswered import SentRequest, Unanswered
 from refold.ports.log import Outgoing, Record
 from refold.runtime import letters
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A command that was published for the entry at `offset`."""
+    """A command that was published for the entry at `offset`, of this time.
+
+    `again`: it had been acknowledged before. `short`: it stands for one that the log did not take.
+    """
 
     offset: int
+    at_ms: int
     record: Outgoing
+    again: bool = False
+    short: bool = False
 
 
-Asker = SentEntry | Ordered | Pending | None
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A record that is written to learn the time of the log."""
+
+
+Asker = SentEntry | Ordered | Pending | Beat | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 
@@ -72,6 +85,7 @@ class Outbox:
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
         self.emitted = Emitted()
+        self.unanswered = Unanswered()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
         """Sends an entry into the log, in the trace of the run's request."""
@@ -89,14 +103,47 @@ class Outbox:
         self.emitted.add(offset, len(ordered))
         for command in ordered:
             record = self._record(after, command, offset, entry.at_ms)
-            self._publish(record, Ordered(offset, record))
+            self._publish(record, Ordered(offset, entry.at_ms, record))
+            if command.message is None:
+                self.unanswered.close(CallId(command.key))
 
-    def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState]) -> None:
+    def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
         """The answer for a command. None: it may be in its topic or not, so it is sent again if it still says so."""
         if offset is None and (record := self._again(ordered, states)):
-            self._publish(record, Ordered(ordered.offset, record))
-        else:
+            self._publish(record, dataclasses.replace(ordered, record=record))
+            return
+        if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
+        if offset is not None and is_request(ordered.record) and (state := _open(ordered.record, states)):
+            self._sent(state, ordered, offset, now)
+
+    def _sent(self, state: RunState, ordered: Ordered, offset: int, now: int) -> None:
+        call = CallId(ordered.record.key.decode())
+        opened = state.open[step_at(state, call)]
+        sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset, ordered.at_ms)
+        self.unanswered.sent(call, sent)
+
+    def ask_again(self, state: RunState, step: int, last: SentRequest, *, now: int) -> None:
+        """Sends the request of an unanswered call again: the same attempt, which says that it was sent before."""
+        opened, issued, at_ms = state.open[step], last.issued, last.ordered_ms
+        command = request(state, step, opened.attempt, issued=issued, at_ms=at_ms, again=True)
+        record = self._record(state, command, issued, now)
+        self._publish(record, Ordered(issued, at_ms, record, again=True))
+
+    def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
+        """The log will never take a command: what is to be decided about that."""
+        record = ordered.record
+        if record.topic == RUN_COMPLETED and not ordered.short:
+            record = _shortened(record)
+            self._publish(record, dataclasses.replace(ordered, record=record, short=True))
+            return None
+        if ordered.again:
+            return None  # executors have the first request
+        self.emitted.acknowledge(ordered.offset)
+        if record.value is None or ordered.short:
+            return None
+        run, seq = parse_call_id(record.key.decode())
+        return Pending(run, Unsent(run, seq, asked=record.topic == APPROVAL_REQUESTED))
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
@@ -121,6 +168,10 @@ class Outbox:
         headers = record.read_headers() or []
         self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
+    def beat(self) -> None:
+        """Writes a record that says nothing: its delivery tells the time."""
+        self._publish(Outgoing(RUN_SNAPSHOT, self._partition, b"beat", None, (), 0), Beat())
+
     def forward(self, item: Pending, target: int) -> None:
         """Sends an input that lay in a partition that is not its run's home there, unchanged."""
         record = item.record
@@ -129,18 +180,23 @@ class Outbox:
         self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
     def bury(self, item: Pending, now: int, limit: int) -> None:
-        """Sends an input that nobody can use to the dead letters, whole (but for what is over `limit` bytes)."""
+        """Sends an input that nobody can use to the dead letters, whole (but for what is over `limit` bytes).
+
+        Of one that the log does not take like that there is only where it lies, what is wrong, and how it begins.
+        """
         assert item.record is not None, "only records become dead letters"
         assert item.letter is not None, "a dead letter has a reason"
         code, reason = item.letter
-        letter = letters.letter(item.record, code=code, reason=reason, service=self._actor, at_ms=now, limit=limit)
+        limit = letters.SHORT_BYTES if item.short else limit
+        at_ms = max(now, item.record.at_ms)
+        letter = letters.letter(item.record, code=code, reason=reason, service=self._actor, at_ms=at_ms, limit=limit)
         self._publish(letter, item)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
         record = ordered.record
         asks = record.topic == APPROVAL_REQUESTED
-        if record.value is None or not (asks or record.topic.startswith(f"{TOOL_REQUESTED}.")):
+        if record.value is None or not (asks or is_request(record)):
             return record
         run, seq = parse_call_id(record.key.decode())
         state = states.get(run)
@@ -162,3 +218,32 @@ class Outbox:
 
     def _publish(self, record: Outgoing, asker: Asker) -> None:
         self.publishes.append(record._replace(token=self._token(asker)))
+
+
+def is_request(record: Outgoing) -> bool:
+    """Whether a record asks executors to act."""
+    return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
+
+
+def step_at(state: RunState, call: CallId) -> int:
+    """The step of a call of this run."""
+    step = state.step_of(parse_call_id(call)[1])
+    assert step is not None, "a call that was sent was proposed"
+    return step
+
+
+def _open(record: Outgoing, states: Mapping[RunId, RunState]) -> RunState | None:
+    """The state of the run whose call a request is for, if the call is still with the executors."""
+    run, seq = parse_call_id(record.key.decode())
+    state = states.get(run)
+    step = state.step_of(seq) if state and not state.over else None
+    opened = state.open.get(step) if state and step else None
+    return state if opened and opened.phase == "dispatched" else None
+
+
+def _shortened(record: Outgoing) -> Outgoing:
+    """An outcome without its result, which the run log has."""
+    outcome = codec.decode(RunOutcome, record.value or b"")
+    text = f"the result is too large for run-completed: `refold run show {outcome.run_id}` has it"
+    value = codec.encode(dataclasses.replace(outcome, result="null", failure=Failure("too_large", text)))
+    return record._replace(value=value)

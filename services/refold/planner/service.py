@@ -8,15 +8,16 @@ from itertools import count
 
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
-from refold.core.topics import RUN_LOG
+from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
 from refold.planner import inputs
 from refold.planner.answering import Shared
 from refold.planner.hosting import Agents
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
+from refold.planner.patience import ASK_MS, Patience
 from refold.planner.settings import PlannerSettings
-from refold.ports.effects import Append, AskEnd, Effect, Item, Now, Publish, Read
-from refold.ports.log import Assigned, Delivery, Outgoing
+from refold.ports.effects import Append, AskCommitted, AskEnd, CommittedAt, Effect, Flow, Item, Now, Publish, Read
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Revoked
 from refold.runtime.lanes import Journal, Lanes, Tokens
 from refold.sdk.app import App
 
@@ -28,31 +29,61 @@ class Planner:
         self._app, self._settings = app, settings
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
-        self._shared = Shared(settings, nonce, self.journal)
+        self._patience = Patience(settings.membership.group, settings.partitions)
+        self._shared = Shared(settings, nonce, self.journal, self._patience)
         self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
+        self._mono = self._ask_due = 0
+        self._full: set[int] = set()
+        self._paused: dict[int, frozenset[str]] = {}
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        self._mono = now.mono_ms
+        for lane in self.lanes:
+            lane.clock.tick(now.mono_ms)
         effects: list[Effect] = []
         for item in inbox:
-            if isinstance(item, Delivery):
-                effects += self._deliver(item)
-            else:
-                effects += self.lanes.route(item)
+            effects += self._take(item)
+        for partition, waited in self._patience.over({lane.partition: lane.decided() for lane in self.lanes}):
+            if (served := self.lanes.get(partition)) is not None:
+                served.inbox.give_up(waited)
         for lane in self.lanes:
-            lane.work(now.wall_ms)
-        effects += self._collect()
-        effects += self.lanes.throttle(lambda lane: len(lane.inbox), limit=self._settings.backlog, topics=inputs.TOPICS)
-        return effects + self.lanes.commit(now)
+            lane.work()
+        return [*effects, *self._collect(), *self._ask(), *self._flow(), *self.lanes.commit(now)]
 
     def next_due_ms(self) -> int | None:
-        return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)
+        """When `turn` wants to be called. **Units**: monotonic."""
+        due = [due for lane in self.lanes if (due := lane.next_due_ms()) is not None]
+        if (asks := self._patience.next_due_ms()) is not None:
+            due.append(asks)
+        if any(lane.outbox.unanswered.topics for lane in self.lanes):
+            due.append(self._ask_due)
+        return min(due, default=None)
+
+    def _take(self, item: Item) -> list[Effect]:
+        if isinstance(item, Delivery):
+            return self._deliver(item)
+        if isinstance(item, End | CommittedAt) and item.topic == RUN_REQUESTED:
+            self._patience.take(item)
+        elif isinstance(item, CommittedAt):
+            for lane in self.lanes:
+                lane.passed(item)
+        else:
+            if isinstance(item, Assigned | Revoked):
+                self._patience.forget(item.partition)
+                self._full.discard(item.partition)
+                self._paused.pop(item.partition, None)
+            effects = self.lanes.route(item)
+            if isinstance(item, Assigned) and (lane := self.lanes.get(item.partition)) is not None:
+                lane.clock.tick(self._mono)  # one that slept has missed the ticks
+            return effects
+        return []
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
         if (asked := self._tokens.take(delivery.token)) is None:
             return []
         lane, asker = asked
-        lane.delivered(asker, delivery.offset)
+        lane.delivered(asker, delivery)
         if not lane.log.shrunk:
             return []
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
@@ -67,7 +98,9 @@ class Planner:
         tools = {tool.name: tool.facts for tool in self._app.tools.values()}
         rules = replace(settings.rules, authority=Authority(tools, settings.environment, catalog))
         agents = Agents(self._app, rules, settings.environment)
-        return Lane(assigned, self._shared, self._tokens, agents=agents, rules=rules, catalog=catalog)
+        return Lane(
+            assigned, self._shared, self._tokens, agents=agents, rules=rules, catalog=catalog, mono_ms=self._mono
+        )
 
     def _collect(self) -> list[Effect]:
         publishes: list[Outgoing] = []
@@ -82,9 +115,34 @@ class Planner:
                 asks.append(Read(RUN_LOG, lane.partition, 0))
             if lane.wants_end:
                 asks.append(AskEnd(RUN_LOG, lane.partition))
+            if lane.inbox.catalog.wants_end:
+                asks.append(AskEnd(CATALOG, lane.partition))
         effects: list[Effect] = []
         if publishes:
             effects.append(Publish(publishes))
         if appends:
             effects.append(Append(appends))
         return effects + asks
+
+    def _ask(self) -> list[Effect]:
+        """Where others are: other planners for inputs that wait, executors for calls that nobody has answered."""
+        effects = self._patience.asks(self._mono)
+        topics = sorted({topic for lane in self.lanes for topic in lane.outbox.unanswered.topics})
+        if topics and self._mono >= self._ask_due:
+            self._ask_due = self._mono + ASK_MS
+            pools = [topic.removeprefix(f"{TOOL_REQUESTED}.") for topic in topics]
+            effects += [AskCommitted(executors(pool), topic) for pool, topic in zip(pools, topics, strict=True)]
+        return effects
+
+    def _flow(self) -> list[Effect]:
+        """Stops and starts the topics of which a lane wants no more: all of them only while it cannot keep up."""
+        effects: list[Effect] = []
+        for lane in self.lanes:
+            number, before = lane.partition, self._paused.get(lane.partition, frozenset())
+            full = len(lane.inbox) > (self._settings.backlog // 2 if number in self._full else self._settings.backlog)
+            (self._full.add if full else self._full.discard)(number)
+            paused = frozenset(inputs.TOPICS) if full else lane.paused(before)
+            self._paused[number] = paused
+            effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
+            effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]
+        return effects

@@ -16,20 +16,27 @@ from refold.core.topics import (
 )
 from refold.ports.log import Membership
 from refold.runtime import defaults
+from refold.runtime.defaults import ENVELOPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a lane holds at most.
 
-    **Units**: bytes, entries per turn, inputs parked per lane, milliseconds. An input for a run that is not known
-    is parked because its request may be under way in another topic; a minute is ages for that.
+    **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides. Of a topic of which
+    so much is `parked`, and of requests while so many runs are `active` (not waiting for time or people), no more is
+    taken. A run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
     turn_entries: int = 500
     parked: int = 10_000
-    park_ms: int = defaults.PARK_MS
+    active: int = defaults.ACTIVE_RUNS
+
+    @property
+    def entry_bytes(self) -> int:
+        """The longest entry: a payload that came, one that follows from it, and what is around them."""
+        return 2 * self.payload_bytes + 2 * ENVELOPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

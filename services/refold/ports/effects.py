@@ -149,5 +149,5 @@ class Service(Protocol):
         ...
 
     def next_due_ms(self) -> int | None:
-        """When `turn` wants to be called at the latest though nothing came. **Units**: wall clock, None: never."""
+        """When `turn` wants to be called at the latest though nothing came. **Units**: monotonic, None: never."""
         ...

@@ -74,7 +74,7 @@ class Relay:
 
     def next_due_ms(self) -> int | None:
         ahead = self._settings.drop_ms if self._sent or self._batches else self._settings.sweep_ms
-        return self._now.wall_ms + ahead if self._homes else None
+        return self._now.mono_ms + ahead if self._homes else None
 
     def _delivered(self, delivery: Delivery) -> None:
         offer = self._flying.take(delivery.token)

@@ -6,10 +6,16 @@ Besides these, `core.run.retry` has when an unanswered call goes out again.
 from __future__ import annotations
 
 PAYLOAD_BYTES = 1_048_576
-"""The longest input, argument or result, as JSON text. Kafka's own limit, so that any cluster takes it."""
+"""The longest input, argument or result, as JSON text in UTF-8. Kafka's own limit, so that any cluster takes it."""
+
+ENVELOPE_BYTES = 65_536
+"""What a record may have around its payload: ids, names, the text of a failure, a trace."""
+
+ACTIVE_RUNS = 5_000
+"""Runs of one partition that are with executors at once: more than any pool works on, and little memory."""
 
 PARK_MS = 60_000
-"""How long an input waits for what it is about: topics are read in any order, and a minute is ages for that."""
+"""How long a vote waits for what it is about: topics are read in any order, and a minute is ages for that."""
 
 COMMIT_MS = 500
 """How often positions are committed: so much is read a second time after a crash, and does nothing then."""

@@ -39,6 +39,7 @@ ALARMS = frozenset({
     "input.dead",
     "log.shrunk",
     "record.copied",
+    "publish.refused",
     "run.frozen",
     "run.stalled",
     "unauthorised",
@@ -184,7 +185,7 @@ class Host:
         due = [due for service in self._services if (due := service.next_due_ms()) is not None]
         if not due:
             return IDLE_S
-        return min(IDLE_S, max(0.0, (min(due) - system_now().wall_ms) / 1000))
+        return min(IDLE_S, max(0.0, (min(due) - system_now().mono_ms) / 1000))
 
     def _take(self, timeout_s: float) -> list[effects.Item]:
         return _items(self._log.take(TAKE, timeout_s))

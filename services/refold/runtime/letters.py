@@ -8,21 +8,26 @@ from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Outgoing, Record
 
+SHORT_BYTES = 1_000
+"""What a letter has of the key and the value at most, where the log does not take more."""
+
 
 def letter(record: Record, *, code: str, reason: str, service: str, at_ms: int, limit: int | None = None) -> Outgoing:
     """The dead letter of an input, for its partition; of a value longer than `limit` bytes it has the beginning."""
+    position = f"{record.topic}/{record.partition}/{record.offset}"
+    key = record.key or position.encode()
+    if limit is not None and limit <= SHORT_BYTES:
+        key, reason = position.encode(), reason[:limit]
     content = DeadLetter(
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
         code=code,
         reason=reason,
-        key=record.key or b"",
+        key=(record.key or b"")[:limit],
         value=(record.value or b"")[:limit],
         service=service,
         at_ms=at_ms,
     )
-    position = f"{record.topic}/{record.partition}/{record.offset}"
     headers = cloud_event(DEAD_LETTER, position, id=position, source=service, at_ms=at_ms)
-    key = record.key or position.encode()
     return Outgoing(DEAD_LETTER, record.partition, key, codec.encode(content), headers, 0)

@@ -71,7 +71,8 @@ class PlannerPart(_Room):
     """How the planner decides. **Units**: milliseconds; see `core.planning.verdict.Rules` and `planner.settings`."""
 
     redispatch_ms: int = Field(REDISPATCH_MS, ge=100)
-    park_ms: int = Field(defaults.PARK_MS, ge=100)
+    active_runs: int = Field(defaults.ACTIVE_RUNS, ge=1)
+    """Runs of one partition that are with executors at once. Above it requests wait in their topic."""
 
 
 class ExecutorPart(_Room):

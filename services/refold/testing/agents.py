@@ -187,7 +187,7 @@ class AgentRun:
         """An input as a planner takes it: what follows of it is one entry of the history."""
         before, now = self.state, self.now_ms
         verdict = decide(None if isinstance(given, Start) else before, given, now, self._rules)
-        assert isinstance(verdict, list), f"only what is due is given: {verdict.reason}"
+        assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         after, seq = before.copy(), before.head.seq + 1
         advance(after, verdict, seq=seq, at_ms=now)
         events = verdict + self._agents.react(after, verdict, now)

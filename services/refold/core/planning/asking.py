@@ -297,7 +297,7 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
     except UnauthorisedError as error:
         reason = error.fields.get("reason")
         if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
-            return Park(error.message)
+            return Park(error.message, code="unauthorised")
         if reason in signature.WITHDRAWN:  # the approval service is done with the question: ask another
             return reopened(state, step, now, rules)
         return Refuse("unauthorised", error.message)

@@ -95,7 +95,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
-    if opened is None or opened.phase in _UNTIMED or opened.due_ms > now:
+    if opened is None or opened.phase in _UNTIMED or not 0 < opened.due_ms <= now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
         return [events.SleepEnded(what.step)]

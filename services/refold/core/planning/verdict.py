@@ -90,9 +90,10 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """The input is about something that is not known yet."""
+    """The input is about something that is not known yet; with this code it is dead when that never comes."""
 
     reason: str
+    code: str = "unknown_run"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from refold.ports.log import Delivery, Outgoing, Record
 from refold.simulator.settings import ORDERS
 
 SIM_TOPICS = (
-    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_LOG),
+    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_LOG, topics.RUN_SNAPSHOT),
     *(ORDERS, topics.TOOL_CLAIMED, topics.TOOL_COMPLETED),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED),
     *(topics.RUN_COMPLETED, topics.RUN_SNAPSHOT, topics.CATALOG, topics.DEAD_LETTER),

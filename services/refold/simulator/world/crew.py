@@ -30,7 +30,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         environment=ENVIRONMENT,
         commit_ms=chosen.commit_ms,
         rules=chosen.rules,
-        limits=Limits(payload_bytes=chosen.payload_bytes, park_ms=chosen.park_ms),
+        limits=Limits(payload_bytes=chosen.payload_bytes),
     )
     service = Planner(simulated, settings, lambda: world.chance.rng.randbytes(16))
     return [service], settings.membership

@@ -118,7 +118,7 @@ class SimProcess:
                 self.looked[effect.number] = self.world.broker.log(RUN_LOG, place).end
                 if effect.request.effect != "pure":
                     self.checked_ms[effect.number] = self.world.now_ms
-        due = [due - self.skew_ms for service in self.services if (due := service.next_due_ms()) is not None]
+        due = [self._born_ms - 1 + due for service in self.services if (due := service.next_due_ms()) is not None]
         self.due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
         return orders
 

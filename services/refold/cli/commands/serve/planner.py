@@ -25,7 +25,7 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
         member=process.member,
         environment=options.environment,
         rules=Rules(redispatch_ms=options.planner.redispatch_ms),
-        limits=Limits(payload_bytes=options.max_payload_bytes, park_ms=options.planner.park_ms),
+        limits=Limits(payload_bytes=options.max_payload_bytes, active=options.planner.active_runs),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
     process.run(Host([Planner(process.load(app), own, nonce=lambda: os.urandom(16))], event_log))
