@@ -1,1 +1,1 @@
-"""The parts of the planner by themselves; the whole of it is what the simulator runs."""
+"""The planner and its parts by themselves, on the memory log: what they do with what comes, and when."""

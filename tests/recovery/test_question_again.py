@@ -48,7 +48,9 @@ class Bench:
             effects: list[Effect] = self.planner.turn(todo, Now(self.now, self.now))
             appended = [record for effect in effects if isinstance(effect, Append) for record in effect.records]
             published += [record for effect in effects if isinstance(effect, Publish) for record in effect.records]
-            todo = [Delivery(record.token, next(self._log)) for record in appended]
+            todo = [Delivery(record.token, next(self._log), self.now) for record in appended]
+            asked = [record for record in published if record.topic == "run-snapshot"]
+            todo += [Delivery(record.token, 0, self.now) for record in asked]
         return published
 
 

@@ -91,6 +91,8 @@ class Answering:
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
             self._ask_again(state, verdict.step, item, now)
+        elif isinstance(verdict, Park) and not item.waited:
+            self._park(item, verdict, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=self._log.speculates(run)):
             self._leave(state, item, verdict, now)
@@ -114,7 +116,7 @@ class Answering:
         sent = unanswered.last(call)
         if sent is None or sent.attempt != opened.attempt:
             # A predecessor has sent it, and nobody here knows where to.
-            sent = SentRequest(opened.attempt, "", 0, now, 0, opened.due_ms - answer_ms(proposed, 0, self._rules))
+            sent = SentRequest(opened.attempt, "", 0, now, 0)
         elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
             unanswered.watch(call, due)
             return
@@ -122,7 +124,7 @@ class Answering:
             unanswered.wait(call)
             return
         self._journal.counts["request.again"] += 1
-        self._outbox.ask_again(state, step, sent, now=now)
+        self._outbox.ask_again(state, step, issued=sent.issued, now=now)
         unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
 
     def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:

@@ -10,6 +10,7 @@ from refold.core.errors import MalformedError
 from refold.core.events import Cause
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Input
+from refold.core.topics import RUN_SIGNALLED
 from refold.planner import inputs
 from refold.planner.settings import Limits
 from refold.ports.log import Record
@@ -98,6 +99,7 @@ class Inbox:
     def clear(self) -> None:
         """Forgets everything: whoever has the partition reads it again from what was committed."""
         self._ready: deque[Pending] = deque()
+        self._signals: deque[Pending] = deque()
         self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}
         self._parked: dict[RunId, list[Pending]] = {}
         self._parked_of: Counter[str] = Counter()
@@ -106,7 +108,7 @@ class Inbox:
         self.catalog = Unconfirmed()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self._signals)
 
     def take(self, record: Record) -> Pending:
         """A record of an input topic: ready to be answered, or dead at once. A tombstone is neither."""
@@ -117,7 +119,8 @@ class Inbox:
         try:
             run, given = inputs.read(record, self._limits.payload_bytes)
             item = Pending(run, given, record)
-            self._ready.append(item)
+            # Heard first, a cancel costs nothing, though its run was asked for before it.
+            (self._signals if record.topic == RUN_SIGNALLED else self._ready).append(item)
         except MalformedError as error:
             spoilt = inputs.spoilt(record, error)
             item = Pending(spoilt.run_id if spoilt else RunId(""), spoilt, record, letter=(error.code, str(error)))
@@ -134,7 +137,7 @@ class Inbox:
 
     def pop(self) -> Pending:
         """What is to be answered next."""
-        return self._ready.popleft()
+        return (self._signals or self._ready).popleft()
 
     def retry(self, item: Pending) -> None:
         """Its answer did not hold: to be answered next, on what the log says by now."""

@@ -30,13 +30,12 @@ from refold.runtime import letters
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A command that was published for the entry at `offset`, of this time.
+    """A command that was published for the entry at `offset`.
 
     `again`: it had been acknowledged before. `short`: it stands for one that the log did not take.
     """
 
     offset: int
-    at_ms: int
     record: Outgoing
     again: bool = False
     short: bool = False
@@ -103,7 +102,7 @@ class Outbox:
         self.emitted.add(offset, len(ordered))
         for command in ordered:
             record = self._record(after, command, offset, entry.at_ms)
-            self._publish(record, Ordered(offset, entry.at_ms, record))
+            self._publish(record, Ordered(offset, record))
             if command.message is None:
                 self.unanswered.close(CallId(command.key))
 
@@ -120,15 +119,17 @@ class Outbox:
     def _sent(self, state: RunState, ordered: Ordered, offset: int, now: int) -> None:
         call = CallId(ordered.record.key.decode())
         opened = state.open[step_at(state, call)]
-        sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset, ordered.at_ms)
-        self.unanswered.sent(call, sent)
+        self.unanswered.sent(call, SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset))
 
-    def ask_again(self, state: RunState, step: int, last: SentRequest, *, now: int) -> None:
-        """Sends the request of an unanswered call again: the same attempt, which says that it was sent before."""
-        opened, issued, at_ms = state.open[step], last.issued, last.ordered_ms
-        command = request(state, step, opened.attempt, issued=issued, at_ms=at_ms, again=True)
+    def ask_again(self, state: RunState, step: int, *, issued: int, now: int) -> None:
+        """Sends the request of an unanswered call again: the same attempt, which says that it was sent before.
+
+        Its time is that of now: a decision that has ended since lets nothing out, whatever an executor's clock says.
+        """
+        opened = state.open[step]
+        command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=True)
         record = self._record(state, command, issued, now)
-        self._publish(record, Ordered(issued, at_ms, record, again=True))
+        self._publish(record, Ordered(issued, record, again=True))
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
         """The log will never take a command: what is to be decided about that."""

@@ -17,7 +17,7 @@ from refold.core.ids import CallId
 class SentRequest:
     """The last request of a call that is in its topic: where, since when, and how often the attempt went out before.
 
-    `issued` and `ordered_ms` are the offset and the time of the entry that ordered the attempt.
+    `issued` is the run-log offset of the entry that ordered the attempt.
     """
 
     attempt: int
@@ -25,7 +25,6 @@ class SentRequest:
     offset: int
     at_ms: int
     issued: int
-    ordered_ms: int
     times: int = 0
 
 

@@ -36,6 +36,7 @@ from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
 from refold.ports.ledger import Claimed
+from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.planting import Bug, Patch
@@ -148,10 +149,10 @@ class KeepsTheBytes(Outbox):
 class SendsTheSameBytesAgain(Lane):
     """Sends a record again as it was when its outcome is unknown."""
 
-    def delivered(self, asker: Asker, offset: int | None) -> None:
+    def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """See `Lane`."""
-        super().delivered(asker, offset)
-        if isinstance(asker, SentEntry) and offset is None:
+        super().delivered(asker, delivery)
+        if isinstance(asker, SentEntry) and delivery.offset is None:
             assert isinstance(self.outbox, KeepsTheBytes), "planted with it"
             self.outbox.append_again()
 
@@ -215,10 +216,10 @@ def _read_any_key(key: bytes | None, value: bytes | None) -> Any:
 
 
 def _key_per_attempt(original: Callable[..., Command]) -> Callable[..., Command]:
-    def request(state: RunState, event: Any, offset: int, *, at_ms: int) -> Command:
-        order = original(state, event, offset, at_ms=at_ms)
+    def request(state: RunState, step: int, attempt: int, **more: Any) -> Command:
+        order = original(state, step, attempt, **more)
         assert isinstance(order.message, ToolRequest), "a dispatch orders a request"
-        return replace(order, message=replace(order.message, key=f"{order.message.key}-{event.attempt}"))
+        return replace(order, message=replace(order.message, key=f"{order.message.key}-{attempt}"))
 
     return request
 
@@ -254,7 +255,7 @@ BUGS: dict[str, Bug] = {
     "foreign-orders-ignored": Bug(("keyed",), _lane(IgnoresForeignOrders)),
     "claim-chain-skipped": Bug(("once",), ((attempt_module, "CHAINED", frozenset()),)),
     "doubt-outside-the-chain": Bug(("once",), _executor(DoubtsOutsideTheChain)),
-    "key-per-attempt": Bug(("keyed",), ((commands, "_request", _key_per_attempt(commands._request)),)),
+    "key-per-attempt": Bug(("keyed",), ((commands, "request", _key_per_attempt(commands.request)),)),
     "timeout-is-failure": Bug(("once-late",), _executor(TakesATimeoutForAFailure)),
     "dropped-dead-letter": Bug(("poison",), _part(DropsDeadLetters)),
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters)),

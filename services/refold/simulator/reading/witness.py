@@ -85,7 +85,9 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
-        elif ask.at_ms not in call.ordered[ask.attempt]:
+        elif ask.at_ms not in call.ordered[ask.attempt] and not (
+            ask.again and ask.at_ms > min(call.ordered[ask.attempt])
+        ):
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):
             self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")

@@ -1,0 +1,117 @@
+"""What comes before its run waits for positions: however long the queue is, and no longer than it takes to know."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.core.ids import home
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from tests.planner.clocked import Rig
+
+PARTITIONS = 3
+
+
+@pytest.mark.parametrize("ahead", [1, 10_000])
+def test_a_cancel_behind_a_long_queue_reaches_its_run_before_that_costs_anything(ahead: int) -> None:
+    rig = Rig()
+    for number in range(ahead):
+        rig.start(f"r-{number}", "idling", {})
+    rig.start("mine", "paying", {"what": "it"})
+    rig.signal("mine", "cancel")
+
+    rig.run(5_000)
+
+    assert rig.kinds("mine") == ["RunRequested", "RunCancelled"]
+    assert "mine" not in {request.run_id for request in rig.requests()}, "nothing is paid"
+    assert rig.letters() == []
+
+
+def test_a_cancel_waits_for_hours_when_the_queue_does() -> None:
+    rig = Rig(active=1)
+    for number in range(3):
+        rig.start(f"r-{number}", "looking", {"what": "it"})
+    rig.start("mine", "paying", {"what": "it"})
+    rig.signal("mine", "cancel")
+
+    rig.run(6 * 3_600_000)
+    waiting = rig.letters()
+    while requests := rig.take():
+        for request in requests:
+            rig.answer(request)
+        rig.run(1_000)
+
+    assert waiting == []
+    assert rig.kinds("mine") == ["RunRequested", "RunCancelled"]
+
+
+@pytest.mark.parametrize("partitions", [1, PARTITIONS])
+def test_a_signal_for_a_run_that_nobody_asked_for_is_dead_as_soon_as_that_is_known(partitions: int) -> None:
+    rig = Rig(partitions=partitions)
+    rig.start("other", "looking", {"what": "it"})
+    rig.signal("mine", "cancel")
+
+    rig.run(5_000)
+
+    assert [(letter.topic, letter.code) for letter in rig.letters()] == [(RUN_SIGNALLED, "unknown_run")]
+
+
+def test_a_signal_waits_for_what_strayed_into_another_partition() -> None:
+    rig = Rig(partitions=PARTITIONS)
+    strayed = (home("mine", PARTITIONS) + 1) % PARTITIONS
+    rig.run(10)
+    rig.log.pause(RUN_REQUESTED, strayed)  # it lies there, and nobody has come so far
+    rig.start("mine", "paying", {"what": "it"}, partition=strayed)
+    rig.signal("mine", "cancel")
+
+    rig.run(3_600_000)
+    waiting = rig.letters()
+    rig.log.resume(RUN_REQUESTED, strayed)
+    rig.run(5_000)
+
+    assert waiting == []
+    assert rig.kinds("mine") == ["RunRequested", "RunCancelled"]
+    assert rig.letters() == []
+
+
+def test_what_waits_beyond_the_limit_stops_its_topic_and_is_not_dropped() -> None:
+    rig = Rig(parked=10, active=1)
+    rig.start("first", "looking", {"what": "it"})
+    rig.run(10)
+    for number in range(550):
+        rig.start(f"r-{number}", "paying", {"what": "it"})
+        rig.signal(f"r-{number}", "cancel")
+
+    rig.run(5_000)
+    taken = rig.broker.log(RUN_SIGNALLED, 0).end - 500
+    [request] = rig.take()
+    rig.answer(request)
+    rig.run(5_000)
+
+    assert taken > 0
+    assert rig.letters() == []
+    assert all(rig.kinds(f"r-{number}")[-1] == "RunCancelled" for number in range(550))
+
+
+def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> None:
+    rig = Rig()
+    rig.start("r", "paying", {"what": "it"})
+    rig.run(10)
+    [request] = rig.take()
+    data = {"step": 1, "attempt": 1, "verdict": "did_not_happen"}
+    rig.signal("r", "resolve", data)  # too early: nobody is in doubt
+    rig.run(1_000)
+    refused = [letter.code for letter in rig.letters()]
+    rig.now += 1_000
+    rig.answer(request, "doubt")
+    rig.run(10)
+    assert rig.kinds("r")[-1] == "CallDoubted"
+
+    del rig.broker.groups["refold-planner"].committed[RUN_SIGNALLED, 0]
+    rig.successor()
+    rig.run(10_000)
+
+    assert refused == ["conflict"]
+    assert rig.kinds("r")[-1] == "CallDoubted"
+    rig.signal("r", "resolve", data, name="later")
+    rig.run(10)
+    assert rig.kinds("r")[-2:] == ["DoubtResolved", "CallDispatched"]

@@ -1,0 +1,118 @@
+"""What is too large: one limit for the whole path, and an answer of its own where the log does not take a record."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core.events import CallFailed, RunFailed
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, TOOL_COMPLETED
+from refold.core.wire import canonical
+from tests.planner.clocked import REQUESTS, Rig
+
+LIMIT = 4_000
+
+
+def one_call(agent: str = "looking", **how: object) -> Rig:
+    """A run whose only call is with the executors."""
+    rig = Rig(payload_bytes=LIMIT, **how)  # type: ignore[arg-type]
+    rig.start("r", agent, {"what": "it"})
+    return rig.run(10)
+
+
+@given(st.sampled_from(["x", "é", "字", "\n", '"', "😀"]), st.integers(0, 3))
+def test_any_result_that_executors_let_pass_is_decided_upon(char: str, below: int) -> None:
+    rig = one_call()
+    each = canonical.utf8_bytes(canonical.dumps(char)) - 2
+    result = canonical.dumps(char * ((LIMIT - 2) // each - below))
+    assert canonical.utf8_bytes(result) <= LIMIT
+
+    [request] = rig.take()
+    rig.answer(request, result=result)
+    rig.run(10)
+
+    assert rig.kinds("r")[-2:] == ["CallCompleted", "RunCompleted"]
+    assert rig.letters() == []
+
+
+@pytest.mark.parametrize(("agent", "ending"), [("looking", ["CallFailed", "RunFailed"]), ("paying", ["CallDoubted"])])
+@pytest.mark.parametrize(("value", "code"), [(b"x" * 100_000, "too_large"), (b"\0nonsense", "unreadable")])
+def test_a_result_that_nobody_can_read_settles_its_call(agent: str, ending: list[str], value: bytes, code: str) -> None:
+    rig = one_call(agent)
+
+    [request] = rig.take()
+    rig.write(TOOL_COMPLETED, request.call_id, value)
+    rig.run(10)
+
+    assert rig.kinds("r")[-len(ending) :] == ending
+    assert [letter.code for letter in rig.letters()] == ["malformed"]
+    [settled] = [event for event in rig.history("r")[1] if type(event).__name__ == ending[0]]
+    assert settled.failure.code == code  # type: ignore[union-attr]
+
+
+def test_an_input_over_the_limit_is_refused_where_it_comes_in() -> None:
+    rig = Rig(payload_bytes=LIMIT)
+    rig.start("large", "looking", {"what": "字" * (LIMIT // 3)})
+    rig.start("fits", "looking", {"what": "字" * (LIMIT // 3 - 10)})
+
+    rig.run(10)
+
+    assert [letter.key for letter in rig.letters()] == [b"large"]
+    assert rig.kinds("fits")[-1] == "CallDispatched"
+
+
+def test_a_call_whose_request_the_log_does_not_take_fails() -> None:
+    rig = one_call(refuses={REQUESTS: 100})
+
+    _, events = rig.history("r")
+
+    assert [type(event).__name__ for event in events[-2:]] == ["CallFailed", "RunFailed"]
+    assert isinstance(events[-2], CallFailed)
+    assert events[-2].failure.code == "too_large"
+    assert "publish.refused" in rig.alarms
+
+
+def test_an_outcome_that_the_log_does_not_take_is_told_without_its_result() -> None:
+    rig = one_call(refuses={RUN_COMPLETED: 1_000})
+    [request] = rig.take()
+    rig.answer(request, result=canonical.dumps("x" * 2_000))
+
+    rig.run(10)
+
+    [told] = rig.outcomes()
+    assert (told.status, told.result) == ("completed", "null")
+    assert told.failure
+    assert "refold run show r" in told.failure.message
+    assert "publish.refused" in rig.alarms
+
+
+def test_an_entry_that_the_log_does_not_take_fails_the_run() -> None:
+    rig = one_call(refuses={RUN_LOG: 1_500})
+    [request] = rig.take()
+    rig.answer(request, result=canonical.dumps("x" * 2_000))
+
+    rig.run(10)
+
+    end = rig.history("r")[0].end
+    assert isinstance(end, RunFailed)
+    assert end.failure.code == "too_large"
+
+
+def test_where_the_log_takes_no_entry_at_all_the_input_becomes_a_dead_letter() -> None:
+    rig = one_call(refuses={RUN_LOG: 10})
+
+    assert rig.kinds("r") == []
+    assert [letter.code for letter in rig.letters()] == ["too_large"]
+
+
+@pytest.mark.parametrize(("limit", "letters"), [(3_000, 1), (10, 0)])
+def test_a_dead_letter_that_the_log_does_not_take_is_shortened_and_alarmed(limit: int, letters: int) -> None:
+    rig = Rig(payload_bytes=LIMIT, refuses={"dead-letter": limit})
+    rig.write("run-requested", "r", b"x" * 4_000)
+
+    rig.run(1_000)
+
+    assert [len(letter.value) for letter in rig.letters()] == [1_000] * letters
+    assert "publish.refused" in rig.alarms
+    assert rig.broker.groups["refold-planner"].committed["run-requested", 0] == 1
