@@ -74,8 +74,8 @@ class Planner:
                 self._full.discard(item.partition)
                 self._paused.pop(item.partition, None)
             effects = self.lanes.route(item)
-            if isinstance(item, Assigned) and (lane := self.lanes.get(item.partition)) is not None:
-                lane.clock.tick(self._mono)  # one that slept has missed the ticks
+            if isinstance(item, Assigned) and (given := self.lanes.get(item.partition)) is not None:
+                given.clock.tick(self._mono)  # one that slept has missed the ticks
             return effects
         return []
 
