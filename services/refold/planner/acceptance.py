@@ -163,8 +163,7 @@ class Acceptance:
         if run is not None and self.erased.follow(record.key, record.value):
             self.drop(run)
             self.finished.forget(run)
-            self.fold.states.pop(run, None)
-            self.fold.frozen.pop(run, None)
+            self.fold.forget(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""

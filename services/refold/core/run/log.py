@@ -103,6 +103,13 @@ class LogFold:
         """Whether it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
         return run in self._ended
 
+    def forget(self, run: RunId) -> None:
+        """Makes a run unknown: it was erased, and what was read of it is none."""
+        for known in (self.states, self.frozen, self._ended):
+            known.pop(run, None)
+        if (tangle := self._tangles.pop(run, None)) is not None:
+            self._aside -= sum(held.bytes for held in tangle.held())
+
     def settle(self) -> dict[RunId, str]:
         """The log was read to its end: says which runs stall. From now on records are new ones."""
         self._live = True
