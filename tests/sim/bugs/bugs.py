@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, entry_id
+from refold.core.ids import EntryId, entry_id
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import commands
 from refold.core.planning.commands import Command
@@ -201,7 +201,7 @@ def _last_wins(head: Head, entry: Entry) -> bool:
     return entry.seq <= head.seq + 1
 
 
-def _forgetful(fold: LogFold, name: EntryId, run: RunId) -> bool:
+def _forgetful(*_: object) -> bool:
     return False
 
 
