@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.log import LogFold
-from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.ports.log import LogReader
 
@@ -30,7 +29,8 @@ class EndedRun:
 def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
     """The runs of a partition that are over, those that ended first before the others.
 
-    A run of which something cannot be read, or whose beginning is gone, is not among them: nobody knows what it is.
+    A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
+    among them: nobody knows what it is.
     """
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
     for record in reader.scan(RUN_LOG, partition):
@@ -42,8 +42,9 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         run, agent = state.run_id, state.request.agent if state.request else ""
         pools, head = state.called_pools(), state.head.id.hex()
         found[run] = EndedRun(run, agent, state.status, partition, record.at_ms, head, 0, pools)
-        # Enough to judge what may still come of it; its results would fill the memory.
-        fold.states[run] = RunState(run, state.head, state.status)
+        # The fold keeps enough to judge what may still come of it; its results would fill the memory.
+        del fold.states[run]
+    fold.settle()
     return {
         run: replace(each, size=sizes[run])
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
