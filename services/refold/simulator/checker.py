@@ -295,8 +295,9 @@ def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:
     log, pieces = LogFold(), dict[RunId, list[tuple[EntryId, Entry]]]()
     for record in records:
         judged = log.feed(record.key, record.value, shared=True)
-        if judged.entry and not judged.void:
-            pieces.setdefault(judged.run_id, []).append((judged.id, judged.entry))
+        for each in (judged, *judged.linked):
+            if each.entry and not each.void:
+                pieces.setdefault(each.run_id, []).append((each.id, each.entry))
     digests: dict[str, tuple[str, int]] = {}
     for run, entries in pieces.items():
         digest, state = fold(entries, run).digest(), log.states[run]
