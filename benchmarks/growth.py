@@ -22,7 +22,8 @@ from benchmarks.prefill import finished
 from benchmarks.workload import app
 
 from refold.adapters.kafka.topics import wanted_topics
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.core import topics
 from refold.core.ids import RunId
 from refold.core.messages import ToolRequest, ToolResult

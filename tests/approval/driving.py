@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog
 from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.core.approval import signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.adapters.memory.log import MemoryBroker
+from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStarted
 from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, RunErased, RunRequest, RunSignal, ToolResult

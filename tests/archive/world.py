@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refold.adapters.memory.log import MemoryBroker
+from refold.adapters.memory.broker import MemoryBroker
 from refold.archive.erasure import run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from refold.adapters.memory.log import MemoryBroker, MemoryLogReader
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryLogReader
 from refold.core.events import (
     CallCompleted,
     CallDispatched,

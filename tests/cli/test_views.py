@@ -8,7 +8,8 @@ import pytest
 import structlog
 from rich.console import Console
 
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
 from refold.cli.views import runs
 from refold.client.runs import Runs

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.ports.log import Assigned, Delivery, EventLog, LogReader, Membership, Outgoing, Record, Taken
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings

@@ -402,7 +402,7 @@ def test_a_partition_that_is_to_begin_anew_goes_and_comes_as_it_is_by_then(bench
     log.append([outgoing(b"%d" % i, topic=CHAIN) for i in range(3)])
     take_until(log, lambda taken: len(taken.records) == 3)
 
-    log.renew(0)
+    log.reopen(0)
     taken = take_until(log, lambda taken: len(taken.records) == 3)
 
     assert [type(change) for change in taken.rebalances] == [Revoked, Assigned]

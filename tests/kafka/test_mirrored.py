@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.memory.log import MemoryBroker
+from refold.adapters.memory.broker import MemoryBroker
 from refold.core.topics import RUN_LOG
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog
 from refold.core import topics
 from refold.core.events import Event
 from refold.core.ids import home

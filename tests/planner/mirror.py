@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from refold.adapters.memory.log import MemoryBroker
+from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry
 from refold.core.ids import log_key
 from refold.core.topics import RUN_LOG

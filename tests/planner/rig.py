@@ -7,7 +7,8 @@ from collections import Counter
 from itertools import count
 
 from refold import App, Context
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog, MemoryLogReader
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.core import topics
 from refold.core.ids import RunId, home
 from refold.core.messages import RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult

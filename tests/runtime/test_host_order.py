@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog
 from refold.core.messages import ToolRequest
 from refold.ports.effects import Append, Effect, Item, News, Now, StartTool, StopTool
 from refold.ports.log import Delivery, Membership, Outgoing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from refold.ports.effects import Commit, Flow, Now, Read, Renew
+from refold.ports.effects import Commit, Flow, Now, Read, Reopen
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
 from refold.runtime.lanes import CatchUp, Journal, Lanes, Tokens, resumed
 from refold.runtime.parking import Parking
@@ -111,7 +111,7 @@ def test_nothing_is_kept_of_a_lane_whose_log_got_shorter() -> None:
     effects = [ours.route(Shrunk("inputs", 1, 0)), ours.route(Shrunk("inputs", 1, 0)), ours.route(Revoked(1))]
     begins = ours.route(assigned(1, inputs=5))
 
-    assert effects == [[Renew(1)], [], []]
+    assert effects == [[Reopen(1)], [], []]
     assert (left, begins) == ([1], [Read("inputs", 1, 0)])
 
 

@@ -11,7 +11,8 @@ from queue import SimpleQueue
 import pytest
 
 from refold import App
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog
 from refold.adapters.tools.toolbox import Toolbox
 from refold.core.errors import RefoldError
 from refold.core.ids import CallId, run_id

@@ -63,7 +63,7 @@ class Read(NamedTuple):
     offset: int
 
 
-class Renew(NamedTuple):
+class Reopen(NamedTuple):
     """Begin a partition anew, because what is known of it does not hold. -> `Revoked` and `Assigned`, later."""
 
     partition: int
@@ -130,7 +130,7 @@ class Now(NamedTuple):
     mono_ms: int
 
 
-Effect = Append | Publish | AskEnd | AskCommitted | Commit | Read | Renew | Flow | AskLedger | StartTool | StopTool
+Effect = Append | Publish | AskEnd | AskCommitted | Commit | Read | Reopen | Flow | AskLedger | StartTool | StopTool
 Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Answers | ToolEnded
 
 

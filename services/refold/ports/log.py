@@ -11,6 +11,9 @@ from typing import NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
 
+Place = tuple[str, int]
+"""A topic and a partition number of it."""
+
 
 class Record(NamedTuple):
     """A record as it was read. `read_headers` gives the headers; it costs, so ask only where they matter.
@@ -166,7 +169,7 @@ class EventLog(Protocol):
         """Reads a partition that is this member's from an offset on, until it is revoked; once more: goes there."""
         ...
 
-    def renew(self, partition: int) -> None:
+    def reopen(self, partition: int) -> None:
         """Is told of a partition that is this member's once more: revoked, and assigned as it is by then."""
         ...
 

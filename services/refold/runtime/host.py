@@ -146,8 +146,8 @@ class Host:
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
             elif isinstance(effect, effects.Read):
                 self._log.read(*effect)
-            elif isinstance(effect, effects.Renew):
-                self._log.renew(effect.partition)
+            elif isinstance(effect, effects.Reopen):
+                self._log.reopen(effect.partition)
             elif isinstance(effect, effects.Flow):
                 (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
         if starts:

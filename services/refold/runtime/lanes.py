@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from refold.ports.effects import Commit, Effect, Flow, Item, News, Now, Read, Renew
+from refold.ports.effects import Commit, Effect, Flow, Item, News, Now, Read, Reopen
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
 
 Positions = Mapping[tuple[str, int], int]
@@ -93,7 +93,7 @@ class Lanes(Generic[L]):
         if self._close(partition) is None:
             return []
         self._anew.add(partition)
-        return [Renew(partition)]
+        return [Reopen(partition)]
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
         """Stops taking inputs for a lane for which more than `limit` wait, until half of them are worked off."""

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import Names
 from refold.adapters.kafka.trouble import Trouble
-from refold.ports.log import Membership, Reached, Shrunk, Taken
+from refold.ports.log import Membership, Place, Reached, Shrunk, Taken
 from refold.runtime.settings import KafkaSettings
 
 _OUT_OF_RANGE = frozenset({
@@ -15,8 +15,6 @@ _OUT_OF_RANGE = frozenset({
     KafkaError._LOG_TRUNCATION,
     KafkaError.OFFSET_OUT_OF_RANGE,
 })  # fmt: skip
-
-Place = tuple[str, int]
 
 
 class Intake:

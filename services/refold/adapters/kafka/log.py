@@ -197,9 +197,9 @@ class KafkaEventLog:
         """See `EventLog`."""
         self._notes.append(partial(self._read, (topic, partition), offset))
 
-    def renew(self, partition: int) -> None:
+    def reopen(self, partition: int) -> None:
         """See `EventLog`."""
-        self._notes.append(partial(self._seat.renew, partition))
+        self._notes.append(partial(self._seat.reopen, partition))
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
         """See `EventLog`. What is said of partitions that are another member's by then is dropped."""

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
 from refold.adapters.kafka.trouble import Trouble
-from refold.ports.log import Membership
+from refold.ports.log import Membership, Place
 from refold.runtime.settings import KafkaSettings
 
 _AGAIN_S = 0.2
@@ -27,8 +27,6 @@ _LEAVE_S = 1.0
 
 _SENT_S = 0.02
 """How long a request may need from librdkafka's queue to the wire."""
-
-Place = tuple[str, int]
 
 
 class GroupSeat:
@@ -74,7 +72,7 @@ class GroupSeat:
                 found[answer.partition][logical[answer.topic]] = answer.offset
         return found
 
-    def renew(self, number: int) -> None:
+    def reopen(self, number: int) -> None:
         """Lets a number that is ours go and come once more."""
         self._anew.add(number)
 

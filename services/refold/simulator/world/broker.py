@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refold.adapters.memory.log import MemoryBroker, Place
+from refold.adapters.memory.broker import MemoryBroker
 from refold.core import topics
-from refold.ports.log import Delivery, Outgoing, Record
+from refold.ports.log import Delivery, Outgoing, Place, Record
 from refold.simulator.settings import ORDERS
 
 SIM_TOPICS = (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-from refold.adapters.memory.log import Cursors
+from refold.adapters.memory.cursors import Cursors
 from refold.core.ids import home
 from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
 from refold.ports import effects
@@ -170,7 +170,7 @@ class SimProcess:
                 yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, effects.Read):
                 self.cursors.start(*effect)
-            elif isinstance(effect, effects.Renew):
+            elif isinstance(effect, effects.Reopen):
                 if effect.partition in self.cursors.partitions:
                     self.rebalances.append(Revoked(effect.partition))
                     self.assign(effect.partition)
