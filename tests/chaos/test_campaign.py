@@ -25,7 +25,10 @@ def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
     with capsys.disabled():
         print(json.dumps(report.as_json(), indent=2))  # noqa: T201
     assert report.problems == {}, f"seed {seed}"
-    assert sum(report.fault_counts.values()) >= FAULTS
+    happened = report.fault_counts
+    assert sum(happened.values()) >= FAULTS
+    assert all(happened[f"exact point {kind}"] > 0 for kind in report.swept)
+    assert {"scale planner", "deploy planner", "stop broker", "kill broker", "roll broker"} <= happened.keys()
     counts = report.verdict.counts
     assert all(counts[f"effects.{effect}"] > 0 for effect in ("pure", "keyed", "probed", "once"))
     assert counts["takeovers_in_runs"] > 0
