@@ -17,7 +17,7 @@ DEADLINE_S = 10.0
 
 
 class State(NamedTuple):
-    """All that a ledger holds, except times: entries by home and call, leased calls and results by home and pool."""
+    """All that a ledger holds, except times: entries by home and key, leased keys and results by home and pool."""
 
     entries: dict[tuple[int, str], dict[str, object]]
     leased: dict[tuple[int, str], set[str]]
@@ -36,11 +36,11 @@ class Bench(Protocol):
         """Returns when the ledger's own clock has moved on by at least `ms`."""
         ...
 
-    def forget(self, home: int, call: str) -> None:
+    def forget(self, home: int, key: str) -> None:
         """Loses an entry, as its retention does."""
         ...
 
-    def expires_in_ms(self, home: int, call: str) -> int:
+    def expires_in_ms(self, home: int, key: str) -> int:
         """After how long an entry is going to be lost."""
         ...
 
@@ -59,26 +59,25 @@ class MemoryBench:
     def pass_ms(self, ms: int) -> None:
         self.now += ms
 
-    def forget(self, home: int, call: str) -> None:
+    def forget(self, home: int, key: str) -> None:
         snapshot = self.ledger.snapshot()
-        expired = snapshot.entries[home, call]._replace(expires_ms=self.now)
-        self.ledger.rollback(snapshot._replace(entries={**snapshot.entries, (home, call): expired}))
+        expired = snapshot.entries[home, key]._replace(expires_ms=self.now)
+        self.ledger.rollback(snapshot._replace(entries={**snapshot.entries, (home, key): expired}))
 
-    def expires_in_ms(self, home: int, call: str) -> int:
-        return self.ledger.entries()[home, call].expires_ms - self.now
+    def expires_in_ms(self, home: int, key: str) -> int:
+        return self.ledger.entries()[home, key].expires_ms - self.now
 
     def state(self) -> State:
         entries = {}
         for key, entry in self.ledger.entries().items():
-            shown: dict[str, object] = {"state": entry.state, "attempt": entry.attempt, "token": entry.token}
+            shown: dict[str, object] = {"state": entry.state, "call": entry.call}
+            shown |= {"attempt": entry.attempt, "token": entry.token}
             if entry.closed:
                 shown["closed"] = True
-            if entry.state == "done":
+            elif entry.state == "done":
                 shown |= {"success": entry.success, "result": entry.result}
             else:
-                shown["takeover"] = entry.takeover
-                if not entry.closed:
-                    shown["request"] = entry.request
+                shown |= {"takeover": entry.takeover, "request": entry.request}
             entries[key] = shown
         leased = {key: set(leases) for key, leases in self.ledger.leases().items() if leases}
         outbox = {key: dict(results) for key, results in self.ledger.outbox().items() if results}
@@ -98,21 +97,21 @@ class RedisBench:
         while self._now_ms() < until:
             assert time.monotonic() < deadline, "the server's clock stands still"
 
-    def forget(self, home: int, call: str) -> None:
-        assert self.client.delete(f"{self.prefix}:{{{home}}}:call:{call}") == 1
+    def forget(self, home: int, key: str) -> None:
+        assert self.client.delete(f"{self.prefix}:{{{home}}}:effect:{key}") == 1
 
-    def expires_in_ms(self, home: int, call: str) -> int:
-        return int(self.client.pttl(f"{self.prefix}:{{{home}}}:call:{call}"))
+    def expires_in_ms(self, home: int, key: str) -> int:
+        return int(self.client.pttl(f"{self.prefix}:{{{home}}}:effect:{key}"))
 
     def state(self) -> State:
         found = State({}, {}, {})
         for key in self.client.scan_iter(match=f"{self.prefix}:*", count=1000):
             _, tag, kind, name = key.decode().split(":", 3)
             home = int(tag[1:-1])
-            if kind == "call":
+            if kind == "effect":
                 found.entries[home, name] = _shown(self.client.hgetall(key))
-            elif kind == "leases":
-                found.leased[home, name] = {call.decode() for call in self.client.zrange(key, 0, -1)}
+            elif kind == "held":
+                found.leased[home, name] = {held.decode() for held in self.client.zrange(key, 0, -1)}
             else:
                 assert kind == "outbox", f"{key!r} is no key of the ledger"
                 found.outbox[home, name] = {f.decode(): result for f, result in self.client.hgetall(key).items()}
@@ -147,6 +146,7 @@ def outbox_of(bench: Bench, *, limit: int = 100) -> dict[str, bytes]:
 def _shown(raw: dict[bytes, bytes]) -> dict[str, object]:
     shown: dict[str, object] = {name.decode(): value for name, value in raw.items()}
     shown |= {"state": raw[b"state"].decode(), "attempt": int(raw[b"attempt"]), "token": raw[b"token"].decode()}
+    shown["call"] = raw[b"call"].decode()
     for flag in ("closed", "takeover", "success"):
         if flag in shown:
             shown[flag] = shown[flag] == b"1"

@@ -25,6 +25,7 @@ from tests.contract.ledger_benches import HOUR_MS, Bench
 
 _homes = st.sampled_from([0, 7])
 _pools = st.just("default")
+_keys = st.sampled_from(["k1", "k2"])
 _calls = st.sampled_from(["r-1/2", "r-1.3/2"])
 _attempts = st.integers(1, 3)
 _tokens = st.sampled_from(["ann", "bob", "eve"])
@@ -33,12 +34,12 @@ _bytes = st.binary(max_size=80)
 _fields = st.lists(st.builds(outbox_field, _calls, _attempts), max_size=3).map(tuple)
 
 operations: st.SearchStrategy[Operation] = st.one_of(
-    st.builds(Claim, _homes, _pools, _calls, _attempts, _tokens, _leases, _bytes),
-    st.builds(Claim, st.just(7), _pools, st.just("r-1/2"), _attempts, _tokens, _leases, _bytes),
-    st.builds(Renew, _homes, _pools, _calls, _attempts, _tokens, _leases, _bytes),
-    st.builds(Release, _homes, _pools, _calls, _tokens),
-    st.builds(Complete, _homes, _pools, _calls, _attempts, _tokens, st.booleans(), _bytes),
-    st.builds(Close, _homes, _pools, _calls),
+    st.builds(Claim, _homes, _pools, _keys, _calls, _attempts, _tokens, _leases, _bytes),
+    st.builds(Claim, st.just(7), _pools, st.just("k1"), st.just("r-1/2"), _attempts, _tokens, _leases, _bytes),
+    st.builds(Renew, _homes, _pools, _keys, _calls, _attempts, _tokens, _leases, _bytes),
+    st.builds(Release, _homes, _pools, _keys, _tokens),
+    st.builds(Complete, _homes, _pools, _keys, _calls, _attempts, _tokens, st.booleans(), _bytes),
+    st.builds(Close, _homes, _pools, st.lists(st.tuples(_keys, _calls), max_size=2).map(tuple)),
     st.builds(Lapsed, _homes, _pools, st.just(100)),
     st.builds(Unsent, _homes, _pools, st.just(100)),
     st.builds(Sent, _homes, _pools, _fields),
@@ -71,16 +72,17 @@ def seeded(seed: int) -> list[list[Operation]]:
 
 
 def _any(draw: random.Random) -> Operation:
-    home, call, attempt = 7, "r-1/2", draw.randint(1, 3)
+    home, key, attempt = 7, "k1", draw.randint(1, 3)
+    call = "r-1/2" if draw.random() < 0.8 else "r-1/4"
     token, lease_ms = draw.choice(["ann", "bob", "eve"]), draw.choice([0, HOUR_MS])
     text = str(draw.randint(0, 99)).encode()
     choices: list[Operation] = [
-        Claim(home, "default", call, attempt, token, lease_ms, text),
-        Claim(home, "default", call, attempt, token, lease_ms, text),
-        Renew(home, "default", call, attempt, token, lease_ms, text),
-        Release(home, "default", call, token),
-        Complete(home, "default", call, attempt, token, draw.random() < 0.5, text),
-        Close(home, "default", call),
+        Claim(home, "default", key, call, attempt, token, lease_ms, text),
+        Claim(home, "default", key, call, attempt, token, lease_ms, text),
+        Renew(home, "default", key, call, attempt, token, lease_ms, text),
+        Release(home, "default", key, token),
+        Complete(home, "default", key, call, attempt, token, draw.random() < 0.5, text),
+        Close(home, "default", ((key, call),)),
         Lapsed(home, "default", 100),
         Unsent(home, "default", 100),
         Sent(home, "default", (outbox_field(call, attempt),)),

@@ -27,8 +27,8 @@ from refold.ports.ledger import (
 )
 from tests.contract.ledger_benches import HOUR_MS, Bench, MemoryBench, RedisBench, ask, outbox_of
 
-DAY_MS = 24 * HOUR_MS
 CALL = "r-1/2"
+KEY = "key of r-1/2"
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -44,22 +44,24 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 
 def claim(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS, call: str = CALL, home: int = 7) -> Claim:
-    return Claim(home, "default", call, attempt, token, lease_ms, f"request {call}#{attempt}".encode())
+    return Claim(
+        home, "default", f"key of {call}", call, attempt, token, lease_ms, f"request {call}#{attempt}".encode()
+    )
 
 
 def renew(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS) -> Renew:
-    return Renew(7, "default", CALL, attempt, token, lease_ms, f"request {CALL}#{attempt}".encode())
+    return Renew(7, "default", KEY, CALL, attempt, token, lease_ms, f"request {CALL}#{attempt}".encode())
 
 
 def complete(token: str, *, attempt: int = 1, success: bool = True, result: bytes = b'"ok"') -> Complete:
-    return Complete(7, "default", CALL, attempt, token, success, result)
+    return Complete(7, "default", KEY, CALL, attempt, token, success, result)
 
 
 def sent(*fields: str) -> Sent:
     return Sent(7, "default", fields)
 
 
-CLOSE = Close(7, "default", CALL)
+CLOSE = Close(7, "default", ((KEY, CALL),))
 LAPSED = Lapsed(7, "default", 100)
 OUTBOX = Unsent(7, "default", 100)
 FIELD = outbox_field(CALL, 1)
@@ -68,9 +70,10 @@ FIELD = outbox_field(CALL, 1)
 def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
     assert ask(bench, claim("ann")) == Claimed(takeover=False)
 
-    entry = bench.state().entries[7, CALL]
+    entry = bench.state().entries[7, KEY]
     assert entry == {
         "state": "started",
+        "call": CALL,
         "attempt": 1,
         "token": "ann",
         "takeover": False,
@@ -105,7 +108,7 @@ def test_a_live_lease_keeps_others_away_and_tells_for_how_long(bench: Bench, att
 
     assert isinstance(reply, Busy)
     assert HOUR_MS - 60_000 < reply.wait_ms <= HOUR_MS
-    assert bench.state().entries[7, CALL]["token"] == "ann"
+    assert bench.state().entries[7, KEY]["token"] == "ann"
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
@@ -113,8 +116,9 @@ def test_a_lapsed_lease_is_taken_over_by_the_same_or_a_higher_attempt(bench: Ben
     ask(bench, claim("ann", lease_ms=0))
 
     assert ask(bench, claim("bob", attempt=attempt)) == Claimed(takeover=True)
-    assert bench.state().entries[7, CALL] == {
+    assert bench.state().entries[7, KEY] == {
         "state": "started",
+        "call": CALL,
         "attempt": attempt,
         "token": "bob",
         "takeover": True,
@@ -135,7 +139,7 @@ def test_a_lease_lapses_when_its_time_is_over(bench: Bench) -> None:
 def test_a_lower_attempt_than_the_started_one_is_superseded(bench: Bench, lease_ms: int) -> None:
     ask(bench, claim("ann", attempt=2, lease_ms=lease_ms))
 
-    assert ask(bench, claim("bob", attempt=1)) == Superseded()
+    assert ask(bench, claim("bob", attempt=1)) == Superseded(closed=False)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 3])
@@ -158,20 +162,20 @@ def test_a_stored_failure_gives_way_to_a_higher_attempt_without_a_takeover(bench
     bench.ledger.run([claim("ann"), complete("ann", success=False, result=b"no")])
 
     assert ask(bench, claim("bob", attempt=2)) == Claimed(takeover=False)
-    assert "result" not in bench.state().entries[7, CALL]
+    assert "result" not in bench.state().entries[7, KEY]
 
 
 def test_a_lower_attempt_than_the_failed_one_is_superseded(bench: Bench) -> None:
     bench.ledger.run([claim("ann", attempt=2), complete("ann", attempt=2, success=False)])
 
-    assert ask(bench, claim("bob", attempt=1)) == Superseded()
+    assert ask(bench, claim("bob", attempt=1)) == Superseded(closed=False)
 
 
 @pytest.mark.parametrize(("token", "attempt"), [("ann", 1), ("bob", 1), ("bob", 2)])
 def test_a_closed_call_cannot_be_claimed(bench: Bench, token: str, attempt: int) -> None:
     bench.ledger.run([claim("ann", lease_ms=0), CLOSE])
 
-    assert ask(bench, claim(token, attempt=attempt)) == Superseded()
+    assert ask(bench, claim(token, attempt=attempt)) == Superseded(closed=True)
 
 
 def test_a_renewal_makes_the_lease_longer(bench: Bench) -> None:
@@ -186,7 +190,7 @@ def test_a_renewal_makes_a_lost_entry_again(bench: Bench) -> None:
 
     assert isinstance(ask(bench, claim("bob", attempt=2)), Busy)
     assert ask(bench, claim("ann", attempt=2)) == Claimed(takeover=False)
-    assert bench.state().entries[7, CALL]["request"] == b"request r-1/2#2"
+    assert bench.state().entries[7, KEY]["request"] == b"request r-1/2#2"
 
 
 def test_a_renewal_under_another_token_is_fenced(bench: Bench) -> None:
@@ -216,13 +220,13 @@ def test_a_renewal_after_the_end_tells_to_stop_and_changes_nothing(bench: Bench)
 def test_a_release_makes_the_call_absent(bench: Bench) -> None:
     ask(bench, claim("ann"))
 
-    assert ask(bench, Release(7, "default", CALL, "ann")) is None
+    assert ask(bench, Release(7, "default", KEY, "ann")) is None
     assert bench.state() == ({}, {}, {})
     assert ask(bench, claim("bob")) == Claimed(takeover=False)
 
 
 def test_a_release_of_a_closed_call_makes_it_absent(bench: Bench) -> None:
-    bench.ledger.run([claim("ann"), CLOSE, Release(7, "default", CALL, "ann")])
+    bench.ledger.run([claim("ann"), CLOSE, Release(7, "default", KEY, "ann")])
 
     assert bench.state().entries == {}
 
@@ -231,7 +235,7 @@ def test_a_release_under_another_token_changes_nothing(bench: Bench) -> None:
     ask(bench, claim("ann"))
     before = bench.state()
 
-    assert ask(bench, Release(7, "default", CALL, "bob")) is None
+    assert ask(bench, Release(7, "default", KEY, "bob")) is None
     assert bench.state() == before
 
 
@@ -239,7 +243,7 @@ def test_a_release_after_the_end_changes_nothing(bench: Bench) -> None:
     bench.ledger.run([claim("ann"), complete("ann")])
     before = bench.state()
 
-    assert ask(bench, Release(7, "default", CALL, "ann")) is None
+    assert ask(bench, Release(7, "default", KEY, "ann")) is None
     assert bench.state() == before
 
 
@@ -248,7 +252,7 @@ def test_completing_puts_result_into_ledger_and_outbox_and_drops_request_and_lea
 
     assert ask(bench, complete("ann")) == Completed(FIELD)
     assert bench.state() == (
-        {(7, CALL): {"state": "done", "attempt": 1, "token": "ann", "success": True, "result": b'"ok"'}},
+        {(7, KEY): {"state": "done", "call": CALL, "attempt": 1, "token": "ann", "success": True, "result": b'"ok"'}},
         {},
         {(7, "default"): {FIELD: b'"ok"'}},
     )
@@ -271,7 +275,7 @@ def test_completing_twice_answers_the_same_and_keeps_the_first_result(bench: Ben
 
     assert ask(bench, complete("ann", success=False, result=b"other")) == Completed(FIELD)
     assert ask(bench, OUTBOX) == [(FIELD, b'"ok"')]
-    assert bench.state().entries[7, CALL]["success"] is True
+    assert bench.state().entries[7, KEY]["success"] is True
 
 
 def test_completing_after_a_takeover_is_fenced_and_writes_nothing(bench: Bench) -> None:
@@ -300,17 +304,85 @@ def test_a_result_that_comes_after_the_call_was_closed_is_still_real(bench: Benc
 def test_a_failure_of_a_closed_call_leaves_it_closed(bench: Bench) -> None:
     bench.ledger.run([claim("ann"), CLOSE, complete("ann", success=False)])
 
-    assert ask(bench, claim("bob", attempt=2)) == Superseded()
+    assert ask(bench, claim("bob", attempt=2)) == Superseded(closed=True)
 
 
-def test_closing_a_done_or_unknown_call_changes_nothing(bench: Bench) -> None:
-    assert ask(bench, CLOSE) is None
+def test_closing_an_unknown_call_or_none_changes_nothing(bench: Bench) -> None:
+    assert bench.ledger.run([CLOSE, Close(7, "default", ())]) == [None, None]
     assert bench.state() == ({}, {}, {})
 
-    bench.ledger.run([claim("ann"), complete("ann", success=False)])
-    before = bench.state()
-    ask(bench, CLOSE)
-    assert bench.state() == before
+
+@pytest.mark.parametrize("success", [True, False])
+def test_closing_a_done_call_leaves_a_marker_without_its_result(bench: Bench, success: bool) -> None:
+    bench.ledger.run([claim("ann"), complete("ann", success=success), sent(FIELD), CLOSE])
+
+    assert bench.state() == (
+        {(7, KEY): {"state": "done", "call": CALL, "attempt": 1, "token": "ann", "closed": True}},
+        {},
+        {},
+    )
+    assert bench.ledger.run([claim("bob"), claim("bob", attempt=2)]) == [Superseded(closed=True)] * 2
+
+
+def test_a_completion_that_is_repeated_after_the_tombstone_is_the_same_one(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), complete("ann"), sent(FIELD), CLOSE])
+    before = bench.state().entries
+
+    assert bench.ledger.run([complete("bob"), complete("ann")]) == [Fenced(), Completed(FIELD)]
+    assert bench.state().entries == before
+
+
+def test_many_calls_are_closed_at_once(bench: Bench) -> None:
+    calls = [f"r-{i}/1" for i in range(5)]
+    bench.ledger.run([claim("ann", call=call) for call in calls])
+
+    ask(bench, Close(7, "default", tuple((f"key of {call}", call) for call in calls[1:])))
+
+    assert [bool(entry.get("closed")) for _, entry in sorted(bench.state().entries.items())] == [False] + [True] * 4
+    assert bench.state().leased == {(7, "default"): {"key of r-0/1"}}
+
+
+# The same key in another life of its run
+
+OTHER = "r-1/9"
+
+
+def elsewhere(token: str, *, attempt: int = 1) -> Claim:
+    """The claim of the same effect by a run whose history has other numbers."""
+    return claim(token, attempt=attempt)._replace(call=OTHER)
+
+
+def test_a_success_is_the_result_of_another_call_with_its_key(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", attempt=3), complete("ann", attempt=3), sent(outbox_field(CALL, 3))])
+
+    assert ask(bench, elsewhere("bob")) == Stored(outbox_field(OTHER, 1), b'"ok"')
+    assert ask(bench, OUTBOX) == [(outbox_field(OTHER, 1), b'"ok"')]
+
+
+def test_a_live_lease_keeps_another_call_with_its_key_away(bench: Bench) -> None:
+    ask(bench, claim("ann", attempt=3))
+
+    assert isinstance(ask(bench, elsewhere("bob")), Busy)
+
+
+@pytest.mark.parametrize("end", ["lapses", "fails", "is closed", "is closed with its result"])
+def test_what_another_call_left_under_the_key_is_taken_over(bench: Bench, end: str) -> None:
+    ask(bench, claim("ann", attempt=3, lease_ms=0 if end == "lapses" else HOUR_MS))
+    if end == "fails":
+        ask(bench, complete("ann", attempt=3, success=False))
+    elif end == "is closed":
+        ask(bench, CLOSE)
+    elif end == "is closed with its result":
+        bench.ledger.run([complete("ann", attempt=3), CLOSE])
+
+    assert ask(bench, elsewhere("bob")) == Claimed(takeover=True)
+    assert bench.state().entries[7, KEY]["call"] == OTHER
+
+
+def test_the_tombstone_of_another_call_with_its_key_closes_nothing(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), Close(7, "default", ((KEY, OTHER),))])
+
+    assert isinstance(ask(bench, claim("bob")), Busy)
 
 
 def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
@@ -318,9 +390,9 @@ def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
     bench.ledger.run(
         [
             claim("ann", call="alive/1"),
-            Close(7, "default", "r-1/1"),
-            Complete(7, "default", "r-2/1", 1, "t2", True, b""),
-            Release(7, "default", "r-3/1", "t3"),
+            Close(7, "default", (("key of r-1/1", "r-1/1"),)),
+            Complete(7, "default", "key of r-2/1", "r-2/1", 1, "t2", True, b""),
+            Release(7, "default", "key of r-3/1", "t3"),
         ]
     )
 
@@ -340,15 +412,15 @@ def test_lapsed_requests_are_limited(bench: Bench) -> None:
 
 def test_an_entry_that_has_expired_leaves_the_lapsed_ones_too(bench: Bench) -> None:
     bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0, call="r-2/1")])
-    bench.forget(7, CALL)
+    bench.forget(7, KEY)
 
     assert ask(bench, LAPSED) == [b"request r-2/1#1"]
-    assert bench.state().leased == {(7, "default"): {"r-2/1"}}
+    assert bench.state().leased == {(7, "default"): {"key of r-2/1"}}
 
 
 def test_the_outbox_is_limited_and_empties_as_fields_are_sent(bench: Bench) -> None:
     results = {outbox_field(f"r-{i}/1", 1): str(i).encode() for i in range(5)}
-    bench.ledger.run([Complete(7, "default", f"r-{i}/1", 1, "ann", True, str(i).encode()) for i in range(5)])
+    bench.ledger.run([Complete(7, "default", f"k{i}", f"r-{i}/1", 1, "ann", True, str(i).encode()) for i in range(5)])
 
     some = outbox_of(bench, limit=3)
     assert len(some) == 3
@@ -388,13 +460,15 @@ def test_any_bytes_come_back_as_they_were(bench: Bench) -> None:
     assert ask(bench, claim("bob")) == Stored(FIELD, raw)
 
 
-def test_started_entries_are_kept_for_a_month_and_others_for_a_week(bench: Bench) -> None:
-    def days() -> float:
-        return round(bench.expires_in_ms(7, CALL) / DAY_MS, 2)
+def test_started_entries_are_kept_for_a_month_others_for_a_week_and_markers_for_an_hour(bench: Bench) -> None:
+    def hours() -> float:
+        return round(bench.expires_in_ms(7, KEY) / HOUR_MS, 1)
 
     ask(bench, claim("ann"))
-    assert days() == 30
-    ask(bench, CLOSE)
-    assert days() == 7
+    assert hours() == 30 * 24
     ask(bench, complete("ann", success=False))
-    assert days() == 7
+    assert hours() == 7 * 24
+    ask(bench, CLOSE)
+    assert hours() == 1
+    bench.ledger.run([CLOSE, complete("ann")])
+    assert hours() == 1

@@ -37,8 +37,8 @@ from tests.contract.ledger_benches import HOUR_MS, RedisBench
 from tests.embedded.wiping import wipe
 from tests.waiting import eventually
 
-CLAIM = Claim(7, "default", "r-1/2", 1, "ann", HOUR_MS, b"request")
-COMPLETE = Complete(7, "default", "r-1/2", 1, "ann", True, b'"ok"')
+CLAIM = Claim(7, "default", "k1", "r-1/2", 1, "ann", HOUR_MS, b"request")
+COMPLETE = Complete(7, "default", "k1", "r-1/2", 1, "ann", True, b'"ok"')
 BAD = {"appendonly": "no", "appendfsync": "everysec", "maxmemory-policy": "allkeys-lru"}
 
 
@@ -67,7 +67,7 @@ def test_a_script_that_is_missing_alone_repeats_none_of_the_others(bench: RedisB
 
 
 def test_every_key_of_a_home_shares_its_hash_tag(bench: RedisBench) -> None:
-    bench.ledger.run([CLAIM, CLAIM._replace(call="r-1.3/4", pool="model"), COMPLETE])
+    bench.ledger.run([CLAIM, CLAIM._replace(key="k2", call="r-1.3/4", pool="model"), COMPLETE])
 
     keys = list(bench.client.scan_iter(match=f"{bench.prefix}:*"))
 
@@ -172,10 +172,10 @@ def test_every_operation_keeps_to_one_slot_of_a_cluster(tmp_path: Path) -> None:
         CLAIM,
         Renew(*CLAIM),
         COMPLETE,
-        CLAIM._replace(call="r-2/2", lease_ms=0),
+        CLAIM._replace(key="k2", call="r-2/2", lease_ms=0),
         Lapsed(7, "default", 9),
-        Close(7, "default", "r-2/2"),
-        Release(7, "default", "r-2/2", "ann"),
+        Close(7, "default", (("k2", "r-2/2"), ("k1", "r-1/2"))),
+        Release(7, "default", "k2", "ann"),
         Unsent(7, "default", 9),
         Sent(7, "default", ("r-1/2#1",)),
     ]

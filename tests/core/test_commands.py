@@ -62,7 +62,7 @@ def test_a_settled_call_is_closed() -> None:
     log = calling()
     log.feed(log.result())
 
-    assert ordered(log) == [Command("tool-requested.default", f"{RUN}/3", None)]
+    assert ordered(log) == [Command("tool-requested.default", f"{RUN}/3", None, "key-1")]
 
 
 def test_a_call_in_doubt_stays_open() -> None:
@@ -78,7 +78,7 @@ def test_the_end_closes_what_is_open_and_tells_the_outcome() -> None:
 
     outcome, *closed = ordered(log)
 
-    assert closed == [Command("tool-requested.default", f"{RUN}/5", None)]
+    assert closed == [Command("tool-requested.default", f"{RUN}/5", None, "key-2")]
     assert outcome == Command(
         "run-completed",
         RUN,

@@ -9,6 +9,7 @@ import pytest
 
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
+from refold.executor.claim_chain import record_key
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Append, AskLedger, Commit, Effect, Item, Now, StartTool, ToolEnded
@@ -43,7 +44,7 @@ def request(offset: int, call: ToolRequest = REQUEST) -> Record:
 
 
 def claimed(offset: int, claim: ToolClaim) -> Record:
-    return Record("tool-claimed", 0, offset, f"r1/3/{claim.claim_id}".encode(), codec.encode(claim), lambda: None)
+    return Record("tool-claimed", 0, offset, record_key(claim), codec.encode(claim), lambda: None)
 
 
 def start(effects: list[Effect]) -> StartTool:

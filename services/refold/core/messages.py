@@ -67,10 +67,11 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolClaim:
-    """Topic `tool-claimed`, key call_id/claim_id: a link of a call's claim chain.
+    """Topic `tool-claimed`, key key/claim_id: a link of the claim chain of an idempotency key.
 
-    Valid if and only if `prev` is the id of the call's last valid claim (empty for the first). `doubt`: the claimant
-    does not act, it declares that the attempt's outcome is unknown.
+    Valid if and only if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant
+    does not act, it declares that the attempt's outcome is unknown. Without a `key`, as it was once, the chain is that
+    of the call.
     """
 
     call_id: CallId
@@ -79,6 +80,12 @@ class ToolClaim:
     attempt: int
     doubt: bool
     executor: str
+    key: str = ""
+
+    @property
+    def chain(self) -> str:
+        """The name of the chain that the claim is a link of."""
+        return self.key or self.call_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,18 @@ letting go is always safe, because the planner dispatches again what stays unans
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
-from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
-from refold.executor.claim_chain import Claims
+from refold.executor.claim_chain import Claims, Lineage
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
+from refold.executor.outcome import outcome_of, result_of
 from refold.executor.settings import CHAINED
 from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
@@ -53,7 +53,7 @@ class Attempt:
     closed: bool = False
     busy: bool = False
     timed_out: bool = False
-    head_seen: str = ""
+    heads_seen: set[str] = field(default_factory=set)
     claim: ToolClaim | None = None
     claim_offset: int = 0
     result: ToolResult | None = None
@@ -79,9 +79,9 @@ class Attempt:
         return self.outbox.settings.times.lease(self.request)
 
     @property
-    def _place(self) -> tuple[int, str, CallId]:
-        """Where the ledger has the call."""
-        return self.home, self.outbox.settings.pool, self.request.call_id
+    def _place(self) -> tuple[int, str, str]:
+        """Where the ledger has the effect."""
+        return self.home, self.outbox.settings.pool, self.request.key
 
     def _ask(self, operation: ledger.Operation) -> None:
         self.outbox.ledger.ask(operation, self)
@@ -91,7 +91,8 @@ class Attempt:
     def begin(self) -> None:
         """Claims the call under a fresh token; its right to act counts from before the question, not the answer."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
-        self._ask(ledger.Claim(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
+        call, attempt, raw = self.request.call_id, self.request.attempt, self.requested.raw
+        self._ask(ledger.Claim(*self._place, call, attempt, self.token, self.lease_ms, raw))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         """The ledger's answer to one of this attempt's operations."""
@@ -120,8 +121,11 @@ class Attempt:
             self.phase = "over"
             if isinstance(reply, ledger.Stored):
                 self.outbox.outlet.offer(self.home, field=reply.field, result=reply.result)
+            elif isinstance(reply, ledger.Superseded):
+                if reply.closed:  # the request came past its tombstone, and stays open until the planner hears of it
+                    self._late(self._result("unknown", Failure("superseded", "the call is settled")))
             else:
-                assert isinstance(reply, ledger.Busy | ledger.Superseded), f"not an answer to a claim: {reply}"
+                assert isinstance(reply, ledger.Busy), f"not an answer to a claim: {reply}"
 
     # The claim chain
 
@@ -134,33 +138,36 @@ class Attempt:
         if self.closed:
             self._let_go()
             return
-        chain = self.claims.of(self.request.call_id)
-        head = chain.head.claim_id if chain else ""
-        if self.head_seen and head != self.head_seen:
+        known = self.claims.of(self.request)
+        if self.heads_seen and set(known.seen_ms) != self.heads_seen:
             self._let_go()
-        elif chain is None or head in self.outbox.ended:
-            self._extend(head)
-        elif chain.head.attempt > self.request.attempt:
-            self._let_go()
-        elif self.now - chain.seen_ms >= self.lease_ms:
-            self._extend(head)
+        elif known.passed:
+            self._give_way()
+        elif all(self._over(head, seen_ms) for head, seen_ms in known.seen_ms.items()):
+            self._extend(known)
         else:
-            self.head_seen = head
+            self.heads_seen = set(known.seen_ms)
 
-    def _claimed_before(self) -> bool:
-        """Whether the chain has a claim of this attempt: whoever made it may have acted."""
-        chain = self.claims.of(self.request.call_id)
-        return chain is not None and self.request.attempt in chain.attempts
+    def _over(self, claim: str, seen_ms: int) -> bool:
+        """Whether nobody may begin anything under a claim any more."""
+        return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
 
-    def _extend(self, head: str) -> None:
+    def _give_way(self) -> None:
+        """A higher attempt of this call has been claimed, so of this one nobody can know more than that."""
+        # The planner has gone on and ignores the word; in another life of the run it waits for this very attempt.
+        self._late(self._result("doubt", Failure("superseded", "a later attempt of this call has been claimed")))
+        self._let_go()
+
+    def _extend(self, known: Lineage) -> None:
         if (refused := self._refusal()) and not refused.stale:
             self._refuse(refused)  # before the chain hears of it, and before a probe tells anybody
             return
         self.phase, self.right_ms = "chaining", self.now
-        call, attempt = self.request.call_id, self.request.attempt
+        call, attempt, me = self.request.call_id, self.request.attempt, self.outbox.settings.member
         # Nobody can know what became of a `once` call that was claimed before.
-        doubt = self.request.effect == "once" and self._claimed_before()
-        self.claim = ToolClaim(call, self.outbox.fresh(), head, attempt, doubt, self.outbox.settings.member)
+        doubt = self.request.effect == "once" and known.claimed
+        self.claim = ToolClaim(call, self.outbox.fresh(), known.head, attempt, doubt, me, self.request.key)
+        self.heads_seen = set(known.seen_ms)
         self.outbox.claim(self.claim, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
@@ -177,12 +184,13 @@ class Attempt:
         assert self.claim is not None, "reading follows an append"
         if self.claims.position <= self.claim_offset:
             return
-        chain = self.claims.of(self.request.call_id)
-        if chain is None or chain.head.claim_id != self.claim.claim_id:
+        known, before = self.claims.of(self.request), self.heads_seen
+        # Of two who claim the call under two keys, the one whose claim lies behind the other's lets go.
+        if known.head != self.claim.claim_id or set(known.others) != before - {self.claim.prev}:
             self._let_go()
         elif self.claim.doubt:
             self._declare_doubt()
-        elif self.request.effect == "probed" and self.claim.prev:
+        elif self.request.effect == "probed" and before:
             self.phase = "probing"
             self._start(probe=True)
         else:
@@ -246,7 +254,7 @@ class Attempt:
         failure, status = Failure(refused.code, refused.message), "unauthorised"
         if self.takeover and self.request.effect == "keyed":
             status = "unknown"
-        elif self.chained and self.claim is None and self._claimed_before():
+        elif self.chained and self.claim is None and self.claims.of(self.request).claimed:
             status = "doubt"
         self._finish(replace(self._result(status, failure), retryable=refused.stale))
 
@@ -256,7 +264,8 @@ class Attempt:
         if self.phase == "probing":
             self._probed(ended)
         elif self.phase == "running":
-            self._finish(self._outcome(ended))
+            me = self.outbox.settings.member
+            self._finish(outcome_of(self.request, ended, by=me, takeover=self.takeover))
         elif self.timed_out and ended.status == "completed":
             self._late(self._result("completed", result=ended.result))
         if self.claim and not self.busy:
@@ -270,33 +279,8 @@ class Attempt:
         else:
             self._finish(self._result("unknown", Failure(ended.code, ended.message)))
 
-    def _outcome(self, ended: ToolEnded) -> ToolResult:
-        if ended.status == "completed":
-            return self._result("completed", result=ended.result)
-        failure = Failure(ended.code, ended.message)
-        if ended.status == "broken":
-            return self._result("broken", failure)
-        if ended.status == "failed":
-            # somebody's attempt before this one may have happened, whatever this one says of itself
-            unknown = self.takeover and self.request.effect == "keyed"
-            result = self._result("unknown" if unknown else "failed", failure)
-            return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)
-        return replace(self._result("unknown", failure), retry_after_ms=ended.retry_after_ms)
-
     def _result(self, status: str, failure: Failure | None = None, *, result: str = "") -> ToolResult:
-        ask, me, trace = self.request, self.outbox.settings.member, self.request.traceparent
-        return ToolResult(
-            ask.call_id,
-            ask.run_id,
-            ask.step,
-            ask.attempt,
-            status,
-            result,
-            failure,
-            executor=me,
-            traceparent=trace,
-            again=ask.again,
-        )
+        return result_of(self.request, status, by=self.outbox.settings.member, failure=failure, json=result)
 
     # The lease and the record
 
@@ -309,9 +293,14 @@ class Attempt:
             effect = "" if self.request.effect == "pure" else ": the effect may have happened"
             message = f"no answer within {self.request.timeout_ms} ms{effect}"
             self._finish(self._result("unknown", Failure("timeout", message)))
-        if self.phase not in ("over", "claiming") and self.now - self.asked_ms >= self.lease_ms // 3:
+        if (
+            self.phase not in ("over", "claiming")
+            and not self.closed
+            and self.now - self.asked_ms >= self.lease_ms // 3
+        ):
             self.asked_ms = self.now
-            self._ask(ledger.Renew(*self._place, self.request.attempt, self.token, self.lease_ms, self.requested.raw))
+            call, attempt, raw = self.request.call_id, self.request.attempt, self.requested.raw
+            self._ask(ledger.Renew(*self._place, call, attempt, self.token, self.lease_ms, raw))
 
     def close(self) -> None:
         """The call is settled or cancelled: nothing that has not begun begins, and what runs is told."""
@@ -321,15 +310,16 @@ class Attempt:
 
     def _finish(self, result: ToolResult) -> None:
         self.phase, self.result = "completing", result
+        call, attempt = self.request.call_id, self.request.attempt
         success, value = result.status == "completed", codec.encode(result)
-        self._ask(ledger.Complete(*self._place, self.request.attempt, self.token, success, value))
+        self._ask(ledger.Complete(*self._place, call, attempt, self.token, success, value))
 
     def _completed(self, reply: ledger.Reply) -> None:
         self.phase = "over"
         assert self.result is not None, "completing follows a result"
         if isinstance(reply, ledger.Completed):
-            if self.result.status == "completed":  # after anything else another attempt may follow
-                self.outbox.settled.add(self.request.call_id)
+            if self.closed:  # its tombstone has come, and perhaps the marker that it left is gone by now
+                self.outbox.close(self.home, self.request.key, self.request.call_id)
             self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
         elif isinstance(reply, ledger.Fenced):
             self._late(self.result)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolResult
 from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
@@ -15,6 +16,7 @@ from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
+from refold.ports.ledger import Close
 from refold.ports.log import Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
@@ -43,16 +45,16 @@ class Burial:
     owed: Owed
 
 
-class Recent(OrderedDict[str, None]):
-    """The last `limit` names."""
+class Recent(OrderedDict[str, str]):
+    """The last `limit` names, and what was said of each."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, said: str = "") -> None:
         """Remembers a name; the oldest goes for it."""
-        self[name] = None
+        self[name] = said
         if len(self) > self.limit:
             self.popitem(last=False)
 
@@ -61,7 +63,8 @@ class ExecutorOutbox(Generic[Claimant]):
     """What all lanes and attempts of a process send, and who hears what became of it. `now` is the time of the turn.
 
     `ledger` is asked, `orders` start and stop tools, `outlet` takes results. `ended` are claims after which nothing of
-    this process acts any more, `settled` calls of which a success has gone out from here. `fresh` gives random ids.
+    this process acts any more, `keys` has the idempotency keys of calls that were asked for lately, `gone` the calls
+    whose tombstone came without one. `fresh` gives random ids.
     """
 
     def __init__(
@@ -69,12 +72,24 @@ class ExecutorOutbox(Generic[Claimant]):
     ) -> None:
         self.settings, self.outlet, self.fresh = settings, outlet, fresh
         self.now, self.journal = Now(0, 0), Journal()
-        self.ended, self.settled = Recent(settings.remember), Recent(settings.remember)
+        self.ended, self.gone = Recent(settings.remember), Recent(settings.remember)
+        self.keys = Recent(settings.remember)
         self.ledger: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
         self._sent: Tokens[Claimant | Burial] = Tokens(token)
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
+        self._closes: dict[int, list[tuple[str, CallId]]] = {}
+
+    def close(self, home: int, key: str, call: CallId) -> None:
+        """Has the ledger forget a call that is settled or cancelled, with the others of this moment."""
+        self._closes.setdefault(home, []).append((key, call))
+
+    def send_closes(self) -> None:
+        """Asks the ledger to forget what was closed since the last time."""
+        for home, calls in self._closes.items():
+            self.ledger.ask(Close(home, self.settings.pool, tuple(calls)))
+        self._closes = {}
 
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
         """Writes a claim to the chain of its call."""

@@ -9,13 +9,14 @@ from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
+from refold.core.wire.headers import call_key
 from refold.executor.attempt import Attempt
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import ExecutorOutbox, Outlet
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, Now, ToolEnded
-from refold.ports.ledger import Close, Lapsed, Reply
+from refold.ports.ledger import Lapsed, Reply
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
 
@@ -94,16 +95,17 @@ class Executor:
                     attempt.look()
                     self._retire(attempt)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
-            self._close(lane, (item.key or b"").decode(errors="replace"))
+            self._close(lane, CallId((item.key or b"").decode(errors="replace")), call_key(item.read_headers()))
 
-    def _close(self, lane: ExecutorLane, call: str) -> None:
+    def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
         lane.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
-        elif call in self._outbox.settled:
-            del self._outbox.settled[call]
-            return  # the ledger has its success, which nothing can follow
-        self._outbox.ledger.ask(Close(lane.partition, self._settings.pool, CallId(call)))
+        known = self._outbox.keys.pop(call, "")
+        for name in dict.fromkeys(name for name in (key, known) if name):  # two, where people have edited the call
+            self._outbox.close(lane.partition, name, call)
+        if not key and not known:
+            self._outbox.gone.add(call)
 
     def _answered(self, answers: Answers) -> None:
         for attempt, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
@@ -118,7 +120,9 @@ class Executor:
         for raw in reply:
             assert isinstance(raw, bytes), "a lapsed lease comes with its request"
             request = codec.decode(ToolRequest, raw)
-            if request.call_id not in self._by_call and (lane := self.lanes.get(home)):
+            if request.call_id in self._outbox.gone:
+                self._outbox.close(home, request.key, request.call_id)
+            elif request.call_id not in self._by_call and (lane := self.lanes.get(home)):
                 self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
                 lane.enqueue(Requested(request, raw))
 
@@ -133,6 +137,7 @@ class Executor:
         for attempt in list(self.attempts.values()):
             attempt.tend()
             self._retire(attempt)
+        self._outbox.send_closes()
         settings, mono = self._settings, self._outbox.now.mono_ms
         free = max(1, settings.slots - len(self.attempts) - self._waiting)
         for lane in self.lanes:
@@ -155,6 +160,7 @@ class Executor:
         if call in self._by_call:
             requested.done = True
             return
+        self._outbox.keys.add(call, requested.request.key)
         number, claims, catalog = self._token(), lane.claims, lane.catalog
         attempt = Attempt(number, lane.partition, requested, claims, catalog, self._outbox)
         self.attempts[number] = self._by_call[call] = attempt

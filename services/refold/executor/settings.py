@@ -42,7 +42,7 @@ class ExecutorSettings:
     """How an executor works.
 
     **Units**: milliseconds. `slots` is how many calls are acted on at once; requests beyond `backlog` stay in Kafka.
-    `remember` is how many settled calls are known well enough to pass over their tombstones without asking Redis.
+    `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
     """
 
     pool: str = "default"

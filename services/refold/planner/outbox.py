@@ -20,7 +20,7 @@ from refold.core.planning.verdict import Decided, Unsent
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
 from refold.core.wire import codec
-from refold.core.wire.headers import cloud_event
+from refold.core.wire.headers import CALL_KEY, cloud_event
 from refold.planner.acceptance import SentEntry
 from refold.planner.inbox import Pending
 from refold.planner.unanswered import SentRequest, Unanswered
@@ -209,9 +209,10 @@ class Outbox:
         return record if any(opened.seq == seq for opened in state.open.values()) else None
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
-        """The record of a command that the entry at a run-log offset orders. A tombstone says nothing but its key."""
+        """The record of a command that the entry at a run-log offset orders. A tombstone names the call alone."""
         if order.message is None:
-            return Outgoing(order.topic, self._partition, order.key.encode(), None, (), 0)
+            named = [(CALL_KEY, order.call_key.encode())] if order.call_key else []
+            return Outgoing(order.topic, self._partition, order.key.encode(), None, named, 0)
         trace = state.request.traceparent if state.request else ""
         event = f"{self._partition}/{offset}/{order.key}"
         headers = cloud_event(order.topic, order.key, id=event, source=self._actor, at_ms=at_ms, trace=trace)

@@ -4,7 +4,10 @@ Fast and forgetful: it may be wiped or rolled back at any moment, and what then 
 class and, for `probed` and `once`, the claim chain. Every operation is one atomic script, reads and checks first,
 writes last; its clock is the ledger's own. Operations of one batch are pipelined and independent of each other.
 
-An entry is STARTED (token, attempt, lease) or DONE (attempt, success, result), and may be CLOSED by a tombstone.
+An entry is named by the idempotency key, so an effect meets what is known of it whatever becomes of a run's history.
+It is STARTED (token, attempt, lease) or DONE (attempt, success, result), remembers the call that it was made for, and
+a tombstone makes a CLOSED one of it: a marker that has lost request and result and goes soon. **Another call** is one
+with the same key in another life of the run (its history was lost or copied): its attempts are counted anew.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from typing import NamedTuple, Protocol
 from refold.core.ids import CallId
 
 DEFAULT_RETENTION = timedelta(days=7)
-"""How long what is done or closed is remembered. A command that comes back later is refused by the planner alone."""
+"""How long what is done and was never closed is remembered. What comes back later is refused by the planner."""
+
+MARKER_RETENTION = timedelta(hours=1)
+"""How long a closed entry is kept: for whoever was under way to it when the tombstone came."""
 
 STARTED_RETENTION = timedelta(days=30)
 """How long a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
@@ -25,14 +31,16 @@ STARTED_RETENTION = timedelta(days=30)
 class Claim(NamedTuple):
     """May I act on this attempt? `token` is fresh per claim and reused only to resend the very same claim.
 
-    In this order: DONE with success (any attempt) or DONE with this attempt -> `Stored`, and the result is in the
-    outbox again; CLOSED -> `Superseded`; a lower attempt than the entry's -> `Superseded`; STARTED with the same
-    token -> the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else
-    STARTED under the new token -> `Claimed`. `request` is kept with the entry for whoever takes a lapsed lease over.
+    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`, and
+    the result is in the outbox again; a lower attempt than the entry's -> `Superseded`; STARTED with the same token ->
+    the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under
+    the new token -> `Claimed`. Where the entry is of another call, a success is `Stored` as this attempt's result, a
+    live lease is `Busy`, and all else is taken over. `request` is kept for whoever takes a lapsed lease over.
     """
 
     home: int
     pool: str
+    key: str
     call: CallId
     attempt: int
     token: str
@@ -48,6 +56,7 @@ class Renew(NamedTuple):
 
     home: int
     pool: str
+    key: str
     call: CallId
     attempt: int
     token: str
@@ -60,19 +69,21 @@ class Release(NamedTuple):
 
     home: int
     pool: str
-    call: CallId
+    key: str
     token: str
 
 
 class Complete(NamedTuple):
     """This is what came of it: entry DONE and result into the outbox, in one script. Repeatable.
 
-    STARTED under this token (CLOSED or not), or no entry at all, or DONE under this token (its first result stands)
-    -> `Completed`. Anything else -> `Fenced`, and nothing is written.
+    STARTED under this token, or no entry at all, or DONE under this token (its first result stands) -> `Completed`. So
+    is what is CLOSED under this token, and the result lies in the outbox alone. Anything else -> `Fenced`, and nothing
+    is written.
     """
 
     home: int
     pool: str
+    key: str
     call: CallId
     attempt: int
     token: str
@@ -81,11 +92,14 @@ class Complete(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The call is settled or cancelled: a STARTED entry is CLOSED. It loses its request and never lapses. -> None."""
+    """These calls, each with its key, are settled or cancelled: their entries are CLOSED and never lapse. -> None.
+
+    An entry that is another call's stays as it is.
+    """
 
     home: int
     pool: str
-    call: CallId
+    calls: tuple[tuple[str, CallId], ...]
 
 
 class Lapsed(NamedTuple):
@@ -113,7 +127,7 @@ class Sent(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Act. `takeover`: a STARTED entry with a lapsed lease stood there before, of this attempt or a lower one.
+    """Act. `takeover`: a STARTED entry with a lapsed lease stood there, or one of another call.
 
     A lower attempt that is DONE is known to be over, so following it is no takeover.
     """
@@ -128,11 +142,13 @@ class Busy(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is closed."""
+    """A higher attempt is on record, or the call is `closed`."""
+
+    closed: bool
 
 
 class Stored(NamedTuple):
-    """It is done; the result is in the outbox under `field`."""
+    """It is done; the result is in the outbox under `field`, which says whose it is now."""
 
     field: str
     result: bytes
@@ -161,8 +177,14 @@ Reply = (
 
 
 def outbox_field(call: CallId, attempt: int) -> str:
-    """The name of a result in the outbox. No call id holds a `#`."""
+    """The name of a result in the outbox: for which attempt of which call it is. No call id holds a `#`."""
     return f"{call}#{attempt}"
+
+
+def parse_outbox_field(field: str) -> tuple[CallId, int]:
+    """The call and the attempt that a result in the outbox is for."""
+    call, _, attempt = field.rpartition("#")
+    return CallId(call), int(attempt)
 
 
 class Ledger(Protocol):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.core.messages import ToolResult
 from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Sent, Unsent
+from refold.ports.ledger import Sent, Unsent, parse_outbox_field
 from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
@@ -120,9 +120,13 @@ class Relay:
         return effects + self._batches.send(self._now)
 
     def _outgoing(self, offer: Offer) -> Outgoing:
-        result = codec.decode(ToolResult, offer.result)
+        result, value = codec.decode(ToolResult, offer.result), offer.result
+        if offer.field and (address := parse_outbox_field(offer.field)) != (result.call_id, result.attempt):
+            # It is the result of another call with the same key: of the same effect, in another life of the run.
+            result = replace(result, call_id=address[0], attempt=address[1])
+            value = codec.encode(result)
         call, member, at_ms = result.call_id, self._settings.member, self._now.wall_ms
         name, trace = f"{call}/{result.attempt}/{result.status}", result.traceparent
         headers = cloud_event(TOOL_COMPLETED, call, id=name, source=member, at_ms=at_ms, trace=trace)
         token = self._flying.give(offer)
-        return Outgoing(TOOL_COMPLETED, offer.home, call.encode(), offer.result, headers, token)
+        return Outgoing(TOOL_COMPLETED, offer.home, call.encode(), value, headers, token)

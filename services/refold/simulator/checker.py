@@ -152,7 +152,8 @@ def _approvals(world: World) -> Iterator[str]:
 def _ledger(world: World) -> Iterator[str]:
     """Ledger and log do not say different things of a call."""
     calls = {call.id: call for run in world.witness.history.runs.values() for call in run.calls.values()}
-    for (_, name), entry in world.ledger.entries().items():
+    for entry in world.ledger.entries().values():
+        name = entry.call
         if name not in calls:
             yield f"ledger: it knows a call {name} that the log does not"
             continue

@@ -24,6 +24,7 @@ from refold.core.wire import codec
 from refold.executor import attempt as attempt_module
 from refold.executor import service as executor_service
 from refold.executor.attempt import Attempt
+from refold.executor.claim_chain import Lineage
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import Burial, ExecutorOutbox
@@ -68,11 +69,11 @@ class ActsBeforeTheClaim(Attempt):
 class DoubtsOutsideTheChain(Attempt):
     """Declares doubt without a claim that says so."""
 
-    def _extend(self, head: str) -> None:
-        if self.request.effect == "once" and self._claimed_before():
+    def _extend(self, known: Lineage) -> None:
+        if self.request.effect == "once" and known.claimed:
             self._declare_doubt()
         else:
-            super()._extend(head)
+            super()._extend(known)
 
 
 class TakesATimeoutForAFailure(Attempt):

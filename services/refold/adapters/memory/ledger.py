@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from refold.core.ids import CallId
 from refold.ports import ledger
 
 _Place = tuple[int, str]
@@ -15,9 +16,10 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """What is known of a call. `request` and `takeover` belong to STARTED, `success` and `result` to DONE."""
+    """What is known of a key. `request` and `takeover` belong to STARTED, `success` and `result` to DONE."""
 
     state: Literal["started", "done"]
+    call: CallId
     attempt: int
     token: str
     expires_ms: int
@@ -39,9 +41,16 @@ class Snapshot(NamedTuple):
 class MemoryLedger:
     """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards."""
 
-    def __init__(self, clock: Callable[[], int], *, retention: timedelta = ledger.DEFAULT_RETENTION) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        *,
+        retention: timedelta = ledger.DEFAULT_RETENTION,
+        marker: timedelta = ledger.MARKER_RETENTION,
+    ) -> None:
         self._clock = clock
         self._keep = retention // timedelta(milliseconds=1)
+        self._keep_marker = marker // timedelta(milliseconds=1)
         self._entries: dict[_Place, CallEntry] = {}
         self._leases: dict[_Place, dict[str, int]] = {}
         self._outbox: dict[_Place, dict[str, bytes]] = {}
@@ -78,89 +87,95 @@ class MemoryLedger:
         self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
 
     def entries(self) -> Mapping[tuple[int, str], CallEntry]:
-        """What is known, by home and call; a copy."""
+        """What is known, by home and idempotency key; a copy."""
         now = self._clock()
         return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
 
     def leases(self) -> Mapping[tuple[int, str], Mapping[str, int]]:
-        """The end of each lease by call, by home and pool; to be read only, and only until the next operation."""
+        """The end of each lease by key, by home and pool; to be read only, and only until the next operation."""
         return self._leases
 
     def outbox(self) -> Mapping[tuple[int, str], Mapping[str, bytes]]:
         """Results by field, by home and pool; to be read only, and only until the next operation."""
         return self._outbox
 
-    def _find(self, home: int, call: str, now: int) -> CallEntry | None:
-        entry = self._entries.get((home, call))
+    def _find(self, home: int, key: str, now: int) -> CallEntry | None:
+        entry = self._entries.get((home, key))
         if entry is not None and entry.expires_ms <= now:
-            del self._entries[home, call]
+            del self._entries[home, key]
             return None
         return entry
 
     def _claim(self, operation: ledger.Claim, now: int) -> ledger.Reply:
-        home, pool, call, attempt, token, lease_ms, request = operation
-        entry = self._find(home, call, now)
+        home, pool, key, call, attempt, token, lease_ms, request = operation
+        entry = self._find(home, key, now)
         if entry is not None:
-            if entry.state == "done" and (entry.success or entry.attempt == attempt):
-                return ledger.Stored(
-                    self._put(home, pool, ledger.outbox_field(call, entry.attempt), entry.result), entry.result
-                )
-            if entry.closed or attempt < entry.attempt:
-                return ledger.Superseded()
-            if entry.state == "started":
+            own = entry.call == call
+            if own and entry.closed:
+                return ledger.Superseded(closed=True)
+            if entry.state == "done" and not entry.closed and (entry.success or (own and entry.attempt == attempt)):
+                field = ledger.outbox_field(call, entry.attempt if own else attempt)
+                return ledger.Stored(self._put(home, pool, field, entry.result), entry.result)
+            if own and attempt < entry.attempt:
+                return ledger.Superseded(closed=False)
+            if entry.state == "started" and not entry.closed:
                 if entry.token == token:
                     return ledger.Claimed(entry.takeover)
-                until = self._leases.get((home, pool), {}).get(call, 0)
+                until = self._leases.get((home, pool), {}).get(key, 0)
                 if until > now:
                     return ledger.Busy(until - now)
-        takeover = entry is not None and entry.state == "started"
-        self._entries[home, call] = CallEntry(
-            "started", attempt, token, now + _STARTED_MS, takeover=takeover, request=request
+        takeover = entry is not None and (entry.state == "started" or entry.call != call)
+        self._entries[home, key] = CallEntry(
+            "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, request=request
         )
-        self._leases.setdefault((home, pool), {})[call] = now + lease_ms
+        self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Claimed(takeover)
 
     def _renew(self, operation: ledger.Renew, now: int) -> ledger.Reply:
-        home, pool, call, attempt, token, lease_ms, request = operation
-        entry = self._find(home, call, now)
+        home, pool, key, call, attempt, token, lease_ms, request = operation
+        entry = self._find(home, key, now)
         if entry is None:
-            entry = CallEntry("started", attempt, token, 0, request=request)
+            entry = CallEntry("started", call, attempt, token, 0, request=request)
         elif entry.token != token:
             return ledger.Fenced()
         elif entry.state == "done" or entry.closed:
             return ledger.Renewed(closed=True)
-        self._entries[home, call] = entry._replace(expires_ms=now + _STARTED_MS)
-        self._leases.setdefault((home, pool), {})[call] = now + lease_ms
+        self._entries[home, key] = entry._replace(expires_ms=now + _STARTED_MS)
+        self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Renewed(closed=False)
 
     def _release(self, operation: ledger.Release, now: int) -> ledger.Reply:
-        home, pool, call, token = operation
-        entry = self._find(home, call, now)
+        home, pool, key, token = operation
+        entry = self._find(home, key, now)
         if entry is not None and entry.state == "started" and entry.token == token:
-            del self._entries[home, call]
-            self._unlease(home, pool, call)
+            del self._entries[home, key]
+            self._unlease(home, pool, key)
         return None
 
     def _complete(self, operation: ledger.Complete, now: int) -> ledger.Reply:
-        home, pool, call, attempt, token, success, result = operation
-        entry = self._find(home, call, now)
+        home, pool, key, call, attempt, token, success, result = operation
+        entry = self._find(home, key, now)
         if entry is not None and entry.token != token:
             return ledger.Fenced()
-        if entry is not None and entry.state == "done":
-            return ledger.Completed(self._put(home, pool, ledger.outbox_field(call, entry.attempt), entry.result))
-        closed = entry is not None and entry.closed
-        self._entries[home, call] = CallEntry(
-            "done", attempt, token, now + self._keep, closed=closed, success=success, result=result
-        )
-        self._unlease(home, pool, call)
+        if entry is not None and entry.state == "done" and not entry.closed:
+            field = ledger.outbox_field(entry.call, entry.attempt)
+            return ledger.Completed(self._put(home, pool, field, entry.result))
+        if entry is None or not entry.closed:
+            self._entries[home, key] = CallEntry(
+                "done", call, attempt, token, now + self._keep, success=success, result=result
+            )
+            self._unlease(home, pool, key)
         return ledger.Completed(self._put(home, pool, ledger.outbox_field(call, attempt), result))
 
     def _close(self, operation: ledger.Close, now: int) -> ledger.Reply:
-        home, pool, call = operation
-        entry = self._find(home, call, now)
-        if entry is not None and entry.state == "started" and not entry.closed:
-            self._entries[home, call] = entry._replace(closed=True, request=b"", expires_ms=now + self._keep)
-            self._unlease(home, pool, call)
+        home, pool, calls = operation
+        for key, call in calls:
+            entry = self._find(home, key, now)
+            if entry is not None and entry.call == call and not entry.closed:
+                self._entries[home, key] = CallEntry(
+                    entry.state, call, entry.attempt, entry.token, now + self._keep_marker, closed=True
+                )
+                self._unlease(home, pool, key)
         return None
 
     def _lapsed(self, operation: ledger.Lapsed, now: int) -> ledger.Reply:
@@ -168,14 +183,14 @@ class MemoryLedger:
         leases = self._leases.get((home, pool))
         if not leases:
             return []
-        due = sorted((until, call) for call, until in leases.items() if until <= now)[:limit]
+        due = sorted((until, key) for key, until in leases.items() if until <= now)[:limit]
         requests = []
-        for _, call in due:
-            entry = self._find(home, call, now)
+        for _, key in due:
+            entry = self._find(home, key, now)
             if entry is not None:
                 requests.append(entry.request)
             else:
-                del leases[call]
+                del leases[key]
         return requests
 
     def _list_outbox(self, operation: ledger.Unsent, now: int) -> ledger.Reply:
@@ -192,8 +207,8 @@ class MemoryLedger:
         self._outbox.setdefault((home, pool), {})[field] = result
         return field
 
-    def _unlease(self, home: int, pool: str, call: str) -> None:
-        self._leases.get((home, pool), {}).pop(call, None)
+    def _unlease(self, home: int, pool: str, key: str) -> None:
+        self._leases.get((home, pool), {}).pop(key, None)
 
 
 def _copy(content: dict[_Place, dict[str, _Value]]) -> dict[_Place, dict[str, _Value]]:

@@ -1,20 +1,25 @@
--- CLAIM. KEYS: entry, leases, outbox. ARGV: call, attempt, token, lease ms, request, ms to keep a started entry.
-local entry = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'token', 'closed', 'takeover', 'success', 'result')
-local state, on_record, token, closed, takeover, success, result = unpack(entry)
+-- CLAIM. KEYS: entry, leases, outbox. ARGV: key, call, attempt, token, lease ms, request, ms to keep a started entry.
+local entry = redis.call('HMGET', KEYS[1], 'state', 'call', 'attempt', 'token', 'closed', 'takeover', 'success', 'result')
+local state, call, on_record, token, closed, takeover, success, result = unpack(entry)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local own = call == ARGV[2] -- or of another life of the run, whose attempts were counted apart
 
 if state then
-  local attempt = tonumber(ARGV[2])
-  if state == 'done' and (success == '1' or tonumber(on_record) == attempt) then
-    redis.call('HSET', KEYS[3], ARGV[1] .. '#' .. on_record, result)
-    return {'stored', on_record, result}
+  local attempt = tonumber(ARGV[3])
+  if own and closed then
+    return {'superseded', 1}
   end
-  if closed or attempt < tonumber(on_record) then
-    return {'superseded'}
+  if state == 'done' and not closed and (success == '1' or own and tonumber(on_record) == attempt) then
+    local field = ARGV[2] .. '#' .. (own and on_record or ARGV[3])
+    redis.call('HSET', KEYS[3], field, result)
+    return {'stored', field, result}
   end
-  if state == 'started' then
-    if token == ARGV[3] then
+  if own and attempt < tonumber(on_record) then
+    return {'superseded', 0}
+  end
+  if state == 'started' and not closed then
+    if token == ARGV[4] then
       return {'claimed', tonumber(takeover)}
     end
     local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
@@ -24,11 +29,11 @@ if state then
   end
 end
 
-local over = state == 'started' and 1 or 0
+local over = state and (state == 'started' or not own) and 1 or 0
 if state then
   redis.call('DEL', KEYS[1])
 end
-redis.call('HSET', KEYS[1], 'state', 'started', 'attempt', ARGV[2], 'token', ARGV[3], 'takeover', over, 'request', ARGV[5])
-redis.call('PEXPIRE', KEYS[1], ARGV[6])
-redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[1])
+redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', over, 'request', ARGV[6])
+redis.call('PEXPIRE', KEYS[1], ARGV[7])
+redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
 return {'claimed', over}

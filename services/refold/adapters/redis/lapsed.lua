@@ -3,16 +3,16 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local requests, orphans = {}, {}
 
-for _, call in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
-  local request = redis.call('HGET', ARGV[1] .. call, 'request')
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  local request = redis.call('HGET', ARGV[1] .. key, 'request')
   if request then
     requests[#requests + 1] = request
   else
-    orphans[#orphans + 1] = call -- the entry has expired, and nothing but this index remembers the call
+    orphans[#orphans + 1] = key -- the entry has expired, and nothing but this index remembers the key
   end
 end
 
-for _, call in ipairs(orphans) do
-  redis.call('ZREM', KEYS[1], call)
+for _, key in ipairs(orphans) do
+  redis.call('ZREM', KEYS[1], key)
 end
 return requests

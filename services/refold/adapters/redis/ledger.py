@@ -2,9 +2,9 @@
 
 Keys of one home share the hash tag, and a script touches keys of one home only:
 
-- `{prefix}:{<home>}:call:<call>`, a hash: `state` (started, done), `attempt`, `token`; while started also `takeover`,
-  `request` and, once a tombstone came, `closed`; when done also `success` and `result`
-- `{prefix}:{<home>}:leases:<pool>`, a sorted set of calls by the end of their lease, in ms on the server's clock
+- `{prefix}:{<home>}:effect:<idempotency key>`, a hash: `state` (started, done), `call`, `attempt`, `token`; while
+  started also `takeover` and `request`, when done `success` and `result`, and once a tombstone came `closed` alone
+- `{prefix}:{<home>}:held:<pool>`, a sorted set of idempotency keys by the end of their lease, on the server's clock
 - `{prefix}:{<home>}:outbox:<pool>`, a hash of results by `outbox_field`
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from redis.exceptions import NoScriptError
@@ -36,10 +37,12 @@ class RedisLedger:
         *,
         prefix: str = "refold",
         retention: timedelta = ledger.DEFAULT_RETENTION,
+        marker: timedelta = ledger.MARKER_RETENTION,
         timeout: timedelta = _TIMEOUT,
     ) -> None:
         self._prefix = prefix
         self._keep = retention // timedelta(milliseconds=1)
+        self._keep_marker = marker // timedelta(milliseconds=1)
         self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
         self._sha = {name: scripts.sha_of(source) for name, source in scripts.SOURCES.items()}
         self._loads = [pack("SCRIPT", "LOAD", source) for source in scripts.SOURCES.values()]
@@ -87,43 +90,48 @@ class RedisLedger:
             raise self._link.refused(error)
 
     def _claim(self, operation: ledger.Claim) -> bytes:
-        home, pool, call, attempt, token, lease_ms, request = operation
+        home, pool, key, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack(
-            *("EVALSHA", self._sha["claim"], 3, f"{at}call:{call}", f"{at}leases:{pool}", f"{at}outbox:{pool}"),
-            *(call, attempt, token, lease_ms, request, self._keep_started),
+            *("EVALSHA", self._sha["claim"], 3, f"{at}effect:{key}", f"{at}held:{pool}", f"{at}outbox:{pool}"),
+            *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
     def _renew(self, operation: ledger.Renew) -> bytes:
-        home, pool, call, attempt, token, lease_ms, request = operation
+        home, pool, key, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack(
-            *("EVALSHA", self._sha["renew"], 2, f"{at}call:{call}", f"{at}leases:{pool}"),
-            *(call, attempt, token, lease_ms, request, self._keep_started),
+            *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held:{pool}"),
+            *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
     def _release(self, operation: ledger.Release) -> bytes:
-        home, pool, call, token = operation
+        home, pool, key, token = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack("EVALSHA", self._sha["release"], 2, f"{at}call:{call}", f"{at}leases:{pool}", call, token)
+        return pack("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held:{pool}", key, token)
 
     def _complete(self, operation: ledger.Complete) -> bytes:
-        home, pool, call, attempt, token, success, result = operation
+        home, pool, key, call, attempt, token, success, result = operation
         at = f"{self._prefix}:{{{home}}}:"
         return pack(
-            *("EVALSHA", self._sha["complete"], 3, f"{at}call:{call}", f"{at}leases:{pool}", f"{at}outbox:{pool}"),
-            *(call, attempt, token, 1 if success else 0, result, self._keep),
+            *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held:{pool}", f"{at}outbox:{pool}"),
+            *(key, call, attempt, token, 1 if success else 0, result, self._keep),
         )
 
     def _close(self, operation: ledger.Close) -> bytes:
-        home, pool, call = operation
+        home, pool, calls = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack("EVALSHA", self._sha["close"], 2, f"{at}call:{call}", f"{at}leases:{pool}", call, self._keep)
+        return pack(
+            *("EVALSHA", self._sha["close"], 1 + len(calls), f"{at}held:{pool}"),
+            *(f"{at}effect:{key}" for key, _ in calls),
+            self._keep_marker,
+            *chain.from_iterable(calls),
+        )
 
     def _lapsed(self, operation: ledger.Lapsed) -> bytes:
         home, pool, limit = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack("EVALSHA", self._sha["lapsed"], 1, f"{at}leases:{pool}", f"{at}call:", limit)
+        return pack("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
 
     def _outbox(self, operation: ledger.Unsent) -> bytes:
         # A random choice, so that what is published but not yet acknowledged cannot keep the rest waiting.
@@ -144,8 +152,8 @@ def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
     if word == b"busy":
         return ledger.Busy(reply[1])
     if word == b"superseded":
-        return ledger.Superseded()
-    return ledger.Stored(ledger.outbox_field(operation.call, int(reply[1])), reply[2])
+        return ledger.Superseded(closed=reply[1] == 1)
+    return ledger.Stored(reply[1].decode(), reply[2])
 
 
 def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
@@ -155,7 +163,7 @@ def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
 def _read_complete(operation: ledger.Complete, reply: list[Any]) -> ledger.Reply:
     if reply[0] == b"fenced":
         return ledger.Fenced()
-    return ledger.Completed(ledger.outbox_field(operation.call, int(reply[1])))
+    return ledger.Completed(reply[1].decode())
 
 
 def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:

@@ -1,4 +1,4 @@
--- RELEASE. KEYS: entry, leases. ARGV: call, token.
+-- RELEASE. KEYS: entry, leases. ARGV: key, token.
 local state, token = unpack(redis.call('HMGET', KEYS[1], 'state', 'token'))
 
 if state == 'started' and token == ARGV[2] then

@@ -18,11 +18,15 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, tool_requested
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A record for others. `topic` is a name of design 3 without the prefix; message None is a tombstone."""
+    """A record for others. `topic` is a name of design 3 without the prefix; message None is a tombstone.
+
+    `call_key` is the idempotency key of the call that a tombstone closes.
+    """
 
     topic: str
     key: str
     message: ToolRequest | ApprovalRequest | RunOutcome | None
+    call_key: str = ""
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
@@ -53,9 +57,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
 
 def close(state: RunState, step: int) -> Command:
     """The tombstone of a call that is settled."""
-    call = state.steps[step - 1]
-    assert isinstance(call, events.CallProposed), "only calls are closed"
-    return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None)
+    call = state.call(step)
+    return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None, call.key)
 
 
 def ask_people(state: RunState, step: int) -> list[Command]:

@@ -11,6 +11,9 @@ from urllib.parse import quote
 _TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.avro+binary"))
 
+CALL_KEY = "refold-key"
+"""The header in which the tombstone of a call names its idempotency key."""
+
 MAX_HEADER_BYTES = 65_536
 """All headers of an input together. More is refused: they are copied into every record that the input causes."""
 
@@ -60,6 +63,14 @@ def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
     for name, value in headers or ():
         if name == "traceparent" and value and _TRACEPARENT.match(value):
             return value.decode()
+    return ""
+
+
+def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
+    """The idempotency key that a tombstone names, or nothing."""
+    for name, value in headers or ():
+        if name == CALL_KEY and value:
+            return value.decode(errors="replace")
     return ""
 
 

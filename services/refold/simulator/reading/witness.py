@@ -29,6 +29,7 @@ class Witness:
         self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
         self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
+        self._heads: dict[str, str] = {}
         self.void_claims = 0
         self.claimed: set[str] = set()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
@@ -106,9 +107,9 @@ class Witness:
             self._wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
 
     def _follow_claim(self, claim: Datum) -> None:
-        lineage = self.claims[claim["call_id"]]
-        if claim["prev"] == (lineage[-1]["claim_id"] if lineage else ""):
-            lineage.append(claim)
+        if claim["prev"] == self._heads.get(claim["key"], ""):
+            self._heads[claim["key"]] = claim["claim_id"]
+            self.claims[claim["call_id"]].append(claim)
         else:
             self.void_claims += 1
 

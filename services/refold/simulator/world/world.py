@@ -228,7 +228,7 @@ class World(Surroundings):
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
         passed = ask.effect in CLAIMED_EFFECTS and any("freeze" in fault for fault in self.struck)
-        known = passed or (place, ask.call_id) in self.ledger.entries()
+        known = passed or (place, ask.key) in self.ledger.entries()
         mine = process.cursors.find(ORDERS, place)
         read = mine.log.read(0, mine.position) if mine else []
         self.witness.starts_by_ledger(ask, known=known, read=read)

@@ -1,0 +1,43 @@
+"""What is said of an attempt: how its tool's end, or that there was none, becomes a result for the planner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from refold.core.events import Failure
+from refold.core.messages import ToolRequest, ToolResult
+from refold.ports.effects import ToolEnded
+
+
+def result_of(
+    request: ToolRequest, status: str, *, by: str, failure: Failure | None = None, json: str = ""
+) -> ToolResult:
+    """A result of this attempt, `by` an executor."""
+    return ToolResult(
+        request.call_id,
+        request.run_id,
+        request.step,
+        request.attempt,
+        status,
+        json,
+        failure,
+        executor=by,
+        traceparent=request.traceparent,
+        again=request.again,
+    )
+
+
+def outcome_of(request: ToolRequest, ended: ToolEnded, *, by: str, takeover: bool) -> ToolResult:
+    """How the tool's end reads as a result."""
+    if ended.status == "completed":
+        return result_of(request, "completed", by=by, json=ended.result)
+    failure = Failure(ended.code, ended.message)
+    if ended.status == "broken":
+        return result_of(request, "broken", by=by, failure=failure)
+    if ended.status == "failed":
+        # somebody's attempt before this one may have happened, whatever this one says of itself
+        unknown = takeover and request.effect == "keyed"
+        result = result_of(request, "unknown" if unknown else "failed", by=by, failure=failure)
+        return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)
+    unknown_result = result_of(request, "unknown", by=by, failure=failure)
+    return replace(unknown_result, retry_after_ms=ended.retry_after_ms)

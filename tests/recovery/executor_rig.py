@@ -1,0 +1,97 @@
+"""An executor and its relay on the ledger in memory: a log that writes what they append, tools that only begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from refold.adapters.memory.ledger import MemoryLedger
+from refold.core.ids import CallId
+from refold.core.messages import ToolRequest, ToolResult
+from refold.core.topics import TOOL_CLAIMED, TOOL_COMPLETED
+from refold.core.wire import codec
+from refold.core.wire.headers import CALL_KEY
+from refold.executor.service import Executor
+from refold.executor.settings import ExecutorSettings
+from refold.ports.effects import Answers, Append, AskLedger, Effect, Item, Now, Publish, StartTool, ToolEnded
+from refold.ports.log import Assigned, Delivery, Headers, Outgoing, Record
+from refold.relay.service import Relay
+from refold.relay.settings import RelaySettings
+
+ORDERS = "tool-requested.default"
+
+
+@dataclass
+class Rig:
+    """One partition, one process. `turn` goes on until nothing more is to be done at this moment."""
+
+    settings: ExecutorSettings = field(default_factory=ExecutorSettings)
+
+    def __post_init__(self) -> None:
+        numbers = count(1)
+        names = (f"id-{number}" for number in count(1))
+        self.now_ms = 1_000_000
+        self.ledger = MemoryLedger(lambda: self.now_ms)
+        self.relay = Relay(RelaySettings(), token=lambda: next(numbers))
+        self.executor = Executor(self.settings, self.relay, token=lambda: next(numbers), fresh=lambda: next(names))
+        self.started: list[StartTool] = []
+        self.results: list[ToolResult] = []
+        self.claims: list[Outgoing] = []
+        self.orders = count(0)
+        self.turn(Assigned(0, {}, {}, {TOOL_CLAIMED: 0, "catalog": 0, ORDERS: 0}))
+
+    def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
+        """What was ordered, in this turn and in those that the answers caused."""
+        self.now_ms += after_ms
+        items, done = list(inbox), list[Effect]()
+        for _ in range(50):
+            now = Now(self.now_ms, self.now_ms)
+            orders = [*self.executor.turn(items, now), *self.relay.turn(items, now)]
+            done += orders
+            items = [item for order in orders for item in self._carry_out(order)]
+            if not items:
+                return done
+        raise AssertionError("it never rests")
+
+    def ask(self, request: ToolRequest, *, offset: int | None = None) -> None:
+        """A request comes."""
+        at = next(self.orders) if offset is None else offset
+        value = codec.encode(request)
+        self.turn(Record(ORDERS, 0, at, request.call_id.encode(), value, lambda: None))
+
+    def close(self, request: ToolRequest, *, named: bool = True) -> None:
+        """The tombstone of a call comes, and what it closes is closed."""
+        headers: Headers = [(CALL_KEY, request.key.encode())] if named else []
+        self.turn(Record(ORDERS, 0, next(self.orders), request.call_id.encode(), None, lambda: headers))
+        self.turn(after_ms=self.settings.tend_ms)
+
+    def end(self, status: str = "completed", result: str = "") -> None:
+        """The tool that began last ends."""
+        self.turn(ToolEnded(self.started[-1].number, status, result))
+        self.turn(after_ms=100)
+
+    def told(self, call: CallId) -> list[ToolResult]:
+        """What was said of a call."""
+        return [result for result in self.results if result.call_id == call]
+
+    def _carry_out(self, order: Effect) -> list[Item]:
+        if isinstance(order, AskLedger):
+            return [Answers(order.batch, self.ledger.run(order.operations))]
+        if isinstance(order, Append):
+            items: list[Item] = []
+            for record in order.records:
+                self.claims.append(record)
+                offset = len(self.claims) - 1
+                items.append(Delivery(record.token, offset))
+                items.append(Record(TOOL_CLAIMED, 0, offset, record.key, record.value, lambda: None))
+            return items
+        if isinstance(order, Publish):
+            return [self._publish(record, offset) for offset, record in enumerate(order.records)]
+        if isinstance(order, StartTool):
+            self.started.append(order)
+        return []
+
+    def _publish(self, record: Outgoing, offset: int) -> Delivery:
+        if record.topic == TOOL_COMPLETED:
+            self.results.append(codec.decode(ToolResult, record.value or b""))
+        return Delivery(record.token, offset)
