@@ -13,8 +13,20 @@ from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Append, AskLedger, Effect, Item, Now, Publish, StartTool, ToolEnded
-from refold.ports.log import Assigned, Delivery, Headers, Outgoing, Record
+from refold.ports.effects import (
+    Answers,
+    Append,
+    AskLedger,
+    Commit,
+    Effect,
+    Item,
+    Now,
+    Publish,
+    Read,
+    StartTool,
+    ToolEnded,
+)
+from refold.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
@@ -26,6 +38,7 @@ class Rig:
     """One partition, one process. `turn` goes on until nothing more is to be done at this moment."""
 
     settings: ExecutorSettings = field(default_factory=ExecutorSettings)
+    largest: int = 1 << 20
 
     def __post_init__(self) -> None:
         numbers = count(1)
@@ -37,8 +50,16 @@ class Rig:
         self.started: list[StartTool] = []
         self.results: list[ToolResult] = []
         self.claims: list[Outgoing] = []
+        self.reads: list[Read] = []
+        self.commits: dict[tuple[str, int], int] = {}
         self.orders = count(0)
-        self.turn(Assigned(0, {}, {}, {TOOL_CLAIMED: 0, "catalog": 0, ORDERS: 0}))
+        self.assign()
+
+    def assign(self, *, committed: int | None = None, end: int = 0) -> None:
+        """The partition is this process's, as others have left it. `reads` are those that follow."""
+        at = {} if committed is None else {ORDERS: committed}
+        self.turn(Assigned(0, at, {}, {TOOL_CLAIMED: len(self.claims), "catalog": 0, ORDERS: end}))
+        self.reads.clear()
 
     def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
         """What was ordered, in this turn and in those that the answers caused."""
@@ -57,7 +78,7 @@ class Rig:
         """A request comes."""
         at = next(self.orders) if offset is None else offset
         value = codec.encode(request)
-        self.turn(Record(ORDERS, 0, at, request.call_id.encode(), value, lambda: None))
+        self.turn(Record(ORDERS, 0, at, request.call_id.encode(), value, lambda: None, self.now_ms))
 
     def close(self, request: ToolRequest, *, named: bool = True) -> None:
         """The tombstone of a call comes, and what it closes is closed."""
@@ -65,9 +86,9 @@ class Rig:
         self.turn(Record(ORDERS, 0, next(self.orders), request.call_id.encode(), None, lambda: headers))
         self.turn(after_ms=self.settings.tend_ms)
 
-    def end(self, status: str = "completed", result: str = "") -> None:
+    def end(self, status: str = "completed", result: str = "", message: str = "") -> None:
         """The tool that began last ends."""
-        self.turn(ToolEnded(self.started[-1].number, status, result))
+        self.turn(ToolEnded(self.started[-1].number, status, result, message=message))
         self.turn(after_ms=100)
 
     def told(self, call: CallId) -> list[ToolResult]:
@@ -82,16 +103,22 @@ class Rig:
             for record in order.records:
                 self.claims.append(record)
                 offset = len(self.claims) - 1
-                items.append(Delivery(record.token, offset))
+                items.append(Delivery(record.token, offset, self.now_ms))
                 items.append(Record(TOOL_CLAIMED, 0, offset, record.key, record.value, lambda: None))
             return items
         if isinstance(order, Publish):
             return [self._publish(record, offset) for offset, record in enumerate(order.records)]
         if isinstance(order, StartTool):
             self.started.append(order)
+        if isinstance(order, Read) and order.topic == ORDERS:
+            self.reads.append(order)
+        if isinstance(order, Commit):
+            self.commits |= order.positions
         return []
 
     def _publish(self, record: Outgoing, offset: int) -> Delivery:
+        if len(record.value or b"") > self.largest:
+            return Delivery(record.token, NEVER)
         if record.topic == TOOL_COMPLETED:
             self.results.append(codec.decode(ToolResult, record.value or b""))
-        return Delivery(record.token, offset)
+        return Delivery(record.token, offset, self.now_ms)

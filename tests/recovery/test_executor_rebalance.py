@@ -12,8 +12,8 @@ from refold.core.wire import codec
 from refold.executor.claim_chain import record_key
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Append, AskLedger, Commit, Effect, Item, Now, StartTool, ToolEnded
-from refold.ports.ledger import Claim, Claimed, Complete, Completed, Operation, Release
+from refold.ports.effects import Answers, Append, AskLedger, Commit, Effect, Item, Now, Publish, StartTool, ToolEnded
+from refold.ports.ledger import Claim, Claimed, Complete, Completed, Fill, Lapsed, Operation, Release
 from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
@@ -35,8 +35,18 @@ class Bench:
         self._now = 0
 
     def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
+        """What it orders; it is told the time at once, and looking around is not shown."""
         self._now += after_ms
-        return self.executor.turn(list(inbox), Now(self._now, self._now))
+        now = Now(self._now, self._now)
+        effects = self.executor.turn(list(inbox), now)
+        beats = [record.token for effect in effects if isinstance(effect, Publish) for record in effect.records]
+        if beats:
+            effects += self.executor.turn([Delivery(token, 0) for token in beats], now)
+        return [effect for effect in effects if not (isinstance(effect, AskLedger) and _looks(effect))]
+
+
+def _looks(batch: AskLedger) -> bool:
+    return all(isinstance(operation, Lapsed | Fill) for operation in batch.operations)
 
 
 def request(offset: int, call: ToolRequest = REQUEST) -> Record:

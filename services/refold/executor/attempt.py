@@ -18,13 +18,15 @@ from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
+from refold.executor import outcome
 from refold.executor.claim_chain import Claims, Lineage
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
-from refold.executor.outcome import outcome_of, result_of
 from refold.executor.settings import CHAINED
 from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.ports.log import NEVER
+from refold.runtime.clock import LogClock
 
 Phase = Literal["claiming", "waiting", "chaining", "reading", "probing", "running", "completing", "over"]
 
@@ -43,6 +45,7 @@ class Attempt:
     requested: Requested
     claims: Claims
     catalog: Catalog
+    clock: LogClock
     outbox: ExecutorOutbox[Attempt]
     phase: Phase = "claiming"
     token: str = ""
@@ -51,6 +54,7 @@ class Attempt:
     started_ms: int = 0
     takeover: bool = False
     closed: bool = False
+    settled: bool = False
     busy: bool = False
     timed_out: bool = False
     heads_seen: set[str] = field(default_factory=set)
@@ -65,8 +69,14 @@ class Attempt:
 
     @property
     def now(self) -> int:
-        """The time of the turn."""
+        """The time of the turn, here."""
         return self.outbox.now.mono_ms
+
+    @property
+    def log_ms(self) -> int:
+        """The same by the log, whose time everybody has."""
+        self.clock.tick(self.now)  # its lane may be asleep, and nobody else says so
+        return self.clock.now_ms
 
     @property
     def chained(self) -> bool:
@@ -91,8 +101,11 @@ class Attempt:
     def begin(self) -> None:
         """Claims the call under a fresh token; its right to act counts from before the question, not the answer."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
-        call, attempt, raw = self.request.call_id, self.request.attempt, self.requested.raw
-        self._ask(ledger.Claim(*self._place, call, attempt, self.token, self.lease_ms, raw))
+        self._hold(ledger.Claim)
+
+    def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
+        of = self.request.call_id, self.request.attempt
+        self._ask(operation(*self._place, *of, self.token, self.lease_ms, self.requested.raw))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         """The ledger's answer to one of this attempt's operations."""
@@ -123,7 +136,7 @@ class Attempt:
                 self.outbox.outlet.offer(self.home, field=reply.field, result=reply.result)
             elif isinstance(reply, ledger.Superseded):
                 if reply.closed:  # the request came past its tombstone, and stays open until the planner hears of it
-                    self._late(self._result("unknown", Failure("superseded", "the call is settled")))
+                    self._late(self._result("unknown", outcome.SETTLED))
             else:
                 assert isinstance(reply, ledger.Busy), f"not an answer to a claim: {reply}"
 
@@ -142,7 +155,9 @@ class Attempt:
         if self.heads_seen and set(known.seen_ms) != self.heads_seen:
             self._let_go()
         elif known.passed:
-            self._give_way()
+            # The planner has gone on and ignores the word; in another life of the run it waits for this very attempt.
+            self._late(self._result("doubt", outcome.PASSED))
+            self._let_go()
         elif all(self._over(head, seen_ms) for head, seen_ms in known.seen_ms.items()):
             self._extend(known)
         else:
@@ -151,12 +166,6 @@ class Attempt:
     def _over(self, claim: str, seen_ms: int) -> bool:
         """Whether nobody may begin anything under a claim any more."""
         return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
-
-    def _give_way(self) -> None:
-        """A higher attempt of this call has been claimed, so of this one nobody can know more than that."""
-        # The planner has gone on and ignores the word; in another life of the run it waits for this very attempt.
-        self._late(self._result("doubt", Failure("superseded", "a later attempt of this call has been claimed")))
-        self._let_go()
 
     def _extend(self, known: Lineage) -> None:
         if (refused := self._refusal()) and not refused.stale:
@@ -171,10 +180,13 @@ class Attempt:
         self.outbox.claim(self.claim, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
-        """The log's answer for the claim. None: unknown, so it may stand there, and it may not be acted upon."""
+        """The log's answer for the claim. None: unknown, so it may stand there, and it may not be acted upon.
+
+        What the log does not take is not acted upon either, and the planner asks again.
+        """
         if self.phase != "chaining":
             return
-        if offset is None:
+        if offset is None or offset == NEVER:
             self._let_go()
         else:
             self.phase, self.claim_offset = "reading", offset
@@ -197,8 +209,7 @@ class Attempt:
             self._run()
 
     def _declare_doubt(self) -> None:
-        message = "an earlier claim of this attempt may have had its effect, and the tool cannot be asked"
-        self._finish(self._result("doubt", Failure("in_doubt", message)))
+        self._finish(self._result("doubt", outcome.IN_DOUBT))
 
     def leave(self) -> None:
         """The partition is another member's, so its chain is not read here any more: what still needs it lets go."""
@@ -222,9 +233,8 @@ class Attempt:
             self._refuse(refused)
             return
         # Whether there was an earlier try is not asked: a ledger that was wiped would say no.
-        if self.outbox.settings.gate.key_forgotten(self.request, self.catalog, self.outbox.now.wall_ms):
-            message = "an earlier try may have had its effect, and the receiver may have forgotten its key by now"
-            self._finish(self._result("doubt", Failure("key_window", message)))
+        if self.outbox.settings.gate.key_forgotten(self.request, self.catalog, self.log_ms):
+            self._finish(self._result("doubt", outcome.KEY_FORGOTTEN))
             return
         self.phase = "running"
         self._start(probe=False)
@@ -238,8 +248,8 @@ class Attempt:
         self.outbox.orders.append(StopTool(self.number, reason))
 
     def _refusal(self) -> Refusal | None:
-        gate, wall = self.outbox.settings.gate, self.outbox.now.wall_ms
-        return gate.refusal(self.request, self.catalog, partition=self.home, now_ms=wall)
+        gate = self.outbox.settings.gate
+        return gate.refusal(self.request, self.catalog, partition=self.home, now_ms=self.log_ms)
 
     def _refuse(self, refused: Refusal) -> None:
         """Nothing is sent. That is all there is to say, unless somebody before this one may have acted.
@@ -249,8 +259,8 @@ class Attempt:
         if self.claim:  # nothing is sent under it, so the next attempt does not wait for it
             self.outbox.ended.add(self.claim.claim_id)
         place = {"call_id": self.request.call_id, "tool": self.request.tool, "partition": self.home}
-        alarm = "call.refused" if refused.stale else "call.unauthorised"
-        self.outbox.journal.tell(alarm, **place, code=refused.code, reason=refused.message)
+        event = "call.refused" if refused.stale else "call.unauthorised"
+        self.outbox.journal.tell(event, **place, code=refused.code, reason=refused.message)
         failure, status = Failure(refused.code, refused.message), "unauthorised"
         if self.takeover and self.request.effect == "keyed":
             status = "unknown"
@@ -264,8 +274,9 @@ class Attempt:
         if self.phase == "probing":
             self._probed(ended)
         elif self.phase == "running":
-            me = self.outbox.settings.member
-            self._finish(outcome_of(self.request, ended, by=me, takeover=self.takeover))
+            self._finish(
+                outcome.outcome_of(self.request, ended, by=self.outbox.settings.member, takeover=self.takeover)
+            )
         elif self.timed_out and ended.status == "completed":
             self._late(self._result("completed", result=ended.result))
         if self.claim and not self.busy:
@@ -280,7 +291,7 @@ class Attempt:
             self._finish(self._result("unknown", Failure(ended.code, ended.message)))
 
     def _result(self, status: str, failure: Failure | None = None, *, result: str = "") -> ToolResult:
-        return result_of(self.request, status, by=self.outbox.settings.member, failure=failure, json=result)
+        return outcome.result_of(self.request, status, by=self.outbox.settings.member, failure=failure, json=result)
 
     # The lease and the record
 
@@ -290,35 +301,28 @@ class Attempt:
         if self.phase in ("running", "probing") and self.now - self.started_ms >= self.request.timeout_ms:
             self._stop("timeout")
             self.timed_out = True
-            effect = "" if self.request.effect == "pure" else ": the effect may have happened"
-            message = f"no answer within {self.request.timeout_ms} ms{effect}"
-            self._finish(self._result("unknown", Failure("timeout", message)))
-        if (
-            self.phase not in ("over", "claiming")
-            and not self.closed
-            and self.now - self.asked_ms >= self.lease_ms // 3
-        ):
+            self._finish(self._result("unknown", outcome.timeout(self.request)))
+        holds = self.phase not in ("over", "claiming") and not self.settled
+        if holds and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now
-            call, attempt, raw = self.request.call_id, self.request.attempt, self.requested.raw
-            self._ask(ledger.Renew(*self._place, call, attempt, self.token, self.lease_ms, raw))
+            self._hold(ledger.Renew)
 
     def close(self) -> None:
         """The call is settled or cancelled: nothing that has not begun begins, and what runs is told."""
-        if self.phase == "running" and not self.closed:
+        if self.phase == "running" and not self.settled:
             self._stop("cancelled")
-        self.closed = True
+        self.closed = self.settled = True
 
     def _finish(self, result: ToolResult) -> None:
         self.phase, self.result = "completing", result
-        call, attempt = self.request.call_id, self.request.attempt
-        success, value = result.status == "completed", codec.encode(result)
-        self._ask(ledger.Complete(*self._place, call, attempt, self.token, success, value))
+        of, success = (self.request.call_id, self.request.attempt), result.status == "completed"
+        self._ask(ledger.Complete(*self._place, *of, self.token, success, codec.encode(result)))
 
     def _completed(self, reply: ledger.Reply) -> None:
         self.phase = "over"
         assert self.result is not None, "completing follows a result"
         if isinstance(reply, ledger.Completed):
-            if self.closed:  # its tombstone has come, and perhaps the marker that it left is gone by now
+            if self.settled:  # its tombstone has come, and perhaps the marker that it left is gone by now
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
             self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
         elif isinstance(reply, ledger.Fenced):

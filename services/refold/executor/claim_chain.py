@@ -15,6 +15,9 @@ from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Record
 
+BEAT = b"beat/"
+"""What the keys of records begin with that no chain has: their writers want to know the time."""
+
 
 @dataclass(slots=True)
 class ClaimChain:

@@ -34,7 +34,7 @@ class Gate:
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
 
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
-        """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is the wall clock."""
+        """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log."""
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
             decided = self._open(request, authority)

@@ -1,7 +1,8 @@
-"""What an executor is asked to do."""
+"""What an executor is asked to do, and what of it waits."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from refold.core.messages import ToolRequest
@@ -10,7 +11,73 @@ from refold.runtime.lanes import Owed
 
 @dataclass(slots=True, eq=False)
 class Requested(Owed):
-    """A call that is to be made, and the bytes that say so. Done with when its claim is answered, or none will come."""
+    """A call that is to be made, and the bytes that say so. Done with when its claim is answered, or none will come.
+
+    **Units**: `at_ms` is when the log took it, 0 for what the ledger has kept since.
+    """
 
     request: ToolRequest
     raw: bytes
+    at_ms: int = 0
+
+
+class CallQueue:
+    """The calls of a partition that wait for a slot, each once and in order, and those whose tool is not here.
+
+    **Units**: milliseconds, monotonic.
+    """
+
+    def __init__(self) -> None:
+        self._queue: OrderedDict[str, Requested] = OrderedDict()
+        self._aside: OrderedDict[str, tuple[int, Requested]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many there are in all."""
+        return len(self._queue) + len(self._aside)
+
+    def __contains__(self, call: str) -> bool:
+        return call in self._queue or call in self._aside
+
+    @property
+    def ready(self) -> bool:
+        """Whether one may be taken."""
+        return bool(self._queue)
+
+    def add(self, requested: Requested) -> None:
+        """A call to be made. Of two requests the one for the higher attempt stays, and of one attempt the later."""
+        call = requested.request.call_id
+        before = self._queue.get(call)
+        if before is not None and before.request.attempt > requested.request.attempt:
+            requested.done = True
+            return
+        if before is not None:
+            before.done = True
+        if call in self._aside:
+            self._aside.pop(call)[1].done = True
+        self._queue[call] = requested
+
+    def take(self) -> Requested:
+        """The call that is next."""
+        return self._queue.popitem(last=False)[1]
+
+    def put_aside(self, requested: Requested, until_ms: int) -> None:
+        """Nobody here has its tool: whoever takes the partition over until then may have it."""
+        self._aside[requested.request.call_id] = until_ms, requested
+
+    def give_up(self, now_ms: int) -> None:
+        """Lets go of what has been put aside for long enough. The planner asks again for what is not answered."""
+        while self._aside and (first := next(iter(self._aside.values())))[0] <= now_ms:
+            first[1].done = True
+            self._aside.popitem(last=False)
+
+    def withdraw(self, call: str) -> None:
+        """Forgets a call: a claim would come after the `Close` and find nothing."""
+        if requested := self._queue.pop(call, None):
+            requested.done = True
+        if call in self._aside:
+            self._aside.pop(call)[1].done = True
+
+    def clear(self) -> None:
+        """Forgets what waits: another member takes it from the last offset that was committed."""
+        self._queue.clear()
+        self._aside.clear()

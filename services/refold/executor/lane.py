@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Mapping
 
 from refold.core.approval.catalog import Catalog
@@ -12,43 +11,54 @@ from refold.core.topics import CATALOG, TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
-from refold.executor.inputs import Requested
+from refold.executor.inputs import CallQueue, Requested
 from refold.executor.outbox import ExecutorOutbox
-from refold.ports.log import Assigned, End, Reached, Record
+from refold.executor.survey import Survey
+from refold.ports.effects import Read
+from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
+from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
 
 
 class ExecutorLane:
-    """What serves one partition. The service feeds it, and takes attempts of it while there are free slots."""
+    """What serves one partition. The service feeds it, and takes attempts of it while there are free slots.
+
+    **Units**: milliseconds, monotonic. `beat_due` is when it writes a record of its own next, which tells it the time.
+    """
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
-        self.claims, self.catalog = Claims(), Catalog()
-        self.reaped_ms = self.waiting = 0
-        self._queue: OrderedDict[str, deque[Requested]] = OrderedDict()
+        self.claims, self.catalog, self.clock = Claims(), Catalog(), LogClock()
+        self.waiting = CallQueue()
+        self.reaped_ms = self.beat_due = 0
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
         return {**self._requests_from, TOOL_CLAIMED: self.claims.position, CATALOG: self.catalog.position}
 
     def sleep(self) -> bool:
-        self.clear()
+        self.waiting.clear()
         return True
 
     def wake(self, assigned: Assigned) -> bool:
         self.claims.fold_to = assigned.ends[TOOL_CLAIMED]
-        self._requests_from = resumed(assigned, (self._outbox.settings.topic,))
+        topic = self._outbox.settings.topic
+        self._requests_from = resumed(assigned, (topic,))
+        self._survey = Survey(self._requests_from[topic], assigned.ends.get(topic, 0))
         self._catch_up = CatchUp(assigned, (CATALOG,))
         self._catch_up.reached(CATALOG, self.catalog.position)
         self._outstanding = Outstanding()
+        self.clock.fresh, self.beat_due = False, 0
         return True
 
     @property
     def ready(self) -> bool:
-        """Whether a call may be claimed: one waits, and the catalog is read, which may have revoked a key."""
-        return self.waiting > 0 and self._catch_up.done
+        """Whether a call may be claimed: one waits, the time is known, and the catalog, which may revoke a key."""
+        return self.waiting.ready and self._catch_up.done and self.clock.fresh
 
     def feed(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Record) and item.at_ms:
+            self.clock.read(item.at_ms)
         if item.topic == CATALOG:
             if isinstance(item, Record):
                 self.catalog.follow(item.offset, item.key, item.value)
@@ -62,44 +72,72 @@ class ExecutorLane:
                 self.claims.reached(item.offset)
         elif isinstance(item, Record):
             self._read(item)
+        elif isinstance(item, Reached) and not self._survey.complete:
+            self._survey.reached(item.offset)
+            self._surveyed()
+
+    def tend(self) -> None:
+        """What time makes due."""
+        self.waiting.give_up(self._outbox.now.mono_ms)
+        self._rewind()
+
+    def beaten(self, delivery: Delivery, sent_ms: int) -> None:
+        """The log's answer to the record that was written to learn the time."""
+        mono_ms = self._outbox.now.mono_ms
+        if delivery.offset is None or delivery.offset == NEVER:
+            self.beat_due = mono_ms + self._outbox.settings.beat_again_ms
+        else:
+            # Ahead by the way there and back, and never behind: what expires may end early, and must not end late.
+            self.clock.delivered(delivery.at_ms + mono_ms - sent_ms)
+
+    def late(self, requested: Requested) -> bool:
+        """Whether a request is so old that the ledger may have forgotten what came of it."""
+        return bool(requested.at_ms) and self.clock.now_ms - requested.at_ms > self._outbox.settings.stale_ms
 
     def enqueue(self, requested: Requested) -> None:
         """A call to be made when there is a free slot."""
-        self._queue.setdefault(requested.request.call_id, deque()).append(requested)
-        self.waiting += 1
+        self.waiting.add(requested)
 
     def withdraw(self, call: str) -> None:
-        """Forgets requests that still wait for a slot: their claim would come after the `Close` and find nothing."""
-        for requested in self._queue.pop(call, ()):
-            self.waiting -= 1
-            requested.done = True
-
-    def clear(self) -> None:
-        """Forgets what waits: another member takes it from the last offset that was committed."""
-        self._queue.clear()
-        self.waiting = 0
-
-    def next(self) -> Requested:
-        """The call that is to be claimed next."""
-        call, waiting = self._queue.popitem(last=False)
-        requested = waiting.popleft()
-        if waiting:
-            self._queue[call] = waiting
-        self.waiting -= 1
-        return requested
+        """The call is closed."""
+        self.waiting.withdraw(call)
 
     def low_water(self) -> Positions:
         position = self._outstanding.low_water()
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 
     def _read(self, record: Record) -> None:
-        owed = Owed(done=record.value is None)
-        if record.value is not None:
-            try:
-                request = codec.decode(ToolRequest, record.value)
-            except (MalformedError, FoldError) as error:
-                self._outbox.bury(record, error, owed)
-            else:
-                owed = requested = Requested(request, record.value)
+        request = _request_of(record)
+        poison = isinstance(request, MalformedError | FoldError)
+        if not self._survey.complete:
+            self._survey.follow(record, poison=poison)
+            self._surveyed()
+            return
+        if not self._survey.passes(record):
+            return
+        owed = Owed(done=True)
+        if record.value is not None and self._survey.open(record, poison=poison):
+            if isinstance(request, ToolRequest):
+                owed = requested = Requested(request, record.value, record.at_ms)
                 self.enqueue(requested)
+            elif request is not None:
+                owed = Owed()
+                self._outbox.bury(record, request, owed)
         self._outstanding.add(record.offset, owed)
+
+    def _surveyed(self) -> None:
+        if self._survey.complete:
+            self._outstanding.position = self._survey.low
+            self._rewind()
+
+    def _rewind(self) -> None:
+        if (offset := self._survey.rewinds(self._outbox.now.mono_ms)) is not None:
+            self._outbox.orders.append(Read(self._outbox.settings.topic, self.partition, offset))
+
+
+def _request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
+    """What a record asks for, why nobody can read it, or None for a tombstone."""
+    try:
+        return None if record.value is None else codec.decode(ToolRequest, record.value)
+    except (MalformedError, FoldError) as error:
+        return error

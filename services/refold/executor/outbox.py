@@ -17,7 +17,7 @@ from refold.executor import claim_chain
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
 from refold.ports.ledger import Close
-from refold.ports.log import Delivery, Outgoing, Record
+from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
 from refold.runtime.lanes import Journal, Owed, Tokens
@@ -43,6 +43,14 @@ class Burial:
 
     letter: Outgoing
     owed: Owed
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A record of a lane that is written to learn the time from its delivery. `sent_ms` is by the monotonic clock."""
+
+    home: int
+    sent_ms: int
 
 
 class Recent(OrderedDict[str, str]):
@@ -76,7 +84,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self.keys = Recent(settings.remember)
         self.ledger: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
-        self._sent: Tokens[Claimant | Burial] = Tokens(token)
+        self._sent: Tokens[Claimant | Burial | Beat] = Tokens(token)
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
         self._closes: dict[int, list[tuple[str, CallId]]] = {}
@@ -98,6 +106,14 @@ class ExecutorOutbox(Generic[Claimant]):
         key, token = claim_chain.record_key(claim), self._sent.give(claimant)
         self._appends.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(claim), headers, token))
 
+    def beat(self, home: int) -> None:
+        """Writes a record that nobody reads: its append time is the time."""
+        member, at_ms = self.settings.member, self.now.wall_ms
+        nothing = ToolClaim(CallId(""), "", "", 0, False, member)
+        headers = cloud_event(TOOL_CLAIMED, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
+        key, token = claim_chain.BEAT + member.encode(), self._sent.give(Beat(home, self.now.mono_ms))
+        self._publishes.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(nothing), headers, token))
+
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
         """Sends a request that nobody can read to the dead letters, whole."""
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -106,14 +122,16 @@ class ExecutorOutbox(Generic[Claimant]):
         letter = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
         self._put(Burial(letter, owed))
 
-    def delivered(self, delivery: Delivery) -> Claimant | None:
-        """Whose claim has an answer from the log; None if it was not for a claim."""
+    def delivered(self, delivery: Delivery) -> Claimant | Beat | None:
+        """Whose claim or which beat has an answer from the log; None if it was for neither."""
         sent = self._sent.take(delivery.token)
+        if sent is not None and delivery.offset == NEVER:
+            self.journal.tell("publish.refused", what=type(sent).__name__, topic=TOOL_CLAIMED)
         if not isinstance(sent, Burial):
             return sent
         if delivery.offset is None:
             self._put(sent)
-        else:
+        else:  # in the topic, or refused for its size: there is nobody else to tell
             sent.owed.done = True
         return None
 

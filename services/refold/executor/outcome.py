@@ -8,6 +8,19 @@ from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
 from refold.ports.effects import ToolEnded
 
+IN_DOUBT = Failure("in_doubt", "an earlier claim of this attempt may have had its effect, and the tool cannot be asked")
+KEY_FORGOTTEN = Failure(
+    "key_window", "an earlier try may have had its effect, and the receiver may have forgotten its key by now"
+)
+PASSED = Failure("superseded", "a later attempt of this call has been claimed")
+SETTLED = Failure("superseded", "the call is settled")
+
+
+def timeout(request: ToolRequest) -> Failure:
+    """What is known of a tool that did not answer in time."""
+    effect = "" if request.effect == "pure" else ": the effect may have happened"
+    return Failure("timeout", f"no answer within {request.timeout_ms} ms{effect}")
+
 
 def result_of(
     request: ToolRequest, status: str, *, by: str, failure: Failure | None = None, json: str = ""

@@ -13,12 +13,15 @@ from refold.core.wire.headers import call_key
 from refold.executor.attempt import Attempt
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
-from refold.executor.outbox import ExecutorOutbox, Outlet
+from refold.executor.outbox import Beat, ExecutorOutbox, Outlet
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, Now, ToolEnded
-from refold.ports.ledger import Lapsed, Reply
+from refold.ports.ledger import Fill, Filled, Lapsed, Reply
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
+
+_FULL, _ROOM = 0.8, 0.75
+"""Shares of the ledger's memory: above the first nothing new is claimed until it is below the second."""
 
 
 class Executor:
@@ -36,15 +39,20 @@ class Executor:
         self.attempts: dict[int, Attempt] = {}
         self.draining = False
         self._by_call: dict[str, Attempt] = {}
-        self._tend_due = self._turns = 0
+        self._tend_due = self._fill_due = self._turns = 0
+        self._full = False
+        self._missing: set[str] = set()
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         self._outbox.now = now
         self._turns += 1
+        for lane in self.lanes:
+            lane.clock.tick(now.mono_ms)
         left = [effect for item in inbox for effect in self._route(item)]
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
             self._tend()
+        self._beat()
         self._admit()
         # The backlog is the process's: slots are, and what waits for them is kept in its memory.
         waiting, topics = self._waiting, (self._settings.topic,)
@@ -60,13 +68,13 @@ class Executor:
         """Takes no new work; what has not begun is released, what runs may go on until the host's grace is over."""
         self.draining = True
         for lane in self.lanes:
-            lane.clear()
+            lane.waiting.clear()
         for attempt in self.attempts.values():
             attempt.closed = attempt.closed or attempt.phase not in ("running", "completing", "over")
 
     @property
     def _waiting(self) -> int:
-        return sum(lane.waiting for lane in self.lanes)
+        return sum(len(lane.waiting) for lane in self.lanes)
 
     # What comes in
 
@@ -74,8 +82,7 @@ class Executor:
         if isinstance(item, Answers):
             self._answered(item)
         elif isinstance(item, Delivery):
-            if attempt := self._outbox.delivered(item):
-                attempt.appended(item.offset)
+            self._delivered(item)
         elif isinstance(item, ToolEnded):
             if attempt := self.attempts.get(item.number):
                 attempt.ended(item)
@@ -86,6 +93,14 @@ class Executor:
                 self._follow_up(item, lane)
             return effects
         return []
+
+    def _delivered(self, item: Delivery) -> None:
+        sent = self._outbox.delivered(item)
+        if isinstance(sent, Beat):
+            if lane := self.lanes.get(sent.home):
+                lane.beaten(item, sent.sent_ms)
+        elif sent is not None:
+            sent.appended(item.offset)
 
     def _follow_up(self, item: Record | Reached, lane: ExecutorLane) -> None:
         """What a lane has read may be what an attempt waits for, or its end."""
@@ -114,6 +129,8 @@ class Executor:
                 self._retire(attempt)
             elif isinstance(operation, Lapsed):
                 self._reaped(operation.home, reply)
+            elif isinstance(reply, Filled):
+                self._filled(reply)
 
     def _reaped(self, home: int, reply: Reply) -> None:
         assert isinstance(reply, list), "lapsed leases come as a list"
@@ -122,9 +139,21 @@ class Executor:
             request = codec.decode(ToolRequest, raw)
             if request.call_id in self._outbox.gone:
                 self._outbox.close(home, request.key, request.call_id)
-            elif request.call_id not in self._by_call and (lane := self.lanes.get(home)):
+            elif (
+                request.call_id not in self._by_call
+                and (lane := self.lanes.get(home))
+                and request.call_id not in lane.waiting
+            ):
                 self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
                 lane.enqueue(Requested(request, raw))
+
+    def _filled(self, filled: Filled) -> None:
+        """Whether the ledger has room for more calls: what is under way needs some yet, and must get it."""
+        share = filled.used / filled.limit if filled.limit else 0.0
+        full = share >= (_FULL if not self._full else _ROOM)
+        if full != self._full:
+            self._outbox.journal.tell("ledger.full" if full else "ledger.room", used=filled.used, limit=filled.limit)
+        self._full = full
 
     def _leave(self, lane: ExecutorLane) -> None:
         for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
@@ -139,30 +168,51 @@ class Executor:
             self._retire(attempt)
         self._outbox.send_closes()
         settings, mono = self._settings, self._outbox.now.mono_ms
+        if mono >= self._fill_due and (homes := [lane.partition for lane in self.lanes]):
+            self._fill_due = mono + settings.fill_ms
+            self._outbox.ledger.ask(Fill(homes[0]))
         free = max(1, settings.slots - len(self.attempts) - self._waiting)
         for lane in self.lanes:
+            lane.tend()
             if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
                 lane.reaped_ms = mono
                 self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free))
+
+    def _beat(self) -> None:
+        mono = self._outbox.now.mono_ms
+        for lane in self.lanes:
+            if mono >= lane.beat_due:
+                lane.beat_due = mono + self._settings.beat_ms
+                self._outbox.beat(lane.partition)
 
     def _admit(self) -> None:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
         lanes = deque(lane for lane in self.lanes if lane.ready and not self.draining)
         lanes.rotate(self._turns)  # no lane is first for ever
-        while lanes and len(self.attempts) < self._settings.slots:
+        while lanes and not self._full and len(self.attempts) < self._settings.slots:
             lane = lanes.popleft()
-            self._begin(lane, lane.next())
+            self._begin(lane, lane.waiting.take())
             if lane.ready:
                 lanes.append(lane)
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
-        call = requested.request.call_id
+        call, tool = requested.request.call_id, requested.request.tool
         if call in self._by_call:
             requested.done = True
             return
+        if lane.late(requested):
+            self._outbox.journal.tell("request.stale", call_id=call, at_ms=requested.at_ms)
+            requested.done = True  # the ledger may have forgotten it; after its deadline the planner sends a fresh one
+            return
+        if self._settings.tools is not None and tool not in self._settings.tools:
+            if tool not in self._missing:
+                self._missing.add(tool)
+                self._outbox.journal.tell("tool.missing", tool=tool, pool=self._settings.pool)
+            lane.waiting.put_aside(requested, self._outbox.now.mono_ms + self._settings.aside_ms)
+            return
         self._outbox.keys.add(call, requested.request.key)
-        number, claims, catalog = self._token(), lane.claims, lane.catalog
-        attempt = Attempt(number, lane.partition, requested, claims, catalog, self._outbox)
+        number, claims, catalog, clock = self._token(), lane.claims, lane.catalog, lane.clock
+        attempt = Attempt(number, lane.partition, requested, claims, catalog, clock, self._outbox)
         self.attempts[number] = self._by_call[call] = attempt
         attempt.begin()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from refold.core.messages import ToolRequest
 from refold.core.topics import CATALOG, TOOL_CLAIMED, executors, tool_requested
 from refold.executor.gate import Gate
+from refold.ports.ledger import DEFAULT_RETENTION
 from refold.ports.log import Membership
 from refold.runtime import defaults
 
@@ -43,6 +45,9 @@ class ExecutorSettings:
 
     **Units**: milliseconds. `slots` is how many calls are acted on at once; requests beyond `backlog` stay in Kafka.
     `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
+    `beat_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it is. A
+    request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
+    has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over.
     """
 
     pool: str = "default"
@@ -51,6 +56,12 @@ class ExecutorSettings:
     backlog: int = 2_000
     tend_ms: int = 20
     reap_ms: int = 200
+    beat_ms: int = 60_000
+    beat_again_ms: int = 1_000
+    fill_ms: int = 3_000
+    aside_ms: int = 30_000
+    stale_ms: int = DEFAULT_RETENTION // timedelta(milliseconds=2)
+    tools: frozenset[str] | None = None
     commit_ms: int = defaults.COMMIT_MS
     resend_ms: int = 100
     remember: int = 20_000

@@ -111,11 +111,15 @@ class Lapsed(NamedTuple):
 
 
 class Unsent(NamedTuple):
-    """What is in the outbox. -> list of (field, result), any `limit` of them, in any order."""
+    """What is in the outbox. -> list of (field, result), any `limit` of them, in any order.
+
+    **Units**: it ends with the result that brings it to `most_bytes`, so one of any size comes.
+    """
 
     home: int
     pool: str
     limit: int
+    most_bytes: int = 8 << 20
 
 
 class Sent(NamedTuple):
@@ -124,6 +128,12 @@ class Sent(NamedTuple):
     home: int
     pool: str
     fields: tuple[str, ...]
+
+
+class Fill(NamedTuple):
+    """How full is the server that has this home, or the fullest of a cluster? -> `Filled`."""
+
+    home: int
 
 
 class Claimed(NamedTuple):
@@ -170,10 +180,16 @@ class Fenced(NamedTuple):
     """Somebody else's token stands there."""
 
 
-Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unsent | Sent
-Reply = (
-    Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | list[bytes] | list[tuple[str, bytes]] | None
-)
+class Filled(NamedTuple):
+    """**Units**: bytes; a `limit` of 0 is none."""
+
+    used: int
+    limit: int
+
+
+Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unsent | Sent | Fill
+_Judged = Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced
+Reply = _Judged | Filled | list[bytes] | list[tuple[str, bytes]] | None
 
 
 def outbox_field(call: CallId, attempt: int) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from refold.core.events import Failure
 from refold.core.messages import ToolResult
 from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
 from refold.ports.ledger import Sent, Unsent, parse_outbox_field
-from refold.ports.log import Assigned, Delivery, Outgoing, Revoked
+from refold.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
 from refold.runtime.lanes import Tokens
@@ -20,11 +21,15 @@ from refold.runtime.lanes import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A result on its way. `field` is where it lies in the outbox; nothing for a late one, which lies nowhere."""
+    """A result on its way. `field` is where it lies in the outbox; nothing for a late one, which lies nowhere.
+
+    `refused`: the log did not take it as it was, and this says so instead.
+    """
 
     home: int
     field: str
     result: bytes
+    refused: bool = False
 
 
 class Relay:
@@ -39,6 +44,7 @@ class Relay:
         self._flying: Tokens[Offer] = Tokens(token)
         self._known: set[tuple[int, str]] = set()
         self._sent: dict[int, list[str]] = {}
+        self._barred: deque[tuple[int, tuple[int, str]]] = deque()
         self._batches: Batches[None] = Batches(token, resend_ms=settings.drop_ms)
         self._drop_due = 0
         self._now = Now(0, 0)
@@ -83,8 +89,25 @@ class Relay:
         if delivery.offset is None:
             self.counts["publish.unknown"] += 1
             self._offers.append(offer)
+        elif delivery.offset == NEVER:
+            self._refused(offer)
         elif offer.field:
             self._sent.setdefault(offer.home, []).append(offer.field)
+
+    def _refused(self, offer: Offer) -> None:
+        """The log takes no record of this size: the call is settled all the same, by a result that says just that."""
+        result = codec.decode(ToolResult, offer.result)
+        call, size = result.call_id, len(offer.result)
+        self.counts["publish.refused"] += 1
+        self.news.append(("publish.refused", {"topic": TOOL_COMPLETED, "call_id": call, "bytes": size}))
+        if not offer.refused:
+            message = f"the log takes no result of {size} bytes: `max.message.bytes` of {TOOL_COMPLETED} is too small"
+            # Whatever has happened has; what an attempt without a result has to say, its status says.
+            status = "broken" if result.status == "completed" else result.status
+            small = replace(result, status=status, result="", failure=Failure("too_large", message), retryable=False)
+            self._offers.append(replace(offer, result=codec.encode(small), refused=True))
+        elif offer.field:
+            self._barred.append((self._now.mono_ms + self._settings.refused_ms, (offer.home, offer.field)))
 
     def _answered(self, answers: Answers) -> None:
         for _, operation, reply in self._batches.answered(answers, self._now):
@@ -102,10 +125,14 @@ class Relay:
                 self.offer(home, field=result[0], result=result[1])
 
     def _sweep(self) -> None:
+        while self._barred and self._barred[0][0] <= self._now.mono_ms:
+            self._known.discard(self._barred.popleft()[1])
         for home, due in self._homes.items():
             if self._now.mono_ms >= due:
                 self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
-                self._batches.ask(Unsent(home, self._settings.pool, self._settings.sweep_limit))
+                self._batches.ask(
+                    Unsent(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
+                )
 
     def _collect(self) -> list[Effect]:
         effects: list[Effect] = []

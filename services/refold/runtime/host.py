@@ -37,11 +37,14 @@ ALARMS = frozenset({
     "call.late",
     "call.unauthorised",
     "input.dead",
+    "ledger.full",
     "log.shrunk",
-    "record.copied",
     "publish.refused",
+    "record.copied",
+    "request.stale",
     "run.frozen",
     "run.stalled",
+    "tool.missing",
     "unauthorised",
 })  # fmt: skip
 """News that somebody has to act on. They are logged as warnings."""

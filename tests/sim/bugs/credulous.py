@@ -19,6 +19,7 @@ from refold.core.planning import asking
 from refold.core.run.replay import Intent
 from refold.core.run.state import RunState
 from refold.executor import gate
+from refold.executor.attempt import Attempt
 from refold.executor.gate import Gate
 from refold.planner.hosting import Agents
 from tests.sim.bugs.planting import Bug
@@ -84,6 +85,9 @@ def _own_clock(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[
     return found, replace(request, at_ms=0), tool
 
 
+_WALL = property(lambda attempt: attempt.outbox.now.wall_ms)
+
+
 def _generous(original: Callable[..., Decision]) -> Callable[..., Decision]:
     """Signs for more attempts than were asked for."""
 
@@ -144,7 +148,7 @@ CREDULOUS: dict[str, Bug] = {
     "not-at-home": Bug((), ((decision, "away", _never),), seeds=60),
     "requester-counted": Bug(("requester-votes",), ((ballot, "objection", _requester_too(ballot.objection)),)),
     "handed-on-again": Bug(("handed-on-twice",), ((ballot._Seats, "_own", _hands_on_again(ballot._Seats._own)),)),
-    "expiry-by-own-clock": Bug(("slow-clock",), _refusal(_own_clock)),
+    "expiry-by-own-clock": Bug(("slow-clock",), (*_refusal(_own_clock), (Attempt, "log_ms", _WALL))),
     "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never),)),
     "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
     "decides-again": Bug(("approve-keyed",), ((ApprovalLane, "_decided", _never),)),

@@ -39,7 +39,10 @@ class Snapshot(NamedTuple):
 
 
 class MemoryLedger:
-    """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards."""
+    """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards.
+
+    `filled` is what it says of how full it is.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class MemoryLedger:
         self._clock = clock
         self._keep = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
+        self.filled = ledger.Filled(0, 0)
         self._entries: dict[_Place, CallEntry] = {}
         self._leases: dict[_Place, dict[str, int]] = {}
         self._outbox: dict[_Place, dict[str, bytes]] = {}
@@ -63,6 +67,7 @@ class MemoryLedger:
             ledger.Lapsed: self._lapsed,
             ledger.Unsent: self._list_outbox,
             ledger.Sent: self._sent,
+            ledger.Fill: lambda operation, now: self.filled,
         }
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
@@ -194,8 +199,14 @@ class MemoryLedger:
         return requests
 
     def _list_outbox(self, operation: ledger.Unsent, now: int) -> ledger.Reply:
-        home, pool, limit = operation
-        return list(self._outbox.get((home, pool), {}).items())[:limit]
+        home, pool, limit, most_bytes = operation
+        found: list[tuple[str, bytes]] = []
+        for field, result in list(self._outbox.get((home, pool), {}).items())[:limit]:
+            if most_bytes <= 0:
+                break
+            found.append((field, result))
+            most_bytes -= len(result)
+        return found
 
     def _sent(self, operation: ledger.Sent, now: int) -> ledger.Reply:
         results = self._outbox.get((operation.home, operation.pool), {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from redis.exceptions import ResponseError
 
 from refold.adapters.redis.link import Link, pack
+from refold.ports.ledger import Filled
 
 _NEEDED = (
     ("appendonly", "yes", "a crash of the server loses the whole ledger"),
@@ -48,6 +49,12 @@ def _condition(link: Link) -> list[str]:
             "The server is one shard of a cluster, and redirections are not followed: connect to a proxy for it."
         )
     return found
+
+
+def filled(memory: bytes) -> Filled:
+    """How full a server is, by its answer to `INFO memory`."""
+    said = _parse(memory)
+    return Filled(int(said.get("used_memory", 0)), int(said.get("maxmemory", 0)))
 
 
 def _info(link: Link, section: str) -> dict[str, str]:

@@ -56,6 +56,7 @@ class RedisLedger:
             ledger.Lapsed: self._lapsed,
             ledger.Unsent: self._outbox,
             ledger.Sent: self._sent,
+            ledger.Fill: self._fill,
         }
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
@@ -134,9 +135,13 @@ class RedisLedger:
         return pack("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
 
     def _outbox(self, operation: ledger.Unsent) -> bytes:
-        # A random choice, so that what is published but not yet acknowledged cannot keep the rest waiting.
-        key = f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}"
-        return pack("HRANDFIELD", key, operation.limit, "WITHVALUES")
+        home, pool, limit, most_bytes = operation
+        key = f"{self._prefix}:{{{home}}}:outbox:{pool}"
+        return pack("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
+
+    @staticmethod
+    def _fill(operation: ledger.Fill) -> bytes:
+        return pack("INFO", "memory")
 
     def _sent(self, operation: ledger.Sent) -> bytes:
         # HDEL wants at least one field, and no outbox field is empty.
@@ -170,6 +175,10 @@ def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:
     return None
 
 
+def _read_fill(operation: ledger.Fill, reply: bytes) -> ledger.Reply:
+    return checks.filled(reply)
+
+
 def _read_requests(operation: ledger.Lapsed, reply: list[bytes]) -> ledger.Reply:
     return reply
 
@@ -187,4 +196,5 @@ _READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
     ledger.Lapsed: _read_requests,
     ledger.Unsent: _read_outbox,
     ledger.Sent: _read_nothing,
+    ledger.Fill: _read_fill,
 }

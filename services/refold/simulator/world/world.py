@@ -222,7 +222,7 @@ class World(Surroundings):
         # What its process has read of the catalog is what it may rest on; of a partition that it lost, anything.
         catalog, approvals = process.cursors.find(CATALOG, place), self.witness.approvals
         law = approvals.laws.known(place, catalog.position) if catalog else None
-        clock = process.checked_ms.get(order.number, self.now_ms) + process.skew_ms
+        clock = process.checked_ms.get(order.number, self.now_ms)
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
         if any("wipe" in fault or "rollback" in fault for fault in self.struck):
             return

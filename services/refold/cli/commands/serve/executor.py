@@ -57,7 +57,17 @@ def executor(
         partitions=options.kafka.partitions,
         required=options.executor.approval,
     )
-    own = ExecutorSettings(pool=pool, member=name, slots=options.executor.slots, times=times, gate=gate)
+    if not any(tool.pool == pool for tool in loaded.tools.values()):
+        _log.warning("executor.no_tools", pool=pool, app=loaded.name)
+    own = ExecutorSettings(
+        pool=pool,
+        member=name,
+        slots=options.executor.slots,
+        times=times,
+        gate=gate,
+        tools=frozenset(loaded.tools),
+        stale_ms=options.redis.retention_ms // 2,
+    )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:

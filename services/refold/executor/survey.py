@@ -1,0 +1,69 @@
+"""What is open in a partition when it is taken over: read to its end once, before anything of it is acted upon."""
+
+from __future__ import annotations
+
+from refold.ports.log import Record
+
+RESTART_MS = 1_000
+"""How long the second reading may take to begin, before it is asked for again: a broker answers within that."""
+
+
+class Survey:
+    """Reads requests from `start` to the captured `end` and remembers which are open; then they are read again.
+
+    A request may be followed by its tombstone, and the marker of that call in the ledger may be gone: an executor that
+    was away for long, or whose group has lost its offsets, would make every call of the past again.
+    **Units**: monotonic milliseconds.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self._open: dict[bytes, int] = {}
+        self._end, self._seen = end, start - 1
+        self._again_from = start
+        self._asked_ms: int | None = None
+        self._restarted = self.complete = start >= end
+
+    def follow(self, record: Record, *, poison: bool) -> None:
+        """Takes note of a request or tombstone of the first reading. Poison is kept whatever comes after it."""
+        key = b"\0%d" % record.offset if poison else record.key or b""
+        if record.value is None:
+            self._open.pop(key, None)
+        else:
+            self._open[key] = record.offset
+        self.reached(record.offset + 1)
+
+    def reached(self, offset: int) -> None:
+        """The first reading has come to this offset."""
+        self._seen = max(self._seen, offset - 1)
+        if offset >= self._end and not self.complete:
+            self.complete = True
+            self._again_from = min(self._open.values(), default=self._end)
+            self._restarted = not self._open
+
+    @property
+    def low(self) -> int:
+        """Everything below is closed; to be asked when the first reading is complete."""
+        return self._again_from
+
+    def rewinds(self, now_ms: int) -> int | None:
+        """From where to read again now; None: nowhere, or that is under way."""
+        if (
+            not self.complete
+            or self._restarted
+            or (self._asked_ms is not None and now_ms - self._asked_ms < RESTART_MS)
+        ):
+            return None
+        self._asked_ms = now_ms
+        return self._again_from
+
+    def passes(self, record: Record) -> bool:
+        """Whether a record is of the second reading, or of what follows it. Others were on their way when it began."""
+        if not self._restarted and record.offset <= self._seen:
+            self._restarted = True
+        self._seen = max(self._seen, record.offset)
+        return self._restarted
+
+    def open(self, record: Record, *, poison: bool) -> bool:
+        """Whether a request of the second reading is the last word on its call."""
+        key = b"\0%d" % record.offset if poison else record.key or b""
+        return record.offset >= self._end or self._open.get(key) == record.offset
