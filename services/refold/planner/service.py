@@ -65,7 +65,8 @@ class Planner:
             return self._deliver(item)
         if isinstance(item, End | CommittedAt) and item.topic == RUN_REQUESTED:
             self._patience.take(item)
-        elif isinstance(item, CommittedAt):
+            return self.lanes.route(item)  # a lane that begins anew asks for this end too
+        if isinstance(item, CommittedAt):
             for lane in self.lanes:
                 lane.passed(item)
         else:
