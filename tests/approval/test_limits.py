@@ -12,7 +12,7 @@ from refold.approval.question import oversized
 from refold.approval.settings import ApprovalLimits
 from refold.core.approval import signature
 from refold.core.ids import home
-from refold.core.messages import ApprovalRequest, ApprovalVote
+from refold.core.messages import ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical, codec
 from refold.sdk.app import App
@@ -275,3 +275,15 @@ class TestTurns:
         process.run()
 
         assert len(seen) == verified
+
+
+def test_a_dead_letter_that_the_log_does_not_take_is_written_short() -> None:
+    world = World(max_bytes=6_000)
+    process = Process(world).run()
+    world.write(APPROVAL_VOTED, 0, "k", b"x" * 5_900)
+
+    process.run()
+
+    [letter] = [codec.decode(DeadLetter, record.value or b"") for record in world.records("dead-letter")]
+    assert letter.value == b"x" * 1_000
+    assert process.service.counts["publish.refused"] == 1

@@ -10,7 +10,7 @@ from refold.core.approval.ballot import Objection
 from refold.core.approval.decision import Decision
 from refold.core.ids import RunId
 from refold.core.messages import ApprovalDecision
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Outgoing, Record
@@ -51,8 +51,14 @@ class ApprovalOutbox:
             self._journal.counts["publish.unknown"] += 1
             self.send(record)
         elif offset == NEVER:
-            self._journal.counts["publish.refused"] += 1
+            self._refused(record)
         return True
+
+    def _refused(self, record: Outgoing) -> None:
+        """The log never takes a record: operators hear of it, and of a dead letter at least what it was about."""
+        self._journal.tell("publish.refused", topic=record.topic, key=record.key.decode(errors="replace"))
+        if record.topic == DEAD_LETTER and (short := letters.shortened(record)) != record:
+            self.send(short)
 
     def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
         """Writes the dead letter of what cannot be used; of what was there before the lane, nothing but a count."""

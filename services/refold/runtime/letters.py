@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
@@ -31,3 +33,12 @@ def letter(record: Record, *, code: str, reason: str, service: str, at_ms: int, 
     )
     headers = cloud_event(DEAD_LETTER, position, id=position, source=service, at_ms=at_ms)
     return Outgoing(DEAD_LETTER, record.partition, key, codec.encode(content), headers, 0)
+
+
+def shortened(record: Outgoing) -> Outgoing:
+    """A dead letter that the log has not taken, with the beginnings of its input alone."""
+    whole = codec.decode(DeadLetter, record.value or b"")
+    key, value = whole.key[:SHORT_BYTES], whole.value[:SHORT_BYTES]
+    short = dataclasses.replace(whole, key=key, value=value, reason=whole.reason[:SHORT_BYTES])
+    position = f"{whole.topic}/{whole.partition}/{whole.offset}"
+    return record._replace(key=position.encode(), value=codec.encode(short))

@@ -21,6 +21,7 @@ from refold.simulator.world.surroundings import Surroundings
 
 _ALARMS = ("call.unauthorised", "call.refused")
 _DIGITS = re.compile(r"\d+")
+DAY_MS = 86_400_000
 NO_REPLY = object()
 """The answer to a ledger operation that did not come."""
 
@@ -87,9 +88,14 @@ class SimProcess:
         now = self.world.now_ms
         if not inbox and now < self.due_ms:
             return False
-        orders = self._turn(inbox, effects.Now(now + self.skew_ms, now - self._born_ms + 1))
+        wall = now + (self.skew_ms if self.role == "executor" else self._jump_ms(now))
+        orders = self._turn(inbox, effects.Now(wall, now - self._born_ms + 1))
         self._carrying, self._reply = self._carry(orders), None
         return True
+
+    def _jump_ms(self, now: int) -> int:
+        """The clock of this machine is days wrong, jumps, and runs backwards: only the broker's may decide anything."""
+        return (now // 100 % 13 - 6) * DAY_MS
 
     def proceed(self) -> Act | None:
         """What it is about to do next; None: its turn is over."""
