@@ -36,7 +36,7 @@ from tests.core import approvals
 
 RUN = "run-1"
 NOW = 1_700_000_000_000
-RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, version="test")
+RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, versions={"deploy": "test"})
 JUDGED = replace(RULES, authority=approvals.authority())
 """The same with a policy that lets `pure` calls out, denies `probed` ones and asks people for the others."""
 EFFECTS = ("pure", "keyed", "probed", "once")

@@ -62,6 +62,8 @@ class Run:
             else:
                 assert isinstance(intent, Note)
                 self.state.steps = self.state.steps.append(NoteRecorded(step, intent.kind, intent.data))
+        if self.execution.end:
+            self.state.status = "completed"
 
     @property
     def open(self) -> list[int]:
@@ -70,6 +72,15 @@ class Run:
         return [n for n, s in enumerate(self.state.steps, 1) if isinstance(s, waits) and n not in settled]
 
     def settle(self, step: int, result: str | None = "1") -> None:
+        self.record(self.execution.settle(step, self.outcome(step, result)))
+
+    def catch_up(self, unseen: int) -> None:
+        """Fresh code is driven along the history, and beyond it by the last moments that woke it."""
+        self.execution = Execution(self.code(), Moment())
+        self.record(replay(self.execution, self.state, unseen))
+
+    def outcome(self, step: int, result: str | None = "1") -> Settled:
+        """A step is settled, and the code does not hear of it."""
         outcome: Settled
         if isinstance(self.state.steps[step - 1], SleepStarted):
             outcome = SleepEnded(step)
@@ -78,7 +89,7 @@ class Run:
         else:
             outcome = CallCompleted(step, 1, result)
         self.state.outcomes = self.state.outcomes.add(step, (200 + step, outcome))
-        self.record(self.execution.settle(step, outcome))
+        return outcome
 
     def again(self, code: Callable[[], Code] | None = None) -> Execution:
         """Fresh code, driven along the history."""
@@ -294,9 +305,57 @@ def test_new_steps_beyond_the_history_are_returned_and_not_compared() -> None:
     run.settle(1, "7")
     run.state.steps = Row(run.state.steps[:-1])
 
-    beyond = replay(Execution(two_calls(), Moment()), run.state)
+    beyond = replay(Execution(two_calls(), Moment()), run.state, unseen=1)
 
     assert [(step, intent.args) for step, intent in beyond if isinstance(intent, Call)] == [(2, "7")]
+
+
+def test_what_code_does_of_what_it_has_seen_is_never_beyond_the_history() -> None:
+    run = Run(two_calls)
+    run.settle(1, "7")
+    run.state.steps = Row(run.state.steps[:-1])
+
+    with pytest.raises(NonDeterminismError) as raised:
+        run.again()
+
+    assert raised.value.fields == {"step": 2, "expected": "nothing", "found": "call b(7)"}
+
+
+def test_code_that_raises_along_its_history_is_no_end_of_it() -> None:
+    async def broken() -> None:
+        await call("a")
+        raise ImportError("no such module here")
+
+    run = Run(two_calls)
+    run.settle(1, "7")
+
+    with pytest.raises(NonDeterminismError, match="step 2 is call b") as raised:
+        run.again(broken)
+
+    assert isinstance(raised.value.__cause__, ImportError)
+
+
+@examples
+@given(st.integers(0, 2**32))
+def test_code_that_was_held_for_a_while_comes_to_the_same_place_ever_after(seed: int) -> None:
+    rng, run, unseen = random.Random(seed), Run(wide), 0
+    while run.open or unseen:
+        if unseen and (not run.open or rng.random() < 0.3):
+            run.catch_up(unseen)  # its hold is taken back, and it is driven along all that has come
+            unseen = 0
+        elif unseen or rng.random() < 0.5:
+            run.outcome(rng.choice(run.open), rng.choice(["1", "2", None]))
+            unseen += 1
+        else:
+            run.settle(rng.choice(run.open), rng.choice(["1", "2", None]))
+
+    assert run.execution.end is not None
+    assert describe_end(run.again()) == describe_end(run.execution)
+
+
+def describe_end(execution: Execution) -> str:
+    end = execution.end
+    return f"{execution.steps} {end if isinstance(end, Returned) else type(getattr(end, 'error', None))}"
 
 
 def test_time_is_that_of_the_record_that_woke_the_code() -> None:

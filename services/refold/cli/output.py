@@ -31,6 +31,7 @@ STYLES = {
     "pending": "cyan",
     "proposed": "cyan",
     "suspended": "yellow",
+    "stalled": "bold red",
     "backoff": "yellow",
     "sleeping": "yellow",
     "approval": "bold yellow",

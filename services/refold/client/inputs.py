@@ -11,7 +11,7 @@ from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import EntryId, RunId, home, parse_call_id
-from refold.core.messages import ApprovalVote, DeadLetter, RunRequest, RunSignal
+from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunRequest, RunSignal
 from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
@@ -86,6 +86,41 @@ class Inputs:
 
         position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
         return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def retry(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+        """Has the code of a stalled run tried again.
+
+        **Raises** NotFoundError, ConflictError when it is not stalled or is stalled again, TimedOutError.
+        """
+        before = self._stalled(signal)
+
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
+            if run.hold == before and not run.state.over:
+                return None
+            if run.hold is not None and not run.state.over:
+                reason = f"{run.hold.reason}: {run.hold.message}"
+                raise ConflictError(f"run {signal.run_id} is stalled again: {reason}", hint="deploy code that agrees")
+            return InputAnswer("accepted", run, position) if judged is None else None
+
+        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def fail(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+        """Ends a stalled run. **Raises** NotFoundError, ConflictError when it is not stalled, TimedOutError."""
+        self._stalled(signal)
+
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
+            return InputAnswer("accepted", run, position) if run.state.over else None
+
+        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def _stalled(self, signal: RunSignal) -> Hold:
+        run = self._runs.get(signal.run_id)
+        if run.hold is None or run.state.over:
+            hint = "`refold run list --status stalled` shows those that are"
+            raise ConflictError(f"run {signal.run_id} is not stalled, it is {run.status}", hint=hint)
+        return run.hold
 
     def resolve(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
         """Settles a call in doubt; `signal` comes from `resolution`.

@@ -9,11 +9,13 @@ from functools import cached_property
 
 from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError, TimedOutError
-from refold.core.ids import EntryId, RunId, home, run_id
+from refold.core.ids import HOLD_KEY, EntryId, RunId, home, run_id
+from refold.core.messages import Hold
 from refold.core.run.erased import Markers
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.wire import codec
 from refold.ports.log import LogReader, Record
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
@@ -39,6 +41,12 @@ class Run:
     timeline: Timeline
     records: list[JudgedRecord] = field(default_factory=list)
     void: list[JudgedRecord] = field(default_factory=list)
+    hold: Hold | None = None
+
+    @property
+    def status(self) -> str:
+        """What the run is, and `stalled` while its code is held."""
+        return "stalled" if self.hold and not self.state.over else self.state.status
 
 
 class Runs:
@@ -67,7 +75,23 @@ class Runs:
         for fold, judged in judge(self.reader, partition=number):
             if judged.run_id == run:
                 take(found, judged, fold)
+        found.hold = self.holds(number).get(wanted)
         return next(iter(self._there([found])), None)
+
+    def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
+        """The runs whose code is held, of a partition or of all."""
+        found: dict[RunId, Hold] = {}
+        for record in self.reader.scan(RUN_SNAPSHOT, partition) if self._knows_holds else ():
+            _take_hold(found, record)
+        return found
+
+    @cached_property
+    def _knows_holds(self) -> bool:
+        """Whether the topic is there: the planners of a platform that is not upgraded so far hold nothing."""
+        try:
+            return self.reader.partitions(RUN_SNAPSHOT) > 0
+        except NotFoundError:
+            return False
 
     def all(self) -> list[Run]:
         """All runs, in order of their requests' arrival in the log."""
@@ -76,6 +100,9 @@ class Runs:
             if judged.run_id:
                 run = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
                 take(run, judged, fold)
+        for name, hold in self.holds().items():
+            if name in found:
+                found[name].hold = hold
         return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
@@ -97,18 +124,33 @@ class Runs:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
-        found = Run(RunState(wanted), Timeline(wanted))
+        found, holds = Run(RunState(wanted), Timeline(wanted)), dict[RunId, Hold]()
+        held = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
             judged = feed(fold, record) if record else None
             if judged is not None and judged.run_id != run:
                 continue
             if judged is not None:
                 take(found, judged, fold)
+            else:
+                while change := next(held, None):
+                    _take_hold(holds, change)
+                found.hold = holds.get(wanted)
             yield found, judged
             if deadline is not None and time.monotonic() > deadline:
-                now = f"it is {found.state.status}" if found.records else "the log does not know it yet"
+                now = f"it is {found.status}" if found.records else "the log does not know it yet"
                 hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
                 raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
+
+
+def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
+    key = record.key or b""
+    if not key.startswith(HOLD_KEY):
+        return
+    run = RunId(key.removeprefix(HOLD_KEY).decode(errors="replace"))
+    holds.pop(run, None)
+    if record.value is not None:
+        holds[run] = codec.decode(Hold, record.value)
 
 
 def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:

@@ -79,9 +79,10 @@ class RunRequested:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The agent's code begins. `version` names the code that decided."""
+    """The agent's code begins. `version` is the agent's, `app` that of the app that it is part of."""
 
     version: str = ""
+    app: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,8 @@ class Entry:
     """One record of the run log: all events that one input caused for a run.
 
     **Shape**: at least one event; event i has seq `seq + i`. `prev` is the id of the run's entry before this one,
-    empty for the first; `nonce` is fresh for every send, so equal bytes never go out twice.
+    empty for the first; `nonce` is fresh for every send, so equal bytes never go out twice. `held`: the agent's code
+    was not run, so nothing of it follows here; the next entry that is not held has what it makes of all that came.
     """
 
     run_id: RunId
@@ -322,6 +324,7 @@ class Entry:
     actor: str
     nonce: bytes
     events: list[Event]
+    held: bool = False
 
     @property
     def last_seq(self) -> int:

@@ -76,6 +76,14 @@ def log_key(run: RunId, seq: int, entry: EntryId) -> bytes:
     return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
 
 
+HOLD_KEY = b"hold/"
+
+
+def hold_key(run: RunId) -> bytes:
+    """The key of the hold of a run, in `run-snapshot`."""
+    return HOLD_KEY + run.encode()
+
+
 def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
     """The parts of a run-log key, or None when it is not one."""
     match = _LOG_KEY.match(key or b"")

@@ -28,7 +28,8 @@ class RunRequest:
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: something for a run that exists.
 
-    `kind` is `cancel` (data: {reason}) or `resolve` (data: {step, attempt, verdict, result, comment}).
+    `kind` is `cancel` (data: {reason}), `resolve` (data: {step, attempt, verdict, result, comment}), or, of a run that
+    is held, `retry` or `fail` (data: {reason}).
     """
 
     run_id: RunId
@@ -202,6 +203,29 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Topic `run-snapshot`, key hold/run_id: the code of this run is not run, its inputs are recorded as facts.
+
+    `kind`: `stalled` (its code and its history do not go together here) or `quarantined` (its code held everything up;
+    only a human lets it go on). `reason` is stable and for programs, `message` for people, `detail` a stack. `needs` is
+    the version of the agent that the run began with, `code` that of the code which is held. `retry_ms`: when it is
+    tried again by itself, `tries` how often it was.
+    """
+
+    run_id: RunId
+    kind: str
+    reason: str
+    message: str
+    detail: str = ""
+    needs: str = ""
+    code: str = ""
+    member: str = ""
+    at_ms: int = 0
+    retry_ms: int = 0
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Topic `dead-letter`, original key: an input that no service could use, whole, with position and reason."""
 
@@ -243,6 +267,7 @@ Message = (
     | ApprovalDecision
     | CatalogEntry
     | RunOutcome
+    | Hold
     | DeadLetter
     | RunErased
 )

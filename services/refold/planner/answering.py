@@ -7,23 +7,25 @@ applied whole or not at all.
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from refold.core.errors import FoldError
+from refold.core.errors import FoldError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
 from refold.core.ids import call_id, home
-from refold.core.messages import ToolResult
+from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Again, Decided, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
 from refold.core.run.chain import Head
-from refold.core.run.fold import advance, link
+from refold.core.run.fold import advance, link, wakes
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
+from refold.planner.holds import SIGNALS, Holds, Stall
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Outbox
@@ -53,12 +55,15 @@ class Answering:
         inbox: Inbox,
         log: Acceptance,
         outbox: Outbox,
+        *,
         agents: Agents,
+        holds: Holds,
         rules: Rules,
         room: Callable[[], int],
     ) -> None:
         self._partition, self._room, self._shared, self._journal = partition, room, shared, shared.journal
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
+        self._holds = holds
         self._limits = shared.settings.limits
 
     def answer(self, item: Pending, now: int) -> None:
@@ -83,8 +88,7 @@ class Answering:
             self._inbox.hold(item)
             return
         else:
-            sent_ms = item.record.at_ms if item.record else None
-            verdict = decide(state, self._given(item), now, self._rules, sent_ms=sent_ms)
+            verdict = self._decide(state, item, now)
         if isinstance(verdict, list):
             # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
             self._append(state, verdict, item, max(now, state.at_ms) if state else now)
@@ -96,6 +100,12 @@ class Answering:
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=self._log.speculates(run)):
             self._leave(state, item, verdict, now)
+
+    def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
+        if isinstance(item.input, RunSignal) and item.input.kind in SIGNALS and state is not None:
+            return self._holds.judge(item.input, state)
+        sent_ms = item.record.at_ms if item.record else None
+        return decide(state, self._given(item), now, self._rules, sent_ms=sent_ms)
 
     def _given(self, item: Pending) -> Input:
         given = item.input
@@ -156,18 +166,35 @@ class Answering:
             after.position = item.cause
         try:
             advance(after, events, seq=seq, at_ms=now)
-            reaction = self._agents.react(after, events, now)
+            reaction, held = self._react(after, events, now)
             if reaction:
                 advance(after, reaction, seq=seq + len(events), at_ms=now)
         except FoldError as error:
             self._log.freeze(run, error.message)
             self._inbox.push_front(item)
             return
+        after.unseen = after.unseen + wakes(events) if held else 0
         events = events + reaction
         if not events:
             item.done = True
             return
         self._send(before, after, events, item, now)
+
+    def _react(self, after: RunState, events: list[Event], now: int) -> tuple[list[Event], bool]:
+        """What the agent's code adds, and whether it is held: then what woke it waits in the log until it is run."""
+        run = after.run_id
+        if after.over:
+            return [], False
+        if self._holds.bars(run) and not self._holds.review(run, self._agents.code_of(after)):
+            return [], True
+        tried = self._holds.tries(run)
+        reaction = self._agents.react(after, events, now, verify=tried)
+        if isinstance(reaction, Stall):
+            self._holds.stall(run, reaction, now)
+            return [], True
+        if tried:
+            self._holds.lift(run)
+        return reaction, False
 
     def _send(self, before: RunState | None, after: RunState, events: list[Event], item: Pending, now: int) -> None:
         head = before.head if before else Head()
@@ -180,8 +207,16 @@ class Answering:
             actor=self._shared.settings.member,
             nonce=self._shared.nonce(),
             events=events,
+            held=after.unseen > 0,
         )
-        entry_id, value = codec.encode_entry(entry)
+        try:
+            entry_id, value = codec.encode_entry(entry)
+        except (AttributeError, TypeError, ValueError, OverflowError, struct.error) as error:
+            # Made by hand and not by its context, what an agent asks for may be anything.
+            self._fail(
+                before, events, item, Failure("unwritable", f"an event cannot be written: {text_of(error)}"), now
+            )
+            return
         if len(value) > self._limits.entry_bytes:
             self.send_too_large(before, events, item, now)
             return
@@ -191,10 +226,15 @@ class Answering:
         self._outbox.append(sent, value)
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """The run fails with what it wanted to write as the reason; its input, if that is small, is kept."""
+        """The run fails with what it wanted to write as the reason."""
+        limit = self._limits.payload_bytes
+        message = f"an entry is over the size limit; keep every value under {limit} bytes"
+        self._fail(before, events, item, Failure("too_large", message), now)
+
+    def _fail(self, before: RunState | None, events: list[Event], item: Pending, failure: Failure, now: int) -> None:
+        """The run fails instead of writing these events; its input, if that is small, is kept."""
         self._agents.forget(item.run_id)
         limit = self._limits.payload_bytes
-        failure = Failure("too_large", f"an entry is over the size limit; keep every value under {limit} bytes")
         # Once more means that not even this was taken: then the request goes too, and at last the input.
         kept = [
             event for event in events if isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= limit
@@ -207,6 +247,7 @@ class Answering:
         after = before.copy() if before else RunState(item.run_id)
         ending: list[Event] = [*kept, RunFailed(failure)]
         advance(after, ending, seq=after.head.seq + 1, at_ms=now)
+        after.unseen = 0
         self._send(before, after, ending, item, now)
 
     # What does not belong into the log

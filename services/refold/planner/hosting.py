@@ -1,21 +1,29 @@
 """Agent code in the planner: run as far as history allows, dropped whenever history turned out otherwise.
 
-A coroutine here is a cache of its run's history. Forgetting one is always safe; it is made again from the top.
+A coroutine here is a cache of its run's history. Forgetting one is always safe; it is made again from the top. What
+goes wrong along accepted history is a `Stall` and ends nothing; what goes wrong beyond it is the agent's own failure.
 """
 
 from __future__ import annotations
 
+import signal
+import traceback
 from collections import deque
+from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.errors import NonDeterminismError, RefoldError, text_of
+from refold.core.errors import NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
 from refold.core.planning import asking
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
-from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Sleep, replay
+from refold.core.run.fold import WAKING, wakes
+from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Returned, Sleep, replay
 from refold.core.run.state import RunState
 from refold.core.wire.canonical import idempotency_key
+from refold.planner.holds import Stall
+from refold.planner.settings import Budget
+from refold.planner.watchdog import STACK, Driven, Mark
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.context import Context
@@ -24,78 +32,162 @@ from refold.sdk.determinism import watch
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
 
+PASSING = (MemoryError, OSError, ImportError, RecursionError)
+"""What may be the machine's doing and not the code's: it is tried again after a while."""
+
+
+@dataclass(slots=True)
+class _Frontier:
+    """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event."""
+
+    execution: Execution
+    waiting: deque[tuple[int, Intent]]
+    seq: int
+    ahead: int
+    denied: int = 0
+
+
+class _RefusedInput(Exception):  # noqa: N818 - no error of anybody's: the agent does not take this input
+    pass
+
 
 class Agents:
-    """The executions of the runs of one lane."""
+    """The executions of the runs of one lane. `mark` says to a watchdog which one is being run."""
 
-    def __init__(self, app: App, rules: Rules, environment: str) -> None:
+    def __init__(
+        self, app: App, rules: Rules, environment: str, *, budget: Budget | None = None, mark: Mark | None = None
+    ) -> None:
         self._app = app
         self._rules = rules
         self._environment = environment
+        self._budget = budget or Budget()
+        self._mark = mark or Mark()
         self._live: dict[str, Execution] = {}
 
     def forget(self, run: RunId) -> None:
         """Drops the execution of a run, if there is one."""
         if execution := self._live.pop(run, None):
-            execution.close()
+            with self._mark.on(Driven(run, "", "")):
+                execution.close()
 
-    def react(self, state: RunState, fresh: list[events.Event], now: int) -> list[events.Event]:
-        """What the agent's code adds, now that `fresh` events are folded into `state`; nothing if it still waits."""
+    def code_of(self, state: RunState) -> str:
+        """A name for the code that a run would get here: what failed is not tried again with the same."""
+        agent = self._agent(state)
+        try:
+            return f"{agent.code}/{self._app.version}" if agent else ""
+        except BaseException:  # noqa: BLE001 - the code is read, and cannot be: whatever it is, it is not what was
+            return "unreadable"
+
+    def react(
+        self, state: RunState, fresh: list[events.Event], now: int, *, verify: bool = False
+    ) -> list[events.Event] | Stall:
+        """What the agent's code adds, now that `fresh` events are folded into `state`; nothing if it still waits.
+
+        With `verify` it is run along its history even if nothing wakes it.
+        """
         if state.status == "pending" or state.over or state.request is None:
             return []
-        agent = self._app.agents.get(state.request.agent)
+        unseen = state.unseen + wakes(fresh)
+        if not unseen and not verify:
+            return []
+        agent = self._agent(state)
         if agent is None:
-            failure = events.Failure("unknown_agent", f"no agent {state.request.agent!r} in {self._app.name}")
-            return [events.RunFailed(failure)]
-        try:
-            with watch.watching():
-                return self._drive(agent, state, fresh, now)
-        except RefoldError as error:
-            return [events.RunFailed(failure_of(error))]
+            message = f"no agent {state.request.agent!r} in {self._app.name}: deploy the app that has it"
+            return Stall("unknown_agent", message, "", state.version, "", passing=False)
+        with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))), watch.watching():
+            try:
+                return self._drive(agent, state, fresh, unseen, now)
+            except _RefusedInput as refused:
+                self.forget(state.run_id)
+                return [events.RunFailed(failure_of(refused.__cause__ or refused))]
+            except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
+                self.forget(state.run_id)
+                _let_through(error)
+                return self._stall(state, error)
 
-    def _drive(self, agent: AgentDef, state: RunState, fresh: list[events.Event], now: int) -> list[events.Event]:
-        assert state.request is not None, "a run that runs was requested"
+    def _agent(self, state: RunState) -> AgentDef | None:
+        return self._app.agent_of(state.request.agent, state.version) if state.request else None
+
+    def _stall(self, state: RunState, error: BaseException) -> Stall:
+        cause = error.__cause__ if isinstance(error, NonDeterminismError) and error.__cause__ else error
+        failure = failure_of(cause)
+        message = failure.message if cause is error else f"{failure.message}; {text_of(error)}"
+        stack = "".join(traceback.format_tb(cause.__traceback__))[-STACK:]
+        passing = isinstance(cause, PASSING)
+        return Stall(failure.code, message, stack, state.version, self.code_of(state), passing, error)
+
+    def _drive(
+        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int
+    ) -> list[events.Event]:
+        """**Raises** whatever goes wrong along history; what the code does at its end is data."""
         execution = self._live.get(state.run_id)
+        intents: list[tuple[int, Intent]] = []
         if execution is None:
-            moment = Moment()
-            context = Context(state.run_id, seed=state.request.seed, moment=moment, find=self._app.find)
-            execution = Execution(agent.open(state.request.input, context), moment)
-            intents = replay(execution, state)
-            execution.moment.now_ms = now
+            execution = self._open(agent, state, unseen)
+            self._live[state.run_id] = execution
+            intents = replay(execution, state, unseen)
         else:
-            intents = []
             execution.moment.now_ms = now
             for event in fresh:
-                if isinstance(event, events.CallCompleted | events.CallFailed | events.SleepEnded):
+                if isinstance(event, WAKING) and not isinstance(event, events.RunStarted):
                     intents += execution.settle(event.step, event)
-        self._live[state.run_id] = execution
-        added: list[events.Event] = []
-        waiting, denied, seq = deque(intents), 0, state.head.seq + len(fresh)
+        execution.moment.now_ms = now
+        if not unseen:
+            return []
         ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
-        while waiting:
-            step, intent = waiting.popleft()
-            proposed = self._propose(state, intent, step=step, seq=seq + len(added) + 1, ahead=ahead, now=now)
+        frontier = _Frontier(execution, deque(intents), state.head.seq + len(fresh), ahead)
+        try:
+            return self._go_on(agent, state, frontier, now)
+        except (NonDeterminismError, MemoryError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - what an agent asks for may be unfit in any way
+            _let_through(error)
+            self.forget(state.run_id)
+            return [events.RunFailed(failure_of(error))]
+
+    def _open(self, agent: AgentDef, state: RunState, unseen: int) -> Execution:
+        assert state.request is not None, "a run that runs was requested"
+        _ = agent.code  # it is scanned again, and what is wrong with it is not the input's fault
+        moment = Moment()
+        context = Context(state.run_id, seed=state.request.seed, moment=moment, find=self._app.find)
+        try:
+            return Execution(agent.open(state.request.input, context), moment, self._budget.turn)
+        except UsageError as error:
+            if unseen > len(state.outcomes):  # the log has nothing yet that the code did with this input
+                raise _RefusedInput from error
+            raise
+
+    def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[events.Event]:
+        """The events of what the code asks for, until it waits or is over. **Raises** RefoldError at a limit."""
+        if state.size_bytes > self._budget.history_bytes:
+            raise _spent("budget_bytes", f"its history has more than {self._budget.history_bytes:,} bytes")
+        execution, added = frontier.execution, list[events.Event]()
+        while frontier.waiting:
+            step, intent = frontier.waiting.popleft()
+            if step > self._budget.steps:
+                raise _spent("budget_steps", f"it has more than {self._budget.steps:,} steps")
+            seq = frontier.seq + len(added) + 1
+            proposed = self._propose(state, intent, step=step, seq=seq, ahead=frontier.ahead, now=now)
             added += proposed
             # What a policy denies is settled at once, and the code goes on with that.
             for event in proposed:
-                ahead += isinstance(event, events.CallProposed)
+                frontier.ahead += isinstance(event, events.CallProposed)
                 if isinstance(event, events.CallFailed):
-                    denied += 1
-                    waiting.extend(execution.settle(step, event))
-            if denied > MOST_DENIED:
+                    frontier.denied += 1
+                    frontier.waiting.extend(execution.settle(step, event))
+            if frontier.denied > MOST_DENIED:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
         end = execution.end
-        if isinstance(end, Raised):
-            added.append(events.RunFailed(failure_of(end.error)))
-        elif end is not None:
-            added.append(events.RunCompleted(agent.result_json(end.value)))
+        if end is not None:
+            added.append(_ending(agent, end))
         return added
 
     def _propose(
         self, state: RunState, intent: Intent, *, step: int, seq: int, ahead: int, now: int
     ) -> list[events.Event]:
         """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
+        _check(intent)
         if isinstance(intent, Note):
             return [events.NoteRecorded(step, intent.kind, intent.data)]
         if isinstance(intent, Sleep):
@@ -120,6 +212,45 @@ class Agents:
             return [call, dispatch(call, 1, now, self._rules)]
         call, held = asking.propose(state, Proposal(call, seq, ahead), authority, now)
         return [call, held or dispatch(call, 1, now, self._rules)]
+
+
+def _ending(agent: AgentDef, end: Returned | Raised) -> events.Terminal:
+    """How a run is over whose code is. **Raises** MemoryError: that is no word of the agent's."""
+    error = end.error if isinstance(end, Raised) else None
+    if isinstance(end, Returned):
+        try:
+            return events.RunCompleted(agent.result_json(end.value))
+        except BaseException as failure:  # noqa: BLE001 - the types of the result are the author's code, too
+            error = failure
+    assert error is not None, "code returns or raises"
+    _let_through(error)
+    if isinstance(error, MemoryError):
+        raise error
+    return events.RunFailed(failure_of(error))
+
+
+def _check(intent: Intent) -> None:
+    """**Raises** UsageError for what no context makes: an intent is a class that an agent can import and misuse."""
+    if isinstance(intent, Note):
+        fits = isinstance(intent.kind, str) and isinstance(intent.data, str)
+    elif isinstance(intent, Sleep):
+        fits = isinstance(intent.until_ms, int)
+    else:
+        fits = isinstance(intent, Call) and all(isinstance(text, str) for text in (intent.tool, intent.args))
+    if not fits:
+        raise UsageError("the code asks for a step that its context did not make", hint="use ctx.call, ctx.sleep, ...")
+
+
+def _spent(code: str, message: str) -> RefoldError:
+    hint = "let a run do a part of the work and start the next; REFOLD_PLANNER__RUN_STEPS and RUN_BYTES are the limits"
+    return RefoldError(message, code=code, hint=hint)
+
+
+def _let_through(error: BaseException) -> None:
+    """Ctrl-C ends the process that a human stops. In a service it comes as a signal: there code has raised it."""
+    cause = error.__cause__ or error
+    if isinstance(cause, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        raise cause
 
 
 def failure_of(error: BaseException) -> events.Failure:

@@ -17,9 +17,10 @@ from refold.core.topics import CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering, Shared
+from refold.planner.holds import Holds
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
-from refold.planner.outbox import Asker, Beat, Ordered, Outbox
+from refold.planner.outbox import Asker, Beat, Ordered, Outbox, SentHold
 from refold.planner.repairs import Repairs
 from refold.planner.timers import Timers
 from refold.ports.effects import CommittedAt
@@ -76,8 +77,17 @@ class Lane:
             self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused, mended=self.mended
         )
         self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
+        self.holds = Holds(member, shared.journal, self.outbox.hold)
         self._answering = Answering(
-            self.partition, shared, self.inbox, self.log, self.outbox, agents, rules, room=self._room
+            self.partition,
+            shared,
+            self.inbox,
+            self.log,
+            self.outbox,
+            agents=agents,
+            holds=self.holds,
+            rules=rules,
+            room=self._room,
         )
         self.repairs = self._new_repairs()
         self._timers = Timers()
@@ -105,6 +115,7 @@ class Lane:
         self.log.sleep()
         self.outbox.clear()
         self.repairs = self._new_repairs()
+        self.holds.sleep()
         self._timers = Timers()
         self._active.clear()
         self.clock.fresh, self._beat_due = False, 0
@@ -148,6 +159,9 @@ class Lane:
             self.repairs.follow(item)
         elif item.topic == RUN_SNAPSHOT:
             self.log.erase(item)
+            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
+            if not self.log.live:
+                self.holds.follow(item.key, item.value)
             self._read_snapshot(item.offset + 1)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)
@@ -171,6 +185,9 @@ class Lane:
         if isinstance(asker, SentEntry):
             self.log.delivered(asker, offset)
             self._moved()
+        elif isinstance(asker, SentHold):
+            if offset is None:
+                self.holds.send_again(asker.run_id)
         elif asker is not None and not isinstance(asker, Beat):
             self._published(asker, offset)
 
@@ -222,6 +239,7 @@ class Lane:
         now, states = self.clock.now_ms, self.log.fold.states
         due = [*self._timers.due(now), *self._unanswered(self.outbox.unanswered.due(now), now)]
         self.inbox.push(Pending(timer.run_id, timer) for timer in due if timer.run_id in states)
+        self.inbox.push(Pending(run, None) for run in self.holds.due(now))
         self.inbox.admit(self._room())
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
@@ -244,7 +262,11 @@ class Lane:
     @property
     def _timed(self) -> bool:
         """Whether time alone will make something due."""
-        return self._timers.next_ms() is not None or self.outbox.unanswered.next_ms() is not None
+        return bool(self._times())
+
+    def _times(self) -> list[int]:
+        times = (self._timers.next_ms(), self.outbox.unanswered.next_ms(), self.holds.next_ms())
+        return [at for at in times if at is not None]
 
     def _room(self) -> int:
         """How many more runs may be with executors."""
@@ -277,7 +299,7 @@ class Lane:
             return self._beat_due
         if self.inbox and not self.log.blocked and not self.log.flying:
             return 0
-        times = [at for at in (self._timers.next_ms(), self.outbox.unanswered.next_ms()) if at is not None]
+        times = self._times()
         return min(self.clock.mono_of(min(times)), self._beat_due) if times else None
 
     # What the log says
@@ -288,6 +310,8 @@ class Lane:
         self.outbox.emit(after, entry, offset)
         if after.over:
             self._agents.forget(run)
+            if self.log.live:
+                self.holds.lift(run, over=True)
             self.log.finish(after)
         elif after.status == "suspended" and not self.log.speculates(run) and _waits_for_people(after):
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
@@ -331,13 +355,15 @@ class Lane:
         self.inbox.push(self.inbox.catalog.take(self._catalog.position))
 
     def _go_live(self) -> None:
-        """The fold has reached the end that was captured at the take-over: timers, then every live run's frontier."""
+        """The fold has reached the end that was captured at the take-over: timers, then code that has to catch up."""
         self.log.go_live()
         living = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in living:
             self._count(state)
             self._timers.rebuild(state)
-        self.inbox.push(Pending(state.run_id, None) for state in living)
+        ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
+        unseen = [state.run_id for state in living if state.unseen and self.holds.get(state.run_id) is None]
+        self.inbox.push(Pending(run, None) for run in ready + unseen)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=len(living))
         for state in living[:RESUMED_TOLD]:
             place = {"run_id": state.run_id, "step": len(state.steps), "events": state.head.seq}

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from refold.core.events import Entry, Failure
-from refold.core.ids import CallId, RunId, call_id, log_key, parse_call_id
-from refold.core.messages import RunOutcome, ToolResult
+from refold.core.ids import CallId, RunId, call_id, hold_key, log_key, parse_call_id
+from refold.core.messages import Hold, RunOutcome, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, request
 from refold.core.planning.verdict import Decided, Unsent
@@ -46,7 +46,14 @@ class Beat:
     """A record that is written to learn the time of the log."""
 
 
-Asker = SentEntry | Ordered | Pending | Beat | None
+@dataclass(frozen=True, slots=True)
+class SentHold:
+    """A hold of a run, or its tombstone, that was published."""
+
+    run_id: RunId
+
+
+Asker = SentEntry | Ordered | Pending | Beat | SentHold | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 
@@ -172,6 +179,15 @@ class Outbox:
     def beat(self) -> None:
         """Writes a record that says nothing: its delivery tells the time."""
         self._publish(Outgoing(RUN_SNAPSHOT, self._partition, b"beat", None, (), 0), Beat())
+
+    def hold(self, run: RunId, hold: Hold | None) -> None:
+        """Says that the code of a run is held, or no longer."""
+        record = Outgoing(RUN_SNAPSHOT, self._partition, hold_key(run), None, (), 0)
+        if hold is not None:
+            name = f"{run}/{hold.at_ms}"
+            headers = cloud_event(RUN_SNAPSHOT, run, id=name, source=self._actor, at_ms=hold.at_ms)
+            record = record._replace(value=codec.encode(hold), headers=headers)
+        self._publish(record, SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
         """Sends an input that lay in a partition that is not its run's home there, unchanged."""

@@ -16,6 +16,7 @@ from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
 from refold.planner.patience import ASK_MS, Patience
 from refold.planner.settings import PlannerSettings
+from refold.planner.watchdog import Mark
 from refold.ports.effects import Append, AskCommitted, AskEnd, CommittedAt, Effect, Flow, Item, Now, Publish, Read
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Revoked
 from refold.runtime.lanes import Journal, Lanes, Tokens
@@ -23,9 +24,12 @@ from refold.sdk.app import App
 
 
 class Planner:
-    """The planner as a `Service`. `nonce` gives 16 fresh random bytes."""
+    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` says to a watchdog what it does."""
 
-    def __init__(self, app: App, settings: PlannerSettings, nonce: Callable[[], bytes]) -> None:
+    def __init__(
+        self, app: App, settings: PlannerSettings, nonce: Callable[[], bytes], mark: Mark | None = None
+    ) -> None:
+        self._mark = mark or Mark()
         self._app, self._settings = app, settings
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
@@ -97,8 +101,10 @@ class Planner:
     def _open(self, assigned: Assigned) -> Lane:
         settings, catalog = self._settings, Catalog()
         tools = {tool.name: tool.facts for tool in self._app.tools.values()}
-        rules = replace(settings.rules, authority=Authority(tools, settings.environment, catalog))
-        agents = Agents(self._app, rules, settings.environment)
+        authority = Authority(tools, settings.environment, catalog)
+        versions = {name: agent.version for name, agent in self._app.agents.items()}
+        rules = replace(settings.rules, authority=authority, versions=versions, app=self._app.version)
+        agents = Agents(self._app, rules, settings.environment, budget=settings.budget, mark=self._mark)
         return Lane(
             assigned, self._shared, self._tokens, agents=agents, rules=rules, catalog=catalog, mono_ms=self._mono
         )

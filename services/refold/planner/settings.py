@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from refold.core.planning.verdict import Rules
+from refold.core.run.replay import MOST_ASKED
 from refold.core.topics import (
     APPROVAL_DECIDED,
     CATALOG,
@@ -40,6 +41,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """What one run may take of its planner; one that takes more fails, and its failure says so.
+
+    **Units**: steps; bytes of history; `turn`: what its code may do between two waits, see `core.run.replay`.
+    """
+
+    steps: int = defaults.RUN_STEPS
+    history_bytes: int = defaults.RUN_BYTES
+    turn: int = MOST_ASKED
+
+
+@dataclass(frozen=True, slots=True)
 class PlannerSettings:
     """How a planner works.
 
@@ -54,6 +67,7 @@ class PlannerSettings:
     backlog: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def membership(self) -> Membership:

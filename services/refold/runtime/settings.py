@@ -73,6 +73,12 @@ class PlannerPart(_Room):
     redispatch_ms: int = Field(REDISPATCH_MS, ge=100)
     active_runs: int = Field(defaults.ACTIVE_RUNS, ge=1)
     """Runs of one partition that are with executors at once. Above it requests wait in their topic."""
+    run_steps: int = Field(defaults.RUN_STEPS, ge=10)
+    """Steps of one run; one that asks for more fails."""
+    run_bytes: int = Field(defaults.RUN_BYTES, ge=10_000)
+    """Bytes of the history of one run; one that has more fails."""
+    hang_ms: int = Field(5_000, ge=100)
+    """How long one run's code may hold the planner before the run is quarantined and the process ends."""
 
 
 class ExecutorPart(_Room):

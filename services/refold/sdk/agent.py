@@ -26,9 +26,12 @@ class AgentDef:
     The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
     with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
     `retention` is how long its runs stay in the topics after their end, where it is not the platform's setting.
+    `version` is what runs that begin with this code say of it; without one it is a digest of the code.
     """
 
-    def __init__(self, function: FunctionType, *, name: str = "", retention: timedelta | None = None) -> None:
+    def __init__(
+        self, function: FunctionType, *, name: str = "", version: str = "", retention: timedelta | None = None
+    ) -> None:
         if not isinstance(function, FunctionType) or not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent {name or function!r} is not an async function", hint="write `async def`")
         self.function = function
@@ -36,6 +39,7 @@ class AgentDef:
         self.retention = retention
         if retention is not None and retention < timedelta():
             raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
+        self.declared = version
         self.description = inspect.getdoc(function) or ""
         what = f"agent {self.name}"
         parameters = list(inspect.signature(function).parameters)
@@ -59,7 +63,7 @@ class AgentDef:
 
     def open(self, input_json: str, context: Context) -> Coroutine[Intent, Any, Any]:
         """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
-        _ = self.version  # the code is scanned again: what it uses may have been defined after it
+        _ = self.code  # the code is scanned again: what it uses may have been defined after it
         return self._run(context, self._read(input_json))
 
     def result_json(self, value: Any) -> str:
@@ -70,8 +74,13 @@ class AgentDef:
         """JSON Schema of the input."""
         return self._whole[1].schema if self._whole else self._arguments.shape.schema
 
-    @cached_property
+    @property
     def version(self) -> str:
+        """What the author calls this version, else its `code`."""
+        return self.declared or self.code
+
+    @cached_property
+    def code(self) -> str:
         """A name for the agent's code, and that of the functions of its module that it uses."""
         return code_version(scan.check(self.function, f"agent {self.name}"))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cached_property
+from hashlib import blake2b
 from types import FunctionType
 from typing import Any, TypeVar, Unpack, cast, overload
 
@@ -20,6 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class App:
     """The registry that a planner and its executors share. Every app has the agent `plan`.
 
+    `agents` are those that new runs get. `version` is what runs say of the app that they began in; without one it is a
+    digest of the code of its agents and tools.
+
     **Example**
 
     >>> app = App("greetings")
@@ -30,10 +35,12 @@ class App:
     ('Hello Ada', '{"name":"Ada"}')
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, version: str = "") -> None:
         self.name = name
+        self._declared = version
         self.tools: dict[str, ToolDef] = {}
         self.agents: dict[str, AgentDef] = {"plan": AgentDef(cast(FunctionType, plan))}
+        self._older: dict[str, list[AgentDef]] = {}
         self._by_function: dict[Callable[..., Any], ToolDef] = {}
 
     @staticmethod
@@ -72,22 +79,49 @@ class App:
     @overload
     def agent(self, function: F, /) -> F: ...
     @overload
-    def agent(self, /, *, name: str = "", retention: timedelta | None = None) -> Callable[[F], F]: ...
     def agent(
-        self, function: F | None = None, /, *, name: str = "", retention: timedelta | None = None
+        self, /, *, name: str = "", version: str = "", retention: timedelta | None = None
+    ) -> Callable[[F], F]: ...
+    def agent(
+        self, function: F | None = None, /, *, name: str = "", version: str = "", retention: timedelta | None = None
     ) -> F | Callable[[F], F]:
-        """Makes an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`."""
+        """Makes an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`.
+
+        One name may have several versions, `@app.agent(name="ship", version="2")`: new runs get the one that is
+        registered last, a run that began goes on with its own.
+        """
 
         def register(body: F) -> F:
-            found = AgentDef(cast(FunctionType, body), name=name, retention=retention)
-            if found.name in self.agents:
-                raise UsageError(
-                    f"app {self.name} has two agents {found.name}", hint="rename one (every app has `plan` already)"
-                )
+            found = AgentDef(cast(FunctionType, body), name=name, version=version, retention=retention)
+            if known := self.agents.get(found.name):
+                self._keep(known, found)
             self.agents[found.name] = found
             return body
 
         return register if function is None else register(function)
+
+    @cached_property
+    def version(self) -> str:
+        """What the author calls this version of the app, else a digest of the code of its agents and tools."""
+        agents = [agent for name in sorted(self.agents) for agent in (*self._older.get(name, ()), self.agents[name])]
+        codes = [agent.code for agent in agents] + [self.tools[name].version for name in sorted(self.tools)]
+        return self._declared or blake2b(" ".join(codes).encode(), digest_size=8).hexdigest()
+
+    def agent_of(self, name: str, version: str) -> AgentDef | None:
+        """What goes on with a run: the agent of the version that it began with, else the newest, if there is one."""
+        newest = self.agents.get(name)
+        return next((older for older in self._older.get(name, ()) if older.version == version), newest)
+
+    def _keep(self, known: AgentDef, found: AgentDef) -> None:
+        """Makes room for a newer version of an agent."""
+        older = self._older.setdefault(known.name, [])
+        versions = {each.declared for each in (*older, known)}
+        if not found.declared or "" in versions or found.declared in versions:
+            raise UsageError(
+                f"app {self.name} has two agents {found.name}",
+                hint='rename one (every app has `plan` already), or give each of them its version="..."',
+            )
+        older.append(known)
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
         """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""

@@ -124,6 +124,7 @@ class Context:
         if not isinstance(kind, str):
             raise UsageError(f"ctx.note({kind!r}, ...)", hint="its kind is a word, and what belongs to it is data")
         try:
+            kind = str.__str__(kind)  # of an enumeration, say
             canonical.text(kind)
             try:
                 text = canonical.dumps(data)

@@ -54,7 +54,7 @@ class SimSettings:
     visit_ms: int = 400
     delay_ms: int = 400
     executor_skew_ms: int = 0
-    rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000, version="sim"))
+    rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000))
 
     def members(self, role: Role) -> int:
         """How many processes a role has at first."""

@@ -38,6 +38,7 @@ from refold.core.run.fold import advance, evolve
 from refold.core.run.replay import Execution, Intent, Moment, Raised, Returned, describe, replay
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical, codec
+from refold.planner.holds import Stall
 from refold.planner.hosting import Agents, failure_of
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.runtime.defaults import PAYLOAD_BYTES
@@ -190,7 +191,10 @@ class AgentRun:
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         after, seq = before.copy(), before.head.seq + 1
         advance(after, verdict, seq=seq, at_ms=now)
-        events = verdict + self._agents.react(after, verdict, now)
+        reaction = self._agents.react(after, verdict, now)
+        if isinstance(reaction, Stall):
+            raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
+        events = verdict + reaction
         nonce = len(self.events).to_bytes(16, "big")
         entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events)
         name, value = codec.encode_entry(entry)

@@ -30,7 +30,7 @@ from refold.runtime.clock import clock_ms
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
-RUN_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt")
+RUN_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "stalled")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 ArchiveUrl = Annotated[
@@ -98,7 +98,7 @@ def show_run(run: RunArgument, *, archive: ArchiveUrl = "", shell: Shell) -> Non
 
 @run_group.command("list")
 def list_runs(
-    status: Annotated[str, typer.Option("--status", help="Only runs of this status; `doubt` for those in doubt.")] = "",
+    status: Annotated[str, typer.Option("--status", help="Only of this status; also `doubt`, `stalled`.")] = "",
     *,
     agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
     shell: Listing,
@@ -162,10 +162,28 @@ def cancel_run(
     operator: Operator,
 ) -> None:
     """Cancel a run. Best effort for a call that an executor has claimed already."""
-    who = operator.actor or login()
-    data = canonical.dumps({"reason": reason})
-    signal = RunSignal(ids.run_id(run), f"cancel-{secrets.token_hex(6)}", "cancel", data, who)
+    signal = _signal(run, "cancel", operator, canonical.dumps({"reason": reason}))
     answer = _inputs(operator.platform).cancel(signal, operator.timeout)
+    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
+
+
+@run_group.command("retry")
+def retry_run(run: RunArgument, *, operator: Operator) -> None:
+    """Try the code of a stalled run again: after a repair that is no new version of its code."""
+    answer = _inputs(operator.platform).retry(_signal(run, "retry", operator, "null"), operator.timeout)
+    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] goes on, it")
+
+
+@run_group.command("fail")
+def fail_run(
+    run: RunArgument,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
+    operator: Operator,
+) -> None:
+    """End a stalled run, for which there will be no code that agrees with its history."""
+    signal = _signal(run, "fail", operator, canonical.dumps({"reason": reason}))
+    answer = _inputs(operator.platform).fail(signal, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 
 
@@ -252,6 +270,11 @@ def _history(run: str, archive: str, shell: Shell) -> Run:
     from refold.cli.archives import archived
 
     return archived(archive, run)
+
+
+def _signal(run: str, kind: str, operator: Operator, data: str) -> RunSignal:
+    actor = operator.actor or login()
+    return RunSignal(ids.run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, data, actor)
 
 
 def _inputs(platform: Platform) -> Inputs:

@@ -23,7 +23,7 @@ def summary(run: Run) -> Data:
     return {
         "run_id": state.run_id,
         "agent": state.request.agent if state.request else "",
-        "status": state.status,
+        "status": run.status,
         "steps": len(state.steps),
         "open": len(state.open),
         "in_doubt": [line.call_id for line in run.timeline.in_doubt],
@@ -40,7 +40,7 @@ def ending(run: Run) -> Data:
     end = run.state.end
     return {
         "run_id": run.state.run_id,
-        "status": run.state.status,
+        "status": run.status,
         "result": json_text(getattr(end, "result", "")),
         "failure": plain(getattr(end, "failure", None)),
         "reason": getattr(end, "reason", ""),
@@ -59,6 +59,8 @@ def run_data(run: Run) -> Data:
         "requester": request.requester if request else "",
         "request": plain(state.position),
         "version": state.version,
+        "app": state.app,
+        "hold": plain(run.hold),
         "head": {"id": state.head.id.hex(), "seq": state.head.seq, "partition": last.record.partition}
         | {"offset": last.record.offset, "digest": state.digest()},
         "entries": len(run.records),
@@ -173,13 +175,11 @@ def run_view(run: Run) -> RenderableType:
     agent = state.request.agent if state.request else "?"
     last = run.records[-1].record if run.records else None
     place = f"partition {last.partition}, offset {last.offset}" if last else "nowhere yet"
-    head = (
-        f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(state.status)}  [dim]seq {state.head.seq}, {place}"
-    )
+    head = f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(run.status)}  [dim]seq {state.head.seq}, {place}"
     lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]")]
     for step in run.timeline.steps:
         lines += _step_lines(step, over=state.over)
-    lines += _end_lines(run)
+    lines += _hold_lines(run) + _end_lines(run)
     return Group(*(Text.from_markup(line, emoji=False) for line in lines))
 
 
@@ -261,6 +261,23 @@ def _attempt_line(attempt: AttemptLine) -> str:
     if attempt.failure:
         text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}"
     return text + (f" [dim]next at {moment(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
+
+
+def _hold_lines(run: Run) -> list[str]:
+    hold = run.hold
+    if hold is None or run.state.over:
+        return []
+    needs = f"  began with version {escape(hold.needs)}" if hold.needs else ""
+    alone = "it goes on by itself with code that agrees with its history; else:"
+    again = f"  tried again at {moment(hold.retry_ms)}" if hold.retry_ms else ""
+    return [
+        f"  [bold red]{escape(hold.kind)}[/] [dim]{moment(hold.at_ms)} by {escape(hold.member)}{needs}{again}[/]",
+        f"    [red]{escape(hold.reason)}: {escape(hold.message, 400)}[/]",
+        *(f"    [dim]{escape(line, 160)}[/]" for line in hold.detail.splitlines()[-6:]),
+        f"    {alone if hold.kind == 'stalled' else 'its code is run again when somebody says so:'}",
+        f"      refold run retry {run.state.run_id}",
+        f"      refold run fail {run.state.run_id}",
+    ]
 
 
 def _end_lines(run: Run) -> list[str]:

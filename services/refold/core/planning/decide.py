@@ -78,8 +78,12 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
     ]
     # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
     if ask.not_before_ms <= now and not what.waits:
-        fresh.append(events.RunStarted(rules.version))
+        fresh.append(_started(ask.agent, rules))
     return fresh
+
+
+def _started(agent: str, rules: Rules) -> events.RunStarted:
+    return events.RunStarted(rules.versions.get(agent, ""), rules.app)
 
 
 _UNTIMED = frozenset({"proposed", "doubt"})
@@ -91,7 +95,7 @@ MAX_RETRY_AFTER_MS = 366 * 86_400_000
 def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
     if what.step == 0:
         if state.status == "pending" and state.request and state.request.not_before_ms <= now:
-            return [events.RunStarted(rules.version)]
+            return [_started(state.request.agent, rules)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
@@ -144,7 +148,7 @@ def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules, *, sent_
         return [events.RunCancelled(str(data.get("reason", "")), signal.actor)]
     if signal.kind == "resolve":
         return _resolve(state, signal.actor, data, now, rules, sent_ms=sent_ms)
-    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
+    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel, resolve, retry and fail")
 
 
 def _resolve(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from refold.core.approval.authority import Authority
 from refold.core.events import Event, Failure
@@ -18,13 +19,14 @@ class Rules:
     **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
     unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
     `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
-    `authority` every call goes out.
+    `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app.
     """
 
     redispatch_ms: int = REDISPATCH_MS
     redispatch_cap_ms: int = 600_000
     refused_ms: int = 1_000
-    version: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    app: str = ""
     authority: Authority | None = None
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from refold.core import events
@@ -14,6 +15,7 @@ from refold.core.errors import FoldError
 from refold.core.ids import EntryId, RunId
 from refold.core.run.chain import Head
 from refold.core.run.state import SENT_BACK, WAITING, Asked, OpenStep, RunState, Settled, Status, Step
+from refold.core.wire.canonical import utf8_bytes
 
 
 def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:
@@ -34,6 +36,7 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
     if entry.seq == 1:
         state.position = entry.cause
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
+    state.unseen = state.unseen + wakes(entry.events) if entry.held else 0
     link(state, Head(entry_id, entry.last_seq))
     return state
 
@@ -57,6 +60,8 @@ def advance(state: RunState, fresh: Iterable[events.Event], *, seq: int, at_ms: 
         except (KeyError, IndexError):
             raise FoldError(f"event {seq} of run {state.run_id} contradicts its history") from None
         seq += 1
+        text = _TEXTS.get(type(event))
+        state.size_bytes += EVENT_BYTES + utf8_bytes(text(event)) if text else EVENT_BYTES
     state.at_ms = at_ms
     if state.status in ("running", "suspended"):
         # Suspended is a run that has open steps and waits in all of them.
@@ -69,12 +74,32 @@ def _keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None 
     state.open = state.open.set(step, opened)
 
 
+def wakes(fresh: Iterable[events.Event]) -> int:
+    """How often events wake the agent's code: at its start and at every outcome that it waits for."""
+    return sum(isinstance(event, WAKING) for event in fresh)
+
+
+WAKING = (events.RunStarted, events.CallCompleted, events.CallFailed, events.SleepEnded)
+
+EVENT_BYTES = 64
+"""What an event takes besides its texts, roughly."""
+
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    events.RunRequested: attrgetter("input"),
+    events.NoteRecorded: attrgetter("data"),
+    events.CallProposed: attrgetter("args"),
+    events.ApprovalDecided: attrgetter("token"),
+    events.CallCompleted: attrgetter("result"),
+    events.LateResultRecorded: attrgetter("result"),
+}
+
+
 def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
     state.request, state.requested_ms = event, at_ms
 
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
-    state.status, state.version, state.started_ms = "running", event.version, at_ms
+    state.status, state.version, state.app, state.started_ms = "running", event.version, event.app, at_ms
 
 
 def _step(state: RunState, event: Step, seq: int) -> int:

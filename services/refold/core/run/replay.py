@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.errors import NonDeterminismError, RefoldError, UsageError
 from refold.core.events import CallProposed, NoteRecorded, RetryPolicy, SleepStarted
 from refold.core.run.state import RunState, Settled, Step
 
@@ -86,6 +86,9 @@ class Raised:
     error: BaseException
 
 
+MOST_ASKED = 20_000
+"""Turns of an agent's branches between two waits. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
+
 Resume = Callable[[Any, BaseException | None], None]
 
 
@@ -111,10 +114,11 @@ class Execution:
     """One run's coroutine, driven to where it waits.
 
     `start` and `settle` return the intents that are new, with their step numbers; `end` is set when the code is over.
+    Code that asks `most` times without waiting for anything is over, too: it would never give its planner back.
     """
 
-    def __init__(self, coroutine: Coroutine[Intent, Any, Any], moment: Moment) -> None:
-        self._main = coroutine
+    def __init__(self, coroutine: Coroutine[Intent, Any, Any], moment: Moment, most: int = MOST_ASKED) -> None:
+        self._main, self._most = coroutine, most
         self.moment = moment
         self._waiting: dict[int, tuple[Intent, Resume]] = {}
         self._ready: deque[tuple[_Branch, Any, BaseException | None]] = deque()
@@ -153,11 +157,24 @@ class Execution:
         self._under_way.clear()
 
     def _drive(self) -> list[tuple[int, Intent]]:
+        turns = 0
         while self._ready:
             branch, value, error = self._ready.popleft()
             self._advance(branch, value, error)
+            turns += 1
+            if turns > self._most or len(self._ready) > self._most:
+                self._exhaust()
         new, self._new = self._new, []
         return new
+
+    def _exhaust(self) -> None:
+        self.close()
+        message = f"the code asked {self._most:,} times without waiting for anything"
+        hint = "let it sleep or call something now and then, and gather fewer at once"
+        self.end = Raised(RefoldError(message, code="budget_turn", hint=hint))
+        self._ready.clear()
+        self._waiting.clear()
+        self._new.clear()
 
     def _advance(self, branch: _Branch, value: Any, error: BaseException | None) -> None:
         try:
@@ -219,38 +236,66 @@ class Execution:
         self.end = Returned(value) if error is None else Raised(error)
 
 
-def replay(execution: Execution, state: RunState) -> list[tuple[int, Intent]]:
-    """Drives fresh code along a recorded history; returns the intents beyond it (usually none).
+def replay(execution: Execution, state: RunState, unseen: int = 0) -> list[tuple[int, Intent]]:
+    """Drives fresh code along a recorded history; returns what it asks for beyond it.
 
-    **Raises** NonDeterminismError when code and history disagree.
+    The last `unseen` of the moments that wake the code (its start, and every outcome) have no reaction in the log:
+    what the code does there is new. **Raises** NonDeterminismError when code and history disagree before that; it is
+    raised from what the code itself raised, if it did.
     """
-    beyond: list[tuple[int, Intent]] = []
-
-    def check(asked: list[tuple[int, Intent]]) -> None:
-        for step, intent in asked:
-            if step <= len(state.steps):
-                _compare(step, intent, state.steps[step - 1])
-            else:
-                beyond.append((step, intent))
-
-    moment = execution.moment
+    moment, seen = execution.moment, 1 + len(state.outcomes) - unseen
     moment.now_ms, moment.replaying = state.started_ms, bool(state.steps)
-    check(execution.start())
-    for step, (at_ms, outcome) in state.outcomes.items():
-        moment.now_ms, moment.replaying = at_ms, execution.steps < len(state.steps)
-        check(execution.settle(step, outcome))
+    asked = execution.start()
+    beyond: list[tuple[int, Intent]] = []
+    if seen > 0:
+        asked = _agree(execution, state, asked)
+    beyond += asked
+    for number, (step, (at_ms, outcome)) in enumerate(state.outcomes.items(), start=1):
+        if number == seen:
+            _caught_up(execution, state)
+        moment.now_ms, moment.replaying = at_ms, number < seen and execution.steps < len(state.steps)
+        asked = execution.settle(step, outcome)
+        if number < seen:
+            asked = _agree(execution, state, asked)
+        beyond += asked
+    if not unseen:
+        _caught_up(execution, state)
     moment.replaying = False
-    if execution.steps < len(state.steps):
-        expected = describe(state.steps[execution.steps])
-        what = "the code ended" if execution.end else "the code asked for nothing"
-        raise NonDeterminismError(
-            f"step {execution.steps + 1} is {expected} in history, and {what}",
-            step=execution.steps + 1,
-            expected=expected,
-            found="nothing",
-            hint="restore the old code",
-        )
     return beyond
+
+
+def _agree(execution: Execution, state: RunState, asked: list[tuple[int, Intent]]) -> list[tuple[int, Intent]]:
+    """What the code has asked for is what history has there. Past the end of a run it may go on as it likes."""
+    for step, intent in asked:
+        if step <= len(state.steps):
+            _compare(execution, step, intent, state.steps[step - 1])
+        elif not state.over:
+            _disagree(execution, step, "nothing", describe(intent))
+    if isinstance(execution.end, Raised) and not state.over:
+        _caught_up(execution, state)
+    return [(step, intent) for step, intent in asked if step > len(state.steps)]
+
+
+def _caught_up(execution: Execution, state: RunState) -> None:
+    """The code has come as far as history, and waits there as it did."""
+    if execution.steps < len(state.steps):
+        _disagree(execution, execution.steps + 1, describe(state.steps[execution.steps]), "nothing")
+    if execution.end is not None and not state.over:
+        _disagree(execution, execution.steps + 1, "a wait", "nothing")
+
+
+def _disagree(execution: Execution, step: int, expected: str, found: str) -> NoReturn:
+    end = execution.end
+    does = f" and {found} in the code"
+    if found == "nothing":
+        does = ", and the code ended" if end else ", and the code asked for nothing"
+    raise NonDeterminismError(
+        f"step {step} is {expected} in history{does}",
+        step=step,
+        expected=expected,
+        found=found,
+        hint="restore the old code, or start a new run",
+    ) from (end.error if isinstance(end, Raised) else None)
 
 
 def describe(step: Step | Intent) -> str:
@@ -265,7 +310,7 @@ def describe(step: Step | Intent) -> str:
     return type(step).__name__
 
 
-def _compare(step: int, found: Intent, recorded: Step) -> None:
+def _compare(execution: Execution, step: int, found: Intent, recorded: Step) -> None:
     if isinstance(recorded, CallProposed):
         same = isinstance(found, Call) and (found.tool, found.args) == (recorded.tool, recorded.args)
     elif isinstance(recorded, SleepStarted):
@@ -273,14 +318,7 @@ def _compare(step: int, found: Intent, recorded: Step) -> None:
     else:
         same = isinstance(found, Note) and (found.kind, found.data) == (recorded.kind, recorded.data)
     if not same:
-        expected, got = describe(recorded), describe(found)
-        raise NonDeterminismError(
-            f"step {step} is {expected} in history and {got} in the code",
-            step=step,
-            expected=expected,
-            found=got,
-            hint="restore the old code, or start a new run",
-        )
+        _disagree(execution, step, describe(recorded), describe(found))
 
 
 def _foreign(asked: Any) -> UsageError:

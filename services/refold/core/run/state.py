@@ -87,6 +87,8 @@ class RunState:
     people gave a call, `uses` which use of which grant was for which step. `pools` is of a run in the table of finished
     ones alone: where its calls went. None of the values ever changes, so that a copy costs nothing and a step costs the
     same however many came before.
+    `unseen` counts the last of the moments that wake the agent's code (its start, and every outcome) of which the log
+    has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
     """
 
     run_id: RunId
@@ -95,6 +97,7 @@ class RunState:
     request: events.RunRequested | None = None
     position: events.Cause | None = None
     version: str = ""
+    app: str = ""
     requested_ms: int = 0
     started_ms: int = 0
     at_ms: int = 0
@@ -110,6 +113,8 @@ class RunState:
     uses: Map[tuple[str, int], int] = _NOTHING
     end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
     pools: tuple[str, ...] = ()
+    unseen: int = 0
+    size_bytes: int = 0
 
     @property
     def over(self) -> bool:

@@ -29,6 +29,7 @@ SUBJECTS: dict[type, str] = {
     messages.ToolClaim: topics.TOOL_CLAIMED,
     messages.ToolResult: topics.TOOL_COMPLETED,
     messages.RunOutcome: topics.RUN_COMPLETED,
+    messages.Hold: f"{topics.RUN_SNAPSHOT}.hold",
     messages.DeadLetter: topics.DEAD_LETTER,
     messages.ApprovalRequest: topics.APPROVAL_REQUESTED,
     messages.ApprovalVote: topics.APPROVAL_VOTED,

@@ -1,0 +1,182 @@
+"""Runs of a lane whose code is not run: what comes for them is decided and recorded, and their code follows later.
+
+Nothing that goes wrong while code runs along accepted history may end a run: other code, or another machine, may well
+agree with it. So the run is held, visibly, until code that differs from what failed has the lane, or a human says
+`refold run retry` or `refold run fail`. What may pass by itself (no memory, a file that could not be opened) is tried
+again after a while. Holds lie in `run-snapshot`, where every successor reads them before it runs any code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Failure, RunFailed
+from refold.core.ids import HOLD_KEY, RunId
+from refold.core.messages import Hold, RunSignal
+from refold.core.planning.verdict import Ignore, Refuse, Ruling
+from refold.core.run.state import RunState
+from refold.core.wire import canonical, codec
+from refold.runtime.lanes import Journal
+
+RETRY_MS = 30_000
+"""When what may pass by itself is tried again for the first time; then after twice as long, up to an hour."""
+
+LONGEST_RETRY_MS = 3_600_000
+SIGNALS = frozenset({"retry", "fail"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why the code of a run cannot be run along its history here. `passing`: it may be otherwise in a while.
+
+    `error` is what was raised, if anything was.
+    """
+
+    reason: str
+    message: str
+    detail: str
+    needs: str
+    code: str
+    passing: bool
+    error: BaseException | None = None
+
+
+class Holds:
+    """The holds of one lane. `publish` sends one (None: a tombstone) on its way into `run-snapshot`."""
+
+    def __init__(self, member: str, journal: Journal, publish: Callable[[RunId, Hold | None], None]) -> None:
+        self._member, self._journal, self._publish = member, journal, publish
+        self._holds: dict[RunId, Hold] = {}
+        self._tried: set[RunId] = set()
+        self._retries: dict[RunId, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def get(self, run: RunId) -> Hold | None:
+        """Why a run is held, if it is."""
+        return self._holds.get(run)
+
+    def follow(self, key: bytes | None, value: bytes | None) -> None:
+        """A record of `run-snapshot`, at a take-over; others than holds are passed over."""
+        if key is None or not key.startswith(HOLD_KEY):
+            return
+        run = RunId(key.removeprefix(HOLD_KEY).decode(errors="replace"))
+        self._forget(run)
+        if value is not None:
+            try:
+                self._keep(codec.decode(Hold, value))
+            except (MalformedError, FoldError):
+                # Of a newer version, or nobody's: held all the same, whatever it says.
+                self._holds[run] = Hold(run, "stalled", "unreadable", "its hold cannot be read by this version")
+
+    def sleep(self) -> None:
+        """The lane is somebody else's for a while: what was about to be tried is theirs to try."""
+        self._tried.clear()
+
+    def bars(self, run: RunId) -> bool:
+        """Whether the code of a run must not be run."""
+        return run in self._holds and run not in self._tried
+
+    def tries(self, run: RunId) -> bool:
+        """Whether the code of a run that is held is to be run all the same, to see whether it agrees by now."""
+        return run in self._tried
+
+    def stall(self, run: RunId, stall: Stall, now: int) -> None:
+        """The code of a run does not go with its history: from now on it is held."""
+        before = self._holds.get(run)
+        tries = before.tries + 1 if before and before.reason == stall.reason else 0
+        wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
+        hold = Hold(
+            run_id=run,
+            kind="stalled",
+            reason=stall.reason,
+            message=stall.message,
+            detail=stall.detail,
+            needs=stall.needs,
+            code=stall.code,
+            member=self._member,
+            at_ms=now,
+            retry_ms=now + wait if stall.passing else 0,
+            tries=tries,
+        )
+        self._keep(hold)
+        self._tried.discard(run)
+        self._journal.tell("run.stalled", run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
+        self._publish(run, hold)
+
+    def lift(self, run: RunId, *, over: bool = False) -> None:
+        """The run goes on, or is over; nothing happens to one that is not held."""
+        self._tried.discard(run)
+        if self._forget(run) is not None:
+            if not over:
+                self._journal.tell("run.unstalled", run_id=run)
+            self._publish(run, None)
+
+    def send_again(self, run: RunId) -> None:
+        """Nobody knows whether the hold of a run came into its topic: says again what is true by now."""
+        self._publish(run, self._holds.get(run))
+
+    def judge(self, signal: RunSignal, state: RunState) -> Ruling:
+        """What a human says of a run that is held."""
+        run = state.run_id
+        if state.over:
+            return Ignore("the run is over")
+        if signal.kind == "retry":
+            if run not in self._holds:
+                return Ignore("the run is not held")
+            self._tried.add(run)
+            return []
+        if run not in self._holds:
+            return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
+        return [RunFailed(Failure("given_up", _said(signal), self._holds[run].message))]
+
+    def review(self, run: RunId, code: str) -> bool:
+        """Whether a run is held by code that is not the code here: then it is tried. A quarantine waits for a human."""
+        hold = self._holds.get(run)
+        if hold is not None and hold.kind == "stalled" and hold.code != code:
+            self._tried.add(run)
+        return run in self._tried
+
+    def ready(self, find: Callable[[RunId], RunState | None], code_of: Callable[[RunState], str]) -> Iterator[RunId]:
+        """At a take-over: the held runs to be tried here. Holds of what is over are taken back.
+
+        Of a run that nobody knows the hold stays: its code may have hung before its first entry was written.
+        """
+        for run in list(self._holds):
+            state = find(run)
+            if state is not None and state.over:
+                self.lift(run, over=True)
+            elif state is not None and self.review(run, code_of(state)):
+                yield run
+
+    def due(self, now: int) -> Iterator[RunId]:
+        """The runs that are to be tried again by now."""
+        for run in [run for run, at in self._retries.items() if at <= now]:
+            del self._retries[run]
+            self._tried.add(run)
+            yield run
+
+    def next_ms(self) -> int | None:
+        """When something is to be tried again."""
+        return min(self._retries.values(), default=None)
+
+    def _keep(self, hold: Hold) -> None:
+        self._holds[hold.run_id] = hold
+        if hold.retry_ms:
+            self._retries[hold.run_id] = hold.retry_ms
+
+    def _forget(self, run: RunId) -> Hold | None:
+        self._retries.pop(run, None)
+        return self._holds.pop(run, None)
+
+
+def _said(signal: RunSignal) -> str:
+    try:
+        data = canonical.parse(signal.data)
+    except MalformedError:
+        data = None
+    reason = str(data.get("reason", "")) if isinstance(data, dict) else ""
+    return f"given up by {signal.actor or 'somebody'}{f': {reason}' if reason else ''}"

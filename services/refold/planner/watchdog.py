@@ -1,0 +1,141 @@
+"""Sees which run's code holds the planner, says so, and takes the run away from everybody before the process ends.
+
+Agent code runs in the planner's loop and cannot be interrupted there: `while True: pass` would hold every run of every
+process in turn, because the input that wakes it is acknowledged and comes again. So a thread looks on. Code in C that
+never gives the interpreter back stops this thread, too: then the process ends without a name in a quarantine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from refold.core.ids import RunId
+from refold.core.messages import Hold
+
+EXIT_CODE = 75
+"""Of a planner that a run's code held: its supervisor starts it again, and the run is not driven there."""
+
+LOOK_S = 0.1
+MUTE_S = 60.0
+"""How long this thread may not get to run (code in C that keeps the interpreter) before the process ends."""
+
+STACK = 8_000
+"""Characters of a stack in a hold: the innermost frames of any but absurd code."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Driven:
+    """Code of a run that is being run. `needs` is the version that the run began with, `code` what it has here."""
+
+    run_id: RunId
+    needs: str
+    code: str
+
+
+class Mark:
+    """What the loop of a process is doing, for its watchdog."""
+
+    def __init__(self) -> None:
+        self.driven: Driven | None = None
+
+    @contextlib.contextmanager
+    def on(self, driven: Driven) -> Iterator[None]:
+        """A `with` block around agent code."""
+        before, self.driven = self.driven, driven
+        try:
+            yield
+        finally:
+            self.driven = before
+
+
+class Watchdog:
+    """A thread beside a planner's loop; to be made in the thread that takes turns.
+
+    `quarantine` makes a hold durable and may raise, `die` ends the process. **Units**: seconds.
+    """
+
+    def __init__(
+        self,
+        mark: Mark,
+        *,
+        member: str,
+        quarantine: Callable[[Hold], None],
+        die: Callable[[int], None],
+        warn_s: float = 1.0,
+        most_s: float = 5.0,
+    ) -> None:
+        self._mark, self._member, self._quarantine, self._die = mark, member, quarantine, die
+        self._warn_s, self._most_s = warn_s, most_s
+        self._loop = threading.get_ident()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it, with the loop."""
+        self._stopped.set()
+        self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException:  # noqa: BLE001 - without it one run could hold all the others: the process ends with it
+            _log.exception("watchdog.broken")
+            self._die(EXIT_CODE)
+
+    def _watch(self) -> None:
+        seen, since, warned = None, 0.0, False
+        while not self._stopped.wait(LOOK_S):
+            faulthandler.dump_traceback_later(MUTE_S, exit=True)
+            driven, now = self._mark.driven, time.monotonic()
+            if driven is None or driven is not seen:
+                seen, since, warned = driven, now, False
+                continue
+            if now - since >= self._most_s:
+                self._take_away(driven)
+                return
+            if now - since >= self._warn_s and not warned:
+                warned = True
+                _log.warning("run.slow", run_id=driven.run_id, after_s=self._warn_s, stack=self._stack())
+        faulthandler.cancel_dump_traceback_later()
+
+    def _take_away(self, driven: Driven) -> None:
+        message = f"its code held the planner for {self._most_s:g} s without waiting for anything"
+        stack = self._stack()
+        hold = Hold(
+            run_id=driven.run_id,
+            kind="quarantined",
+            reason="hang",
+            message=message,
+            detail=stack,
+            needs=driven.needs,
+            code=driven.code,
+            member=self._member,
+            at_ms=time.time_ns() // 1_000_000,
+        )
+        try:
+            self._quarantine(hold)
+            _log.error("run.quarantined", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
+        except BaseException:  # noqa: BLE001 - whatever it is, the process that is held has to end
+            # The process ends all the same: others go on sooner, and the next planner that it holds tries again.
+            _log.exception("run.quarantine_failed", run_id=driven.run_id, stack=stack)
+        finally:
+            self._die(EXIT_CODE)
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._loop)
+        return "".join(traceback.format_stack(frame))[-STACK:] if frame else ""

@@ -1,0 +1,137 @@
+"""Planners in memory, one after the other, with apps that may differ; whoever tests is the executor and the clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
+from refold.core.events import Event
+from refold.core.ids import RunId
+from refold.core.messages import Hold, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.run import chain
+from refold.core.run.fold import apply
+from refold.core.run.state import RunState
+from refold.core.wire import canonical, codec
+from refold.planner.service import Planner
+from refold.planner.settings import Budget, PlannerSettings
+from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
+from refold.ports.log import End, Outgoing
+from refold.sdk.app import App
+
+INPUTS = ("run-requested", "run-signalled", "tool-completed", "approval-decided")
+OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")
+NOW = 1_700_000_000_000
+
+
+class Rig:
+    """One partition, and the planner that serves it now."""
+
+    def __init__(self, app: App, budget: Budget | None = None) -> None:
+        self.now = NOW
+        self.broker = MemoryBroker((*INPUTS, *OUTPUTS), clock_ms=lambda: self.now)
+        self._budget = budget or Budget()
+        self._members = 0
+        self.deploy(app)
+
+    def deploy(self, app: App) -> None:
+        """Ends the planner, as a crash does, and starts one with this app."""
+        if self._members:
+            self.broker.expire("refold-planner", f"p-{self._members}")
+        self._members += 1
+        settings = PlannerSettings(1, f"p-{self._members}", "test", budget=self._budget)
+        self.planner = Planner(app, settings, lambda: os.urandom(16))
+        self._log = MemoryEventLog(self.broker, settings.membership)
+        self._answers: list[Item] = []
+        self.news: list[str] = []
+        self.run()
+
+    def start(self, run: str, agent: str, **inputs: object) -> None:
+        """Asks for a run."""
+        self._write("run-requested", run, RunRequest(RunId(run), agent, canonical.dumps(inputs)))
+
+    def signal(self, run: str, kind: str, **data: object) -> None:
+        """Says something about a run."""
+        signal = RunSignal(RunId(run), f"{kind}-{self.now}", kind, canonical.dumps(data), "ann")
+        self._write("run-signalled", f"{run}/{signal.signal_id}", signal)
+
+    def finish(self, run: str, *, result: str = "1") -> None:
+        """What executors say of the open calls of a run."""
+        for asked in self.asked(run):
+            told = ToolResult(asked.call_id, asked.run_id, asked.step, asked.attempt, "completed", result)
+            self._write("tool-completed", asked.call_id, told)
+
+    def asked(self, run: str) -> list[ToolRequest]:
+        """The calls of a run that are open, by their topic."""
+        last = {record.key: record for record in self.broker.log("tool-requested.default", 0).records}
+        found = [codec.decode(ToolRequest, record.value) for record in last.values() if record.value]
+        return [request for request in found if request.run_id == run]
+
+    def run(self) -> None:
+        """Takes turns until nothing happens any more."""
+        quiet = 0
+        while quiet < 3:
+            quiet = 0 if self._turn() else quiet + 1
+
+    def later(self, ms: int) -> None:
+        """Time passes."""
+        self.now += ms
+        self.run()
+
+    def state(self, run: str) -> RunState:
+        """A run by its log."""
+        return self._read(run)[0]
+
+    def events(self, run: str) -> list[str]:
+        """The names of a run's events."""
+        return [type(event).__name__ for event in self._read(run)[1]]
+
+    def hold(self, run: str) -> Hold | None:
+        """The hold of a run by its topic."""
+        last = {record.key: record.value for record in self.broker.log("run-snapshot", 0).records}
+        value = last.get(f"hold/{run}".encode())
+        return codec.decode(Hold, value) if value else None
+
+    def holds(self) -> int:
+        """How many runs are held."""
+        last = {record.key: record.value for record in self.broker.log("run-snapshot", 0).records}
+        return sum(key.startswith(b"hold/") and value is not None for key, value in last.items())
+
+    def letters(self) -> int:
+        """How many inputs nobody could use."""
+        return len(self.broker.log("dead-letter", 0).records)
+
+    def _read(self, run: str) -> tuple[RunState, list[Event]]:
+        found, events = RunState(RunId(run)), list[Event]()
+        for read in self._chain():
+            if read.entry.run_id == run and chain.extends(found.head, read.entry):
+                apply(found, read.entry, read.id)
+                events += read.entry.events
+        return found, events
+
+    def _chain(self) -> Iterator[chain.LogRecord]:
+        for record in self.broker.log("run-log", 0).records:
+            read = chain.read(record.key, record.value)
+            if isinstance(read, chain.LogRecord):
+                yield read
+
+    def _write(self, topic: str, key: str, message: object) -> None:
+        self.broker.write(Outgoing(topic, 0, key.encode(), codec.encode(message), (), 0))
+
+    def _turn(self) -> bool:
+        taken = self._log.take(500, 0)
+        inbox = [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries, *self._answers]
+        self._answers = []
+        effects = self.planner.turn(inbox, Now(self.now, self.now))
+        for effect in effects:
+            if isinstance(effect, Publish | Append):
+                self._answers += [self.broker.write(record) for record in effect.records]
+            elif isinstance(effect, AskEnd):
+                end = self.broker.log(effect.topic, effect.partition).end
+                self._answers.append(End(effect.topic, effect.partition, end))
+            elif isinstance(effect, Read):
+                self._log.read(effect.topic, effect.partition, effect.offset)
+        self._log.commit({key: at for effect in effects for key, at in getattr(effect, "positions", {}).items()})
+        self.news += [name for name, _ in self.planner.news]
+        self.planner.news.clear()
+        return bool(inbox or self._answers)
