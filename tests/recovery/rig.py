@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
@@ -55,17 +56,19 @@ class Rig:
         signal = RunSignal(RunId(run), f"{kind}-{self.now}", kind, canonical.dumps(data), "ann")
         self._write("run-signalled", f"{run}/{signal.signal_id}", signal)
 
-    def finish(self, run: str, *, result: str = "1") -> None:
-        """What executors say of the open calls of a run."""
-        for asked in self.asked(run):
+    def finish(self, run: str = "", *, result: str = "1") -> int:
+        """What executors say of the open calls of a run, or of all; how many there were."""
+        open_ = self.asked(run)
+        for asked in open_:
             told = ToolResult(asked.call_id, asked.run_id, asked.step, asked.attempt, "completed", result)
             self._write("tool-completed", asked.call_id, told)
+        return len(open_)
 
-    def asked(self, run: str) -> list[ToolRequest]:
-        """The calls of a run that are open, by their topic."""
+    def asked(self, run: str = "") -> list[ToolRequest]:
+        """The calls of a run, or of all, that are open, by their topic."""
         last = {record.key: record for record in self.broker.log("tool-requested.default", 0).records}
         found = [codec.decode(ToolRequest, record.value) for record in last.values() if record.value]
-        return [request for request in found if request.run_id == run]
+        return [request for request in found if not run or request.run_id == run]
 
     def run(self) -> None:
         """Takes turns until nothing happens any more."""
@@ -91,6 +94,15 @@ class Rig:
         last = {record.key: record.value for record in self.broker.log("run-snapshot", 0).records}
         value = last.get(f"hold/{run}".encode())
         return codec.decode(Hold, value) if value else None
+
+    def statuses(self) -> Counter[str]:
+        """How many runs have which status."""
+        found: dict[RunId, RunState] = {}
+        for read in self._chain():
+            state = found.setdefault(read.entry.run_id, RunState(read.entry.run_id))
+            if chain.extends(state.head, read.entry):
+                apply(state, read.entry, read.id)
+        return Counter(state.status for state in found.values())
 
     def holds(self) -> int:
         """How many runs are held."""

@@ -103,6 +103,26 @@ def test_a_wrong_deploy_fails_no_run_and_a_rollback_completes_all(agent: Any, re
     assert rig.holds() == rig.letters() == 0
 
 
+def test_a_thousand_live_runs_outlive_a_wrong_deploy() -> None:
+    rig = Rig(made(good), Budget())
+    for n in range(1_000):
+        rig.start(f"r-{n}", "ship")
+    rig.run()
+
+    rig.deploy(made(changed))
+    rig.finish()
+    rig.later(3_600_000)
+    stalled, wrong = rig.holds(), rig.statuses()
+    rig.deploy(made(good))
+    while rig.finish():
+        rig.run()
+
+    assert stalled == 1_000
+    assert wrong["failed"] == wrong["completed"] == 0
+    assert rig.statuses() == {"completed": 1_000}
+    assert rig.holds() == 0
+
+
 def test_runs_that_wait_are_not_touched_by_a_wrong_deploy() -> None:
     rig = Rig(made(good))
     rig.start("r-1", "ship")
