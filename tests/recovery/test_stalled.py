@@ -251,6 +251,18 @@ def test_what_may_pass_by_itself_is_tried_again_more_and_more_seldom() -> None:
     assert tries[-1] == LONGEST_RETRY_MS
 
 
+def test_a_lack_of_memory_is_no_word_of_the_agents_even_at_its_frontier() -> None:
+    rig = Rig(made(hungry))
+    rig.start("r-1", "ship")
+    rig.run()
+    hold = rig.hold("r-1")
+    rig.deploy(made(good))
+
+    assert hold is not None
+    assert (hold.reason, hold.retry_ms) == ("MemoryError", rig.now + RETRY_MS)
+    assert len(rig.asked("r-1")) == 1
+
+
 async def notes(ctx: Context) -> None:
     """Never waits."""
     while True:
