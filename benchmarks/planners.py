@@ -70,8 +70,9 @@ class User:
         mine = [each for each in list(self.asked.values()) if each.at >= since and each.partition in partitions]
         self._until(lambda: all(each.answered for each in mine if each.at <= upto), "answers")
         spans = [each.answered - each.at for each in mine if each.answered]
+        # Of what was asked before, much may have fallen into other pauses: a tenth of it did not.
         usual = [each.answered - each.at for each in list(self.asked.values()) if each.answered and each.at < since]
-        return max(0.0, max(spans, default=0.0) - sorted(usual)[len(usual) // 2])
+        return max(0.0, max(spans, default=0.0) - sorted(usual)[len(usual) // 10])
 
     def _answered_after(self, moment: float, partition: int) -> float:
         def first() -> float:

@@ -188,7 +188,11 @@ CARELESS: dict[str, Bug] = {
     "cancel-ignored": Bug(("cancel-doubt", "cancel-keyed"), (_wrapped(decide, "_signal", _deaf_while_waiting),)),
     "call-without-deadline": Bug(
         ("keyed-eager",),
-        tuple(_wrapped(place, "dispatch", _without_deadline) for place in (asking, decide, hosting)),
+        tuple(
+            _wrapped(place, "dispatch", _without_deadline)
+            for place in (asking, decide, hosting)
+            if hasattr(place, "dispatch")
+        ),
     ),
     "timers-early": Bug(
         ("sleep",), (_wrapped(decide, "_due", _before_its_time), _wrapped(Timers, "due", _looks_ahead))
