@@ -139,8 +139,8 @@ def _last_attempt_only(original: Callable[..., Ruling]) -> Callable[..., Ruling]
 
 
 def _deaf_while_waiting(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
-    def signal(state: RunState, what: Any, now: int, rules: Any) -> Ruling:
-        return Ignore("it waits") if what.kind == "cancel" else original(state, what, now, rules)
+    def signal(state: RunState, what: Any, *args: Any, **more: Any) -> Ruling:
+        return Ignore("it waits") if what.kind == "cancel" else original(state, what, *args, **more)
 
     return signal
 

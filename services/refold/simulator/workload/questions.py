@@ -86,17 +86,17 @@ QUESTIONS: dict[str, Scenario] = {
         _asked(
             "recheck-waiting", "wipe_pay", Say("bob", after_ms=400), decrees=(Decree(200, "policy", "recheck-two"),)
         ),
-        _asked("recheck-sent", "wipe_push", YES, decrees=(Decree(153, "policy", "recheck-ask"),)),
-        _asked("recheck-denied", "wipe_push", YES, decrees=(Decree(153, "policy", "recheck-deny"),)),
+        _asked("recheck-sent", "wipe_push", YES, decrees=(Decree(155, "policy", "recheck-ask"),)),
+        _asked("recheck-denied", "wipe_push", YES, decrees=(Decree(155, "policy", "recheck-deny"),)),
         _asked("recheck-allowed", "push", policy="allow", decrees=(Decree(1, "policy", "recheck-ask"),)),
-        _asked("key-revoked", "wipe_push", YES, decrees=(Decree(153, "revoke"),)),
-        _asked("key-rotated", "wipe_pay", YES, decrees=(Decree(153, "rotate"),)),
+        _asked("key-revoked", "wipe_push", YES, decrees=(Decree(155, "revoke"),)),
+        _asked("key-rotated", "wipe_pay", YES, decrees=(Decree(155, "rotate"),)),
         _asked(
             "ada-revoked",
             "wipe_pay",
             YES,
             Say("bob", after_ms=500),
-            decrees=(Decree(153, "roles", {"roles": {"lead": list(LEADS[1:]), "head": ["dan"]}, "revoked": ["ada"]}),),
+            decrees=(Decree(155, "roles", {"roles": {"lead": list(LEADS[1:]), "head": ["dan"]}, "revoked": ["ada"]}),),
         ),
         _asked("granted", "wipe_push", Say("ada", remember=(60_000, 2)), policy="ask-anybody", agent="thrice"),
         _asked("slow-clock", "wipe_push", YES, policy="brief", scripts=("hangs-after",), executor_skew_ms=-3_000),
