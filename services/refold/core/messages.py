@@ -226,6 +226,57 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRun:
+    """Topic `run-snapshot`, key run/RUN: the accepted entries of a run that lives.
+
+    They are all that the run log has below `log`: first those of `blocks` records of their own, then `entries`. With
+    `due_ms` (0: never) and `status` a planner knows whether it has to look into them at all.
+    """
+
+    run_id: RunId
+    log: int
+    blocks: int
+    status: str
+    due_ms: int
+    entries: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBlock:
+    """Topic `run-snapshot`, key run/RUN/NUMBER: entries of a run that lives, never written again with others."""
+
+    run_id: RunId
+    number: int
+    entries: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRuns:
+    """Topic `run-snapshot`, key over/NUMBER: runs that are over, a row each (`core.run.finished`).
+
+    `pools` has the names (joined by commas) that the numbers in the rows stand for.
+    """
+
+    pools: list[str]
+    rows: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Topic `run-snapshot`, key marks: how far the other records of the partition hold. Written after all of them.
+
+    The runs hold what the run log has below `log`, and all that it orders is acknowledged; below `inputs` (offsets by
+    topic, as text) every input is settled. `round` only grows. `check` is what all the others add up to.
+    """
+
+    round: int
+    log: int
+    check: bytes
+    inputs: dict[str, str]
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Topic `dead-letter`, original key: an input that no service could use, whole, with position and reason."""
 
@@ -268,6 +319,10 @@ Message = (
     | CatalogEntry
     | RunOutcome
     | Hold
+    | KeptRun
+    | KeptBlock
+    | EndedRuns
+    | Marks
     | DeadLetter
     | RunErased
 )

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.run import chain
 from refold.core.run.chain import LogRecord
 from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
 from refold.core.run.log import Judged, LogFold
+from refold.core.run.snapshot import Asleep, Snapshot
 from refold.core.run.state import RunState
+from refold.core.wire import codec
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
+from refold.planner.snapshots import Keeper, SentKept
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
@@ -29,15 +35,35 @@ class SentEntry:
     id: EntryId
     entry: Entry
     after: RunState
+    value: bytes
     item: Pending
+
+
+class Told(Protocol):
+    """Who is told what the log has accepted."""
+
+    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+        """An entry counts, and `after` is the state that it makes. In the order of the log."""
+        ...
+
+    def refused(self, sent: SentEntry) -> None:
+        """The log will never take an entry."""
+        ...
+
+    def woken(self, state: RunState) -> None:
+        """The entries of a run that was asleep were looked into."""
+        ...
+
+    def mended(self, state: RunState) -> None:
+        """A run that was stalled goes on."""
+        ...
 
 
 class Acceptance:
     """The accepted and the speculated states of the runs of one lane.
 
-    `accepted` is told of every entry that counts (its state, its offset, whether it is an own one), in the order of the
-    log; `refused` of one that the log will never take; `mended` of a run that was stalled, as it goes on. `fold` has
-    the runs that live, `finished` those that are over, `erased` those of which whatever the log has counts for nothing.
+    `fold` has the runs that live, `finished` those that are over, `erased` those of which whatever the log has counts
+    for nothing, `asleep` those of which nothing but the entries is known so far, as they lie in the `snapshot`.
     """
 
     def __init__(
@@ -46,21 +72,19 @@ class Acceptance:
         agents: Agents,
         journal: Journal,
         *,
-        accepted: Callable[[RunState, Entry, int, bool], None],
-        refused: Callable[[SentEntry], None],
-        mended: Callable[[RunState], None],
+        told: Told,
+        keep: Callable[[SentKept], None],
+        member: str,
     ) -> None:
-        self._inbox, self._agents, self._journal = inbox, agents, journal
-        self._accepted, self._refused, self._mended = accepted, refused, mended
+        self._inbox, self._agents, self._journal, self._told = inbox, agents, journal, told
         self.fold, self.finished, self.erased = LogFold(), Finished(), Markers()
+        self.snapshot = Snapshot(self.finished)
+        self.asleep: dict[RunId, Asleep] = {}
+        self.keeper = Keeper(self.finished, member, send=keep, state=self.fold.states.get)
+        self._known: dict[RunId, int] = {}
         self.position = 0
         self.shrunk = False
-        self.sleep()
-
-    def sleep(self) -> None:
-        """Forgets what is under way; what is accepted stays."""
         self.live = False
-        self.fold.resume()
         self.flying = 0
         self.lost = False
         self._unread: set[EntryId] = set()
@@ -75,7 +99,13 @@ class Acceptance:
 
     def latest(self, run: RunId) -> RunState | None:
         """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
-        return self._speculated.get(run) or self.fold.states.get(run) or self.finished.state(run)
+        return self._speculated.get(run) or self.accepted(run) or self.finished.state(run)
+
+    def accepted(self, run: RunId) -> RunState | None:
+        """A run that lives, as the log has it."""
+        if run in self.asleep:
+            self._wake(run)
+        return self.fold.states.get(run)
 
     def speculates(self, run: RunId) -> bool:
         """Whether entries of a run are on their way."""
@@ -99,7 +129,7 @@ class Acceptance:
         elif offset == NEVER:
             self._unread.discard(sent.id)
             self.drop(sent.entry.run_id)
-            self._refused(sent)
+            self._told.refused(sent)
         elif offset < self.position:
             # Read and judged before its delivery was reported; if it was not, something else was read in its place.
             self.shrunk |= sent.id in self._unread
@@ -139,6 +169,7 @@ class Acceptance:
         for run, reason in self.fold.settle().items():
             self.drop(run)
             self.finished.forget(run)
+            self.keeper.pin(run)
             self._journal.tell("run.stalled", run_id=run, reason=reason)
         self.live = True
 
@@ -153,16 +184,18 @@ class Acceptance:
         self._agents.forget(run)
 
     def finish(self, after: RunState) -> None:
-        """A run is over: from now on it is a row in a table."""
-        self.finished.add(after)
+        """A run that was over before the lane began: a row will do."""
         self.fold.states.pop(after.run_id, None)
+        self.keeper.end(after.run_id, self.finished.add(after))
 
     def erase(self, record: Record) -> None:
         """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it."""
         run = erased_run(record.key)
         if run is not None and self.erased.follow(record.key, record.value):
+            self.accepted(run)
             self.drop(run)
             self.finished.forget(run)
+            self.keeper.forget(run)
             self.fold.forget(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
@@ -193,7 +226,7 @@ class Acceptance:
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self._speculated.get(run) is sent.after:
             del self._speculated[run]
-        self._take(judged, offset, own=True)
+        self._take(judged, offset, sent.value, own=True)
 
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
@@ -202,18 +235,21 @@ class Acceptance:
         parts = parse_log_key(record.key)
         if parts is not None:
             self._unread.discard(parts[2])
-        if parts is not None and self._is_over(parts[0]):
-            self._journal.counts["record.void"] += record.value is not None
+        if parts is not None and self._passes(record, parts[0]):
             return
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
         if not judged.void or judged.mended:
             self.drop(judged.run_id)
-            self._take(judged, record.offset, own=False)
+            self._take(judged, record.offset, record.value or b"", own=False)
             if self.live:  # the agent's code has to catch up with somebody else's entry
                 self._journal.counts["record.foreign"] += 1
                 self._inbox.push_front(Pending(judged.run_id, None))
-        elif len(self.fold.frozen) > frozen:
+            return
+        if parts is not None and record.value is not None and judged.void == "unreadable":
+            # It may count for a version that can read it, and that will find it among the entries of its run.
+            self.keeper.keep(judged.run_id, record.value, seq=parts[1], offset=record.offset)
+        if len(self.fold.frozen) > frozen:
             self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
         else:
             self._count_void(judged)
@@ -222,16 +258,49 @@ class Acceptance:
         """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
         return run in self.finished and not self.fold.remembers(run)
 
-    def _take(self, judged: Judged, offset: int, *, own: bool) -> None:
+    def _passes(self, record: Record, run: RunId) -> bool:
+        """Whether nothing follows from a record, because its run is over or known to a point beyond it."""
+        if self._is_over(run):
+            self._journal.counts["record.void"] += self.live and record.value is not None
+            return True
+        state = self.accepted(run)
+        if state is None or record.offset >= self._known.get(run, 0):
+            return False
+        read = chain.read(record.key, record.value)
+        # What it orders may not be out, though what it says is known.
+        if isinstance(read, LogRecord) and state.entry_at(read.entry.seq) == read.id:
+            self._told.accepted(state, read.entry, record.offset, False)
+        return True
+
+    def _take(self, judged: Judged, offset: int, value: bytes, *, own: bool) -> None:
         """What counts by a record: itself, and what was held aside for it. Of a run that was stalled all is news."""
+        run = judged.run_id
         if judged.mended:
-            self._journal.tell("run.mended", run_id=judged.run_id)
-            self._mended(self.fold.states[judged.run_id])
+            self._journal.tell("run.mended", run_id=run)
+            self.keeper.pin(run)
+            self._told.mended(self.fold.states[run])
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
-                self._accepted(each.state, each.entry, offset, own)
+                self._note(each, offset, value if each is judged else b"")
+                self._told.accepted(each.state, each.entry, offset, own)
         if judged.linked:
-            self.drop(judged.run_id)
+            self.drop(run)
+        if (state := self.fold.states.get(run)) is not None and state.over:
+            row = self.finished.add(state)
+            if self.live and not judged.mended:
+                self.keeper.over(run, row)
+            else:
+                self.keeper.end(run, row)
+            del self.fold.states[run]
+
+    def _note(self, judged: Judged, offset: int, value: bytes) -> None:
+        """Keeps what a successor needs of an entry that counts."""
+        assert judged.entry is not None, "only entries count"
+        if not value:  # it was held aside, and is known by what it says alone
+            name, value = codec.encode_entry(judged.entry)
+            if name != judged.id:
+                self.keeper.pin(judged.run_id)
+        self.keeper.keep(judged.run_id, value, seq=judged.entry.seq, offset=offset)
 
     def _count_void(self, judged: Judged) -> None:
         if judged.void == "copy":
@@ -241,3 +310,18 @@ class Acceptance:
                 self._journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
         else:
             self._journal.counts["record.void"] += judged.void not in ("tombstone", "unreadable")
+
+    def _wake(self, run: RunId) -> None:
+        """Folds what was kept of a run."""
+        self._known[run] = self.asleep.pop(run).log
+        try:
+            taken = self.snapshot.take(run)
+        except (FoldError, MalformedError) as error:
+            self.freeze(run, error.message)
+            return
+        self.keeper.woken(run, taken)
+        judged = [self.fold.feed(key, value) for key, value in taken.pairs]
+        if any(each.void for each in judged) and run not in self.fold.frozen:
+            self.freeze(run, "the entries that were kept of it are no history")
+        if (state := self.fold.states.get(run)) is not None:
+            self._told.woken(state)

@@ -75,10 +75,10 @@ class Answering:
         if run in self._log.erased.runs:
             self._refuse_erased(item, now)
             return
+        state = self._log.latest(run)
         if run in self._log.fold.frozen:
             self._keep(item)  # its history goes on where this version does not see it: another will read on
             return
-        state = self._log.latest(run)
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
@@ -221,7 +221,7 @@ class Answering:
             self.send_too_large(before, events, item, now)
             return
         link(after, Head(entry_id, entry.last_seq))
-        sent = SentEntry(entry_id, entry, after, item)
+        sent = SentEntry(entry_id, entry, after, value, item)
         self._log.send(sent)
         self._outbox.append(sent, value)
 

@@ -6,7 +6,9 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from refold.core import events
 from refold.core.approval.catalog import Catalog
@@ -22,11 +24,13 @@ from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Asker, Beat, Ordered, Outbox, SentHold
 from refold.planner.repairs import Repairs
-from refold.planner.timers import Timers
+from refold.planner.snapshots import SentKept
+from refold.planner.takeover import TakeOver
+from refold.planner.timers import ASLEEP, Timers
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import CatchUp, Positions, Tokens, resumed
+from refold.runtime.lanes import Positions, Tokens
 
 _TOLD = {
     events.RunRequested: "run.requested",
@@ -66,18 +70,16 @@ class Lane:
     ) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
-        self._beat_due = 0
+        self._beat_due = self._round_due = 0
         self._active: set[RunId] = set()
-        self._limits, self._journal = shared.settings.limits, shared.journal
+        self._settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
         self._agents, self._catalog = agents, catalog
-        member, emit_from = shared.settings.member, assigned.committed.get(RUN_LOG, 0)
-        self._inputs_from = resumed(assigned, inputs.TOPICS)
         self.inbox = Inbox(self._limits)
+        self.outbox = Outbox(self.partition, self._settings.member, lambda asker: tokens.give((self, asker)))
         self.log = Acceptance(
-            self.inbox, agents, shared.journal, accepted=self.accepted, refused=self.refused, mended=self.mended
+            self.inbox, agents, shared.journal, told=self, keep=self.outbox.keep, member=self._settings.member
         )
-        self.outbox = Outbox(self.partition, member, emit_from, lambda asker: tokens.give((self, asker)))
-        self.holds = Holds(member, shared.journal, self.outbox.hold)
+        self.holds = Holds(self._settings.member, shared.journal, self.outbox.hold)
         self._answering = Answering(
             self.partition,
             shared,
@@ -91,8 +93,8 @@ class Lane:
         )
         self.repairs = self._new_repairs()
         self._timers = Timers()
-        self._snapshot_position = 0
-        self._catch_up = CatchUp(assigned, (RUN_LOG, RUN_SNAPSHOT, CATALOG))
+        self._start = TakeOver(assigned, self.log, self.outbox, shared.journal)
+        self._resuming: deque[RunId] = deque()
         self._moved()
 
     def _new_repairs(self) -> Repairs:
@@ -104,34 +106,16 @@ class Lane:
     # Whose it is
 
     def reads(self) -> Mapping[str, int]:
-        own = {CATALOG: self._catalog.position, RUN_SNAPSHOT: self._snapshot_position, RUN_LOG: self.log.position}
-        return {**self._inputs_from, **own}
+        return {CATALOG: self._catalog.position, **self._start.wants()}
 
     def sleep(self) -> bool:
-        for state in self.log.fold.states.values():
-            if not state.over:
-                self._agents.forget(state.run_id)
-        self.inbox.clear()
-        self.log.sleep()
-        self.outbox.clear()
-        self.repairs = self._new_repairs()
-        self.holds.sleep()
-        self._timers = Timers()
-        self._active.clear()
-        self.clock.fresh, self._beat_due = False, 0
-        return True
+        """What is another's now goes on elsewhere; a successor of ours begins with what that one has kept of it."""
+        for run in self.log.fold.states:
+            self._agents.forget(run)
+        return False
 
     def wake(self, assigned: Assigned) -> bool:
-        """Reads on if whoever had it meanwhile has emitted all that was accepted here before."""
-        emit_from = assigned.committed.get(RUN_LOG, 0)
-        if emit_from < self.log.position:
-            return False
-        self.outbox.emit_from = emit_from
-        self._inputs_from = resumed(assigned, inputs.TOPICS)
-        self._catch_up = CatchUp(assigned, (RUN_LOG, RUN_SNAPSHOT, CATALOG))
-        self._catch_up.reached(RUN_SNAPSHOT, self._snapshot_position)
-        self._moved()
-        return True
+        return False
 
     # What comes in
 
@@ -146,7 +130,7 @@ class Lane:
             if item.topic == CATALOG:
                 self._catalog.reached(item.offset)
             elif item.topic == RUN_SNAPSHOT:
-                self._read_snapshot(item.offset)
+                self._start.reached(item.topic, item.offset)
             elif item.topic == RUN_LOG:
                 self.log.reached(item.offset)
                 self.repairs.reached(item.offset)
@@ -162,7 +146,7 @@ class Lane:
             # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
             if not self.log.live:
                 self.holds.follow(item.key, item.value)
-            self._read_snapshot(item.offset + 1)
+            self._start.follow(item)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)
         else:
@@ -172,14 +156,10 @@ class Lane:
             return
         self._moved()
 
-    def _read_snapshot(self, position: int) -> None:
-        self._snapshot_position = position
-        self._catch_up.reached(RUN_SNAPSHOT, position)
-
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
         offset = delivery.offset
-        if isinstance(asker, SentEntry | Beat) and offset is not None and offset != NEVER:
+        if isinstance(asker, SentEntry | SentKept | Beat) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
             self._beat_due = self.clock.mono_ms + QUIET_MS
         if isinstance(asker, SentEntry):
@@ -188,6 +168,10 @@ class Lane:
         elif isinstance(asker, SentHold):
             if offset is None:
                 self.holds.send_again(asker.run_id)
+        elif isinstance(asker, SentKept):
+            self.log.keeper.delivered(asker, offset)
+            if offset == NEVER:
+                self._journal.tell("snapshot.refused", partition=self.partition, key=asker.key.decode())
         elif asker is not None and not isinstance(asker, Beat):
             self._published(asker, offset)
 
@@ -228,23 +212,52 @@ class Lane:
         return self.log.lost or self.inbox.unconfirmed.wants_end
 
     def work(self) -> None:
-        """Decides what is ready, unless the log has to be read first, or has not told the time since."""
+        """Decides what is ready, unless the log has to be read first, or has not told the time and whose it is."""
         if not self.log.live:
             return
         if self.clock.mono_ms >= self._beat_due and (self._timed or not self.clock.fresh):
             self._beat_due = self.clock.mono_ms + BEAT_MS
             self.outbox.beat()
-        if not self.clock.fresh:
+        if not self.clock.fresh or not self.log.keeper.opened:
             return
-        now, states = self.clock.now_ms, self.log.fold.states
-        due = [*self._timers.due(now), *self._unanswered(self.outbox.unanswered.due(now), now)]
-        self.inbox.push(Pending(timer.run_id, timer) for timer in due if timer.run_id in states)
+        self._resume()
+        now = self.clock.now_ms
+        for timer in self._timers.due(now):
+            state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
+            if state is not None and timer.step != ASLEEP:
+                self.inbox.push([Pending(timer.run_id, timer)])
+        late = self._unanswered(self.outbox.unanswered.due(now), now)
+        self.inbox.push(Pending(timer.run_id, timer) for timer in late)
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
         self.inbox.admit(self._room())
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if not self.repairs.takes(item):
                 self._answering.answer(item, now)
+        self._keep()
+
+    def _resume(self) -> None:
+        """Takes runs that do not wait up, so many a turn: what is open goes out again, and what can go on does."""
+        for _ in range(min(len(self._resuming), self._limits.turn_resumed)):
+            run = self._resuming.popleft()
+            state = self.log.accepted(run)
+            if state is not None and state.over:
+                self.log.finish(state)
+            elif state is not None and run not in self.log.fold.frozen:
+                self.outbox.open_orders(state)
+                if (state.unseen or not state.open) and self.holds.get(run) is None:
+                    self.inbox.push([Pending(run, None)])
+            if not self._resuming:
+                self.outbox.begun()
+
+    def _keep(self) -> None:
+        """Writes what has moved, every few seconds and when it is much."""
+        if self._resuming or self.outbox.beginning:
+            return
+        if self.clock.mono_ms >= self._round_due or len(self.log.keeper) >= self._settings.snapshot_runs:
+            self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
+            inputs = self._start.inputs | self.inbox.low_water()
+            self.log.keeper.round(self.log.position, self.outbox.emitted.low_water(self.log.position), inputs)
 
     def passed(self, answer: CommittedAt) -> None:
         """Executors have come so far: what they have passed and not answered goes out again."""
@@ -282,11 +295,12 @@ class Lane:
 
     def decided(self) -> int:
         """Up to where all requests of this partition are decided."""
-        return max(self._inputs_from[RUN_REQUESTED], self.inbox.passed(RUN_REQUESTED))
+        return max(self._start.inputs.get(RUN_REQUESTED, 0), self.inbox.passed(RUN_REQUESTED))
 
     def low_water(self) -> Positions:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""
-        positions = {(topic, self.partition): position for topic, position in self.inbox.low_water().items()}
+        settled = self._start.inputs | self.inbox.low_water()
+        positions = {(topic, self.partition): position for topic, position in settled.items()}
         if self.log.live:
             positions[RUN_LOG, self.partition] = self.outbox.emitted.low_water(self.log.position)
         return positions
@@ -297,7 +311,7 @@ class Lane:
             return None
         if not self.clock.fresh:
             return self._beat_due
-        if self.inbox and not self.log.blocked and not self.log.flying:
+        if (self.inbox or self._resuming) and not self.log.blocked and not self.log.flying:
             return 0
         times = self._times()
         return min(self.clock.mono_of(min(times)), self._beat_due) if times else None
@@ -307,19 +321,26 @@ class Lane:
     def accepted(self, after: RunState, entry: events.Entry, offset: int, own: bool) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
+        if not self.log.live:
+            self.outbox.settled(after, entry, offset)
+            return
         self.outbox.emit(after, entry, offset)
         if after.over:
             self._agents.forget(run)
-            if self.log.live:
-                self.holds.lift(run, over=True)
-            self.log.finish(after)
+            self.holds.lift(run, over=True)
         elif after.status == "suspended" and not self.log.speculates(run) and _waits_for_people(after):
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
-        if self.log.live:
-            self._count(after)
-            self._timers.follow(after, entry)
-            self._tell(entry)
+        self._count(after)
+        self._timers.follow(after, entry)
+        self._tell(entry)
         self.inbox.unpark(run)
+
+    def woken(self, state: RunState) -> None:
+        """A run of which the entries alone were known was looked into."""
+        self._timers.set(state.run_id, ASLEEP, 0)
+        if self.log.live:
+            self._count(state)
+            self._timers.rebuild(state)
 
     def refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
@@ -336,9 +357,7 @@ class Lane:
 
     def mended(self, state: RunState) -> None:
         """A run that was stalled has one history again: from here on it is like any other."""
-        if state.over:
-            self.log.finish(state)
-        else:
+        if not state.over and self.log.live:
             self._timers.rebuild(state)
         self.inbox.unpark(state.run_id)
 
@@ -346,28 +365,41 @@ class Lane:
         """The fold may have come further."""
         for key in self.log.swept():
             self.outbox.sweep(key)
-        self._catch_up.reached(RUN_LOG, self.log.position)
-        self._catch_up.reached(CATALOG, self._catalog.position)
-        if not self.log.live and self._catch_up.done:
+        self._start.reached(RUN_LOG, self.log.position)
+        self._start.reached(CATALOG, self._catalog.position)
+        if not self.log.live and self._start.done:
             self._go_live()
         if not self.log.flying:
             self.inbox.settle(self.log.position)
         self.inbox.push(self.inbox.catalog.take(self._catalog.position))
 
     def _go_live(self) -> None:
-        """The fold has reached the end that was captured at the take-over: timers, then code that has to catch up."""
+        """The fold has reached the end that was captured at the take-over. Runs that wait are left asleep."""
         self.log.go_live()
-        living = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
-        for state in living:
+        frozen, asleep = self.log.fold.frozen, self.log.asleep
+        states = {run: state for run, state in self.log.fold.states.items() if run not in frozen}
+        for state in states.values():
             self._count(state)
             self._timers.rebuild(state)
+        for run, kept in asleep.items():
+            self._timers.set(run, ASLEEP, kept.due_ms)
+        self._resuming.extend(states)
+        self._resuming.extend(run for run, kept in asleep.items() if kept.status not in ("suspended", "pending"))
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
-        unseen = [state.run_id for state in living if state.unseen and self.holds.get(state.run_id) is None]
-        self.inbox.push(Pending(run, None) for run in ready + unseen)
-        self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=len(living))
-        for state in living[:RESUMED_TOLD]:
+        self.inbox.push(Pending(run, None) for run in ready)
+        self._start.begin()
+        self._beat_due = self.clock.mono_ms + (0 if self.log.keeper.opened else BEAT_MS)
+        if not self._resuming:
+            self.outbox.begun()
+        runs = len(states) + len(asleep)
+        self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
+        for state in islice(states.values(), RESUMED_TOLD):
             place = {"run_id": state.run_id, "step": len(state.steps), "events": state.head.seq}
             self._journal.news.append(("run.resumed", place))
+
+    def wants(self) -> Mapping[str, int]:
+        """From where it wants to be read besides, by topic: known only when the snapshot was read."""
+        return self._start.wants()
 
     def _tell(self, entry: events.Entry) -> None:
         for event in entry.events:

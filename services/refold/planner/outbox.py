@@ -23,6 +23,7 @@ from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
 from refold.planner.acceptance import SentEntry
 from refold.planner.inbox import Pending
+from refold.planner.snapshots import SentKept
 from refold.planner.unanswered import SentRequest, Unanswered
 from refold.ports.log import Outgoing, Record
 from refold.runtime import letters
@@ -53,7 +54,7 @@ class SentHold:
     run_id: RunId
 
 
-Asker = SentEntry | Ordered | Pending | Beat | SentHold | None
+Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 
@@ -64,8 +65,8 @@ class Emitted:
         self._open: OrderedDict[int, int] = OrderedDict()
 
     def add(self, offset: int, count: int) -> None:
-        """An entry at `offset` (higher than all before) ordered `count` commands."""
-        self._open[offset] = count
+        """An entry at `offset` (not lower than any before) ordered `count` commands."""
+        self._open[offset] = self._open.get(offset, 0) + count
 
     def acknowledge(self, offset: int) -> None:
         """One command of the entry at `offset` is in its topic."""
@@ -79,15 +80,11 @@ class Emitted:
 
 
 class Outbox:
-    """The outgoing records of one lane. `emit_from` is the run-log offset below which others have emitted."""
+    """The outgoing records of one lane."""
 
-    def __init__(self, partition: int, actor: str, emit_from: int, token: Callable[[Asker], int]) -> None:
+    def __init__(self, partition: int, actor: str, token: Callable[[Asker], int]) -> None:
         self._partition, self._actor, self._token = partition, actor, token
-        self.emit_from = emit_from
-        self.clear()
-
-    def clear(self) -> None:
-        """Forgets what is under way."""
+        self._begun = 0
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
         self.emitted = Emitted()
@@ -103,15 +100,53 @@ class Outbox:
 
     def emit(self, after: RunState, entry: Entry, offset: int) -> None:
         """Sends what an accepted entry orders, in the order of the log."""
-        ordered = commands(after, entry, offset) if offset >= self.emit_from else []
-        if not ordered:
-            return
-        self.emitted.add(offset, len(ordered))
-        for command in ordered:
-            record = self._record(after, command, offset, entry.at_ms)
+        self._order(after, commands(after, entry, offset), offset, entry.at_ms)
+
+    # A take-over: state is told, not history
+
+    def begin(self, emit_from: int) -> None:
+        """What lies below this offset of the run log is told; all that follows from here on counts as told at once."""
+        self._begun = emit_from
+        self.emitted.add(emit_from, 1)
+
+    def begun(self) -> None:
+        """All that is still open was told again."""
+        self.emitted.acknowledge(self._begun)
+
+    @property
+    def beginning(self) -> bool:
+        """Whether something of a take-over is not acknowledged so far."""
+        return self.emitted.low_water(self._begun + 1) <= self._begun
+
+    def settled(self, after: RunState, entry: Entry, offset: int) -> None:
+        """What an entry has ended, if nobody has told: orders may be closed by now, but an end is one for ever."""
+        if offset >= self._begun:
+            ends = [c for c in commands(after, entry, offset) if c.message is None or isinstance(c.message, RunOutcome)]
+            self._order(after, ends, self._begun, entry.at_ms)
+
+    def open_orders(self, state: RunState) -> None:
+        """What a run waits for from executors and people, as of now."""
+        orders: list[Command] = []
+        for step, opened in sorted(state.open.items()):
+            if opened.phase == "dispatched":
+                orders.append(request(state, step, opened.attempt, issued=self._begun, at_ms=opened.sent_ms))
+            orders += ask_people(state, step)
+        self._order(state, orders, self._begun, state.at_ms)
+
+    def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int) -> None:
+        if orders:
+            self.emitted.add(offset, len(orders))
+        for order in orders:
+            record = self._record(state, order, offset, at_ms)
             self._publish(record, Ordered(offset, record))
-            if command.message is None:
-                self.unanswered.close(CallId(command.key))
+            if order.message is None:
+                self.unanswered.close(CallId(order.key))
+
+    def keep(self, sent: SentKept) -> None:
+        """A record of the lane's snapshot."""
+        self._publish(Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0), sent)
+
+    # What becomes of it
 
     def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
         """The answer for a command. None: it may be in its topic or not, so it is sent again if it still says so."""

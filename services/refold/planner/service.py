@@ -120,6 +120,7 @@ class Planner:
             if lane.repairs.wants_log:
                 lane.repairs.wants_log = False
                 asks.append(Read(RUN_LOG, lane.partition, 0))
+            asks += [Read(topic, lane.partition, offset) for topic, offset in lane.wants().items()]
             if lane.wants_end:
                 asks.append(AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.catalog.wants_end:

@@ -24,13 +24,15 @@ from refold.runtime.defaults import ENVELOPE_BYTES
 class Limits:
     """What a lane holds at most.
 
-    **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides. Of a topic of which
+    **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides, `turn_resumed` runs
+    it takes up after a take-over. Of a topic of which
     so much is `parked`, and of requests while so many runs are `active` (not waiting for time or people), no more is
     taken. A run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
     turn_entries: int = 500
+    turn_resumed: int = 100
     parked: int = 10_000
     active: int = defaults.ACTIVE_RUNS
 
@@ -56,6 +58,9 @@ class Budget:
 class PlannerSettings:
     """How a planner works.
 
+    What has moved is kept in the snapshot every `snapshot_ms`, or when it is `snapshot_runs`: a take-over reads what
+    came after it. It has to be more often than the log is cleaned (`min.compaction.lag.ms`).
+
     **Units**: milliseconds; inputs for `backlog`, beyond which a lane's inputs are no longer taken (twice what
     a turn decides, so that a turn never starves).
     """
@@ -65,6 +70,8 @@ class PlannerSettings:
     environment: str = "dev"
     commit_ms: int = defaults.COMMIT_MS
     backlog: int = 5_000
+    snapshot_ms: int = 5_000
+    snapshot_runs: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
     budget: Budget = field(default_factory=Budget)

@@ -10,6 +10,9 @@ from refold.core.ids import RunId
 from refold.core.planning.verdict import Due
 from refold.core.run.state import RunState
 
+ASLEEP = -1
+"""The step of a run of which no step is known: its entries are to be looked into then."""
+
 _SLACK = 64
 """Timers that were taken back may lie in the heap until it has twice as many as there are, and so many more."""
 

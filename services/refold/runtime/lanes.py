@@ -176,6 +176,10 @@ class CatchUp:
         if topic in self._missing and offset >= self.ends[topic]:
             self._missing.discard(topic)
 
+    def has(self, topic: str) -> bool:
+        """Whether everything of a topic that was there has been read."""
+        return topic not in self._missing
+
     @property
     def done(self) -> bool:
         """Whether everything that was there at the take-over has been read."""

@@ -104,8 +104,8 @@ class Finished:
             if number >= len(numbers) or status >= len(_STATUSES):
                 raise MalformedError("a finished run has a status or pools that are not there")
             row = rows[at : at + ROW_BYTES - 2] + numbers[number].to_bytes(2)
-            self._insert(row)
             taken.append(row)
+            self._insert(row)
         return b"".join(taken)
 
     def pools(self) -> list[str]:

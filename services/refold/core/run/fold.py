@@ -158,7 +158,9 @@ def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: 
     dispatches = before.dispatches + 1 if before.attempt == event.attempt else 1
     first_sent_ms = before.first_sent_ms or at_ms
     # As `_replace` would, in half the time: every step comes here.
-    sent = OpenStep("dispatched", before.seq, event.deadline_ms, event.attempt, dispatches, first_sent_ms, *before[6:])
+    sent = OpenStep(
+        "dispatched", before.seq, event.deadline_ms, event.attempt, dispatches, first_sent_ms, at_ms, *before[7:]
+    )
     _keep(state, event.step, sent, before)
 
 

@@ -50,7 +50,8 @@ class OpenStep(NamedTuple):
     attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `seq` is that of the proposal,
     `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt may have had its effect.
     `policy` judged the call last, `decision` is what people said of it last. `sent_back` counts the attempts that an
-    executor sent back unsent: they cost no retry. `doubted_ms` is since when it is in doubt.
+    executor sent back unsent: they cost no retry. `sent_ms` is when this attempt was ordered, `doubted_ms` since when
+    it is in doubt.
     """
 
     phase: StepPhase
@@ -59,6 +60,7 @@ class OpenStep(NamedTuple):
     attempt: int = 0
     dispatches: int = 0
     first_sent_ms: int = 0
+    sent_ms: int = 0
     may_have_happened: bool = False
     failure: events.Failure | None = None
     policy: str = ""

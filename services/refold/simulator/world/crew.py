@@ -29,6 +29,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         member=member,
         environment=ENVIRONMENT,
         commit_ms=chosen.commit_ms,
+        snapshot_ms=chosen.commit_ms,
         rules=chosen.rules,
         limits=Limits(payload_bytes=chosen.payload_bytes),
     )

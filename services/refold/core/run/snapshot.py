@@ -1,0 +1,200 @@
+"""A partition without its past: the accepted entries of the runs that live, a row for each that is over, and marks.
+
+What is kept of a run are its entries as the log has them, and not the state that some version of the code made of them:
+so a snapshot is as good as the log for every version, and `fold(snapshot + tail)` is `fold(all)` by construction. Full
+blocks of entries are cut by the size of the history alone, so that whoever writes one writes the same.
+
+Two planners may write at once for a while, and a mirror may repeat records. Rows of runs that are over are true
+whoever wrote them, and have keys of their own. For all else the marks have a check over what was there when they were
+written: where it does not agree, the snapshot is not believed, and the log is folded from its start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple, TypeVar
+
+from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import EntryId, RunId, entry_id, log_key
+from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
+from refold.core.run.finished import Finished
+from refold.core.run.state import RunState
+from refold.core.wire import codec
+
+MARKS_KEY = b"marks"
+BLOCK_BYTES = 16_384
+"""A block of entries is full beyond this. What is not full yet is written anew whenever its run has moved."""
+
+_LENGTH = struct.Struct(">II")
+
+LogPair = tuple[bytes, bytes]
+
+
+def run_key(run: RunId) -> bytes:
+    """The key of what is kept of a run."""
+    return b"run/" + run.encode()
+
+
+def block_key(run: RunId, number: int) -> bytes:
+    """The key of a full block of its entries."""
+    return b"run/%s/%06d" % (run.encode(), number)
+
+
+def over_key(round_: int, part: int) -> bytes:
+    """The key of runs that are over, never used again."""
+    return b"over/%012d/%04d" % (round_, part)
+
+
+def weight(key: bytes, value: bytes) -> int:
+    """What a record adds to the check of all runs, and takes from it when it goes (by exclusive or)."""
+    return int.from_bytes(blake2b(key + b"\0" + value, digest_size=16).digest())
+
+
+def pack(seq: int, value: bytes) -> bytes:
+    """An entry of the run log among the entries of its run."""
+    return _LENGTH.pack(seq, len(value)) + value
+
+
+def unpack(run: RunId, entries: bytes) -> Iterator[LogPair]:
+    """The records of the run log that entries are. **Raises** MalformedError when they end within one."""
+    at, end = 0, len(entries)
+    while at < end:
+        if at + _LENGTH.size > end:
+            raise MalformedError("kept entries end within one")
+        seq, length = _LENGTH.unpack_from(entries, at)
+        at += _LENGTH.size + length
+        if at > end:
+            raise MalformedError("kept entries end within one")
+        value = entries[at - length : at]
+        yield log_key(run, seq, EntryId(entry_id(value[codec.FRAME_BYTES :]))), value
+
+
+def due_ms(state: RunState) -> int:
+    """When time has something for a run that waits; 0: never."""
+    if state.status == "pending" and state.request:
+        return max(1, state.request.not_before_ms)
+    return min((opened.due_ms for opened in state.open.values() if opened.due_ms), default=0)
+
+
+class Asleep(NamedTuple):
+    """A run of which nothing but the entries is known so far, and these as bytes. **Units**: as in `KeptRun`."""
+
+    status: str
+    due_ms: int
+    log: int
+
+
+class Taken(NamedTuple):
+    """The records of the run log that were kept of a run, the last `tail` of them outside of its full `blocks`.
+
+    `main` is what its own record adds to the check, `total` what all of them add.
+    """
+
+    pairs: list[LogPair]
+    blocks: int
+    tail: int
+    main: int
+    total: int
+
+
+class Snapshot:
+    """What the records of `run-snapshot` say, fed in order of offset.
+
+    `marks` are those of the highest round. `runs` and `blocks` may be believed if `whole`, which `close` tells; what is
+    over goes into `finished` at once. `check` is what all records but the marks add up to.
+    """
+
+    def __init__(self, finished: Finished) -> None:
+        self.marks: Marks | None = None
+        self.finished = finished
+        self.ended: dict[bytes, tuple[bytes, int]] = {}
+        self.check = 0
+        self.whole = True
+        self._raw: dict[bytes, bytes] = {}
+        self._since: set[bytes] = set()
+        self._readable = True
+
+    def feed(self, key: bytes, value: bytes | None) -> None:
+        """Takes a record; what is of another kind is passed over."""
+        if key == MARKS_KEY:
+            self._mark(value)
+        elif key.startswith(b"run/"):
+            before = self._raw.pop(key, None)
+            if before is not None:
+                self.check ^= weight(key, before)
+            if value is not None:
+                self._raw[key] = value
+                self.check ^= weight(key, value)
+            self._since.add(key)
+        elif key.startswith(b"over/"):
+            self._end(key, value)
+
+    def close(self) -> dict[RunId, Asleep]:
+        """All was read: the runs that live, if what is said of them may be believed (`whole`); else nothing."""
+        runs: dict[RunId, Asleep] = {}
+        log = self.marks.log if self.marks else 0
+        self.whole = self.whole and self._readable and self.marks is not None
+        for key in [key for key in self._raw if key.count(b"/") == 1]:
+            kept = _decoded(KeptRun, self._raw[key])
+            # Written after the marks, by a planner that came less far: it may lack what the marks rely on.
+            if kept is None or (key in self._since and kept.log < log):
+                self.whole = False
+            elif kept.run_id not in self.finished:
+                runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log)
+                self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
+        return runs if self.whole else {}
+
+    def take(self, run: RunId) -> Taken:
+        """What is kept of a run that `close` has told. Once. **Raises** MalformedError when it is no entries."""
+        key = run_key(run)
+        kept, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
+        pairs: list[LogPair] = []
+        total = main
+        for number in range(kept.blocks):
+            value = self._raw.pop(block_key(run, number))
+            total ^= weight(block_key(run, number), value)
+            pairs += unpack(run, codec.decode(KeptBlock, value).entries)
+        tail = list(unpack(run, kept.entries))
+        return Taken(pairs + tail, kept.blocks, len(tail), main, total)
+
+    def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
+        """Takes the records that are of none of these runs away: their keys, and what they add to the check."""
+        mine = {run.encode() for run in live}
+        keys = [key for key in self._raw if key.split(b"/", 2)[1] not in mine]
+        return {key: weight(key, self._raw.pop(key)) for key in keys}
+
+    def _mark(self, value: bytes | None) -> None:
+        marks = _decoded(Marks, value) if value is not None else None
+        if marks is None:
+            self._readable = False  # of a newer version: what it relies on cannot be known
+        elif self.marks is None or marks.round >= self.marks.round:
+            self.marks, self.whole = marks, int.from_bytes(marks.check) == self.check
+            self._readable = True
+            self._since.clear()
+
+    def _end(self, key: bytes, value: bytes | None) -> None:
+        self.check ^= self.ended.pop(key, (b"", 0))[1]
+        if value is None:
+            return
+        ended = _decoded(EndedRuns, value)
+        try:
+            if ended is not None:
+                self.ended[key] = self.finished.load(ended.rows, ended.pools), weight(key, value)
+                self.check ^= self.ended[key][1]
+                return
+        except MalformedError:
+            pass
+        self._readable = False
+
+
+_T = TypeVar("_T")
+
+
+def _decoded(cls: type[_T], value: bytes) -> _T | None:
+    """None: nothing that this version can read."""
+    try:
+        return codec.decode(cls, value)
+    except (FoldError, MalformedError):
+        return None

@@ -1,0 +1,251 @@
+"""What a lane keeps of its runs in `run-snapshot`, so that its successor need not read the past.
+
+Every few seconds the runs that have moved are written, then, when all of that is acknowledged, the marks that rely on
+it. Nothing is written of a run that began after the marks: its entries are all in the tail. A run that is over becomes
+a row only when all that it ordered is acknowledged; until then it is kept like one that lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from refold.core.ids import RunId
+from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
+from refold.core.run import snapshot
+from refold.core.run.finished import ROW_BYTES, Finished
+from refold.core.run.snapshot import BLOCK_BYTES, MARKS_KEY, Snapshot, Taken
+from refold.core.run.state import RunState
+from refold.core.wire import codec
+from refold.ports.log import NEVER
+
+ROWS = 4_096
+"""Rows in one record of runs that are over: 240 KiB. Smaller ones are put together when there are as many rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SentKept:
+    """A record of the snapshot that was published. `marks`: these are what it says."""
+
+    key: bytes
+    value: bytes | None
+    marks: Marks | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """The entries of a run: `blocks` full ones (of which `full` are not written) and the `tail`.
+
+    `first` and `last` are offsets in the run log. `main` is what its record adds to the check (0: there is none),
+    `total` what all of its records do. `row` is what stays of it when it is over.
+    """
+
+    first: int
+    last: int = 0
+    blocks: int = 0
+    size: int = 0
+    main: int = 0
+    total: int = 0
+    tail: list[bytes] = field(default_factory=list)
+    full: list[tuple[int, bytes]] = field(default_factory=list)
+    row: bytes = b""
+
+    def add(self, seq: int, value: bytes) -> None:
+        """One more entry."""
+        self.tail.append(snapshot.pack(seq, value))
+        self.size += len(value)
+        if self.size >= BLOCK_BYTES:
+            self.full.append((self.blocks, b"".join(self.tail)))
+            self.blocks += 1
+            self.tail, self.size = [], 0
+
+
+class Keeper:
+    """The snapshot of one lane, round by round.
+
+    `send` publishes a record and lets `delivered` know; `state` gives the accepted state of a run that lives.
+    """
+
+    def __init__(
+        self,
+        finished: Finished,
+        member: str,
+        *,
+        send: Callable[[SentKept], None],
+        state: Callable[[RunId], RunState | None],
+    ) -> None:
+        self._finished, self._member, self._send, self._state = finished, member, send, state
+        self.marks = Marks(0, 0, bytes(16), {}, member)
+        self.opened = False
+        self.refused = 0
+        self._kept: dict[RunId, Kept] = {}
+        self._moved: dict[RunId, Kept] = {}
+        self._over: dict[RunId, bytes] = {}
+        self._pinned: set[RunId] = set()
+        self._check = 0
+        self._stale: dict[bytes, int] = {}
+        self._rows: dict[bytes, tuple[bytes, int]] = {}
+        self._flying = 0
+        self._next: Marks | None = None
+
+    def __len__(self) -> int:
+        """How many runs have moved since they were written."""
+        return len(self._moved)
+
+    # What happens
+
+    def woken(self, run: RunId, taken: Taken) -> None:
+        """A run is known by its entries again."""
+        kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
+        for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
+            kept.add(int(key.split(b"/")[1]), value)
+
+    def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
+        """An entry of a run counts, or may count for a version that can read it."""
+        kept = self._kept.get(run)
+        if kept is None:
+            kept = self._kept[run] = Kept(offset)
+        kept.add(seq, entry)
+        kept.last = offset
+        self._moved[run] = kept
+
+    def over(self, run: RunId, row: bytes) -> None:
+        """The last entry that was kept of a run has ended it."""
+        self._kept[run].row = row
+        self._pinned.discard(run)
+
+    def pin(self, run: RunId) -> None:
+        """What the log has of a run is not what was kept of it: until it is over, a successor has to read that."""
+        self._pinned.add(run)
+        self._over.pop(run, None)
+
+    def forget(self, run: RunId) -> None:
+        """A run is erased."""
+        self._pinned.discard(run)
+        self._over.pop(run, None)
+        if (kept := self._kept.get(run)) is not None:
+            self._drop(run, kept)
+
+    def end(self, run: RunId, row: bytes) -> None:
+        """A run was over before the lane began: a row will do, as nothing is written before what it ordered is out."""
+        self._over[run] = row
+        self._pinned.discard(run)
+        if (kept := self._kept.get(run)) is not None:
+            self._drop(run, kept)
+
+    # Rounds
+
+    def begin(self, snapshot: Snapshot, live: Iterable[RunId], inputs: dict[str, int]) -> None:
+        """The lane is live. Says that the partition is ours, by marks that say what they said.
+
+        Where the snapshot does not hold together all of it is written anew before there are marks again.
+        """
+        self._check ^= snapshot.check
+        self._stale |= snapshot.left(live if snapshot.whole else ())
+        self._rows = {key: ended for key, ended in snapshot.ended.items() if len(ended[0]) < ROWS * ROW_BYTES}
+        if snapshot.marks is not None:
+            self.marks = snapshot.marks
+        if snapshot.whole or snapshot.marks is None:
+            self._next = self._marks(self.marks.log, inputs)
+            self._finish_round()
+        else:
+            self.opened = True
+
+    def round(self, log: int, emitted: int, inputs: dict[str, int]) -> None:
+        """Writes what has moved, unless that is under way.
+
+        `log` is how far the accepted states hold, `emitted` up to where all that was ordered is acknowledged.
+        """
+        texts = _texts(inputs)
+        if self._next is not None or self.refused or self._pinned or not self.opened:
+            return
+        if not (self._moved or self._over or self._stale) and (emitted, texts) == (self.marks.log, self.marks.inputs):
+            return
+        # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
+        for key in [key for key in self._stale if key.split(b"/")[1].decode() not in self._kept]:
+            self._check ^= self._stale.pop(key)
+            self._put(key, None)
+        over, self._over = [*self._over.values()], {}
+        for run, kept in list(self._moved.items()):
+            if kept.row and kept.last < emitted:
+                over.append(kept.row)
+                self._drop(run, kept)
+            elif kept.main or kept.first < emitted:
+                self._write(run, kept, log)
+                if not kept.row:
+                    del self._moved[run]
+        self._add_rows(over)
+        self._next = self._marks(emitted, inputs)
+        self._finish_round()
+
+    def delivered(self, sent: SentKept, offset: int | None) -> None:
+        """The answer for a record."""
+        if offset is None:
+            self._send(sent)  # the same again: it says what it said, and nothing relies on it so far
+            return
+        self._flying -= 1
+        if offset == NEVER:
+            self.refused += 1  # no marks will rely on it: a successor reads on from the last ones
+        elif sent.marks is not None:
+            self.marks, self._next, self.opened = sent.marks, None, True
+        self._finish_round()
+
+    def _finish_round(self) -> None:
+        if self._flying == 0 and self._next is not None and not self.refused:
+            self._flying = 1
+            self._send(SentKept(MARKS_KEY, codec.encode(self._next), self._next))
+
+    def _marks(self, log: int, inputs: dict[str, int]) -> Marks:
+        return Marks(self.marks.round + 1, log, self._check.to_bytes(16), _texts(inputs), self._member)
+
+    def _put(self, key: bytes, value: bytes | None) -> int:
+        """Sends a record; what it adds to the check."""
+        self._flying += 1
+        self._send(SentKept(key, value))
+        if value is not None:
+            self._check ^= self._stale.pop(key, 0)
+        return snapshot.weight(key, value) if value is not None else 0
+
+    def _write(self, run: RunId, kept: Kept, log: int) -> None:
+        state = self._state(run)
+        # Of what is not simply waiting a successor has to know more.
+        status, due_ms = (state.status, snapshot.due_ms(state)) if state and not state.unseen else ("", 0)
+        before = kept.total
+        for number, entries in kept.full:
+            kept.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
+        kept.full = []
+        main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail))
+        weight = self._put(snapshot.run_key(run), codec.encode(main))
+        kept.total ^= kept.main ^ weight
+        kept.main = weight
+        self._check ^= before ^ kept.total
+
+    def _drop(self, run: RunId, kept: Kept) -> None:
+        del self._kept[run]
+        self._moved.pop(run, None)
+        if kept.main:
+            written = kept.blocks - len(kept.full)
+            self._stale |= {snapshot.block_key(run, number): 0 for number in range(written)}
+            self._stale[snapshot.run_key(run)] = kept.total
+
+    def _add_rows(self, rows: list[bytes]) -> None:
+        """Runs that are over, under keys that are new. Small records are put together, now and then."""
+        fresh = b"".join(rows)
+        if not fresh:
+            return
+        gone: dict[bytes, tuple[bytes, int]] = {}
+        if sum(len(rows) for rows, _ in self._rows.values()) + len(fresh) >= ROWS * ROW_BYTES:
+            gone, self._rows = self._rows, {}
+            fresh = b"".join(rows for rows, _ in gone.values()) + fresh
+        pools, size = self._finished.pools(), ROWS * ROW_BYTES
+        for part, at in enumerate(range(0, len(fresh), size)):
+            key, some = snapshot.over_key(self.marks.round + 1, part), fresh[at : at + size]
+            weight = self._put(key, codec.encode(EndedRuns(pools, some)))
+            self._check ^= weight
+            if len(some) < size:
+                self._rows[key] = some, weight
+        self._stale |= {key: weight for key, (_, weight) in gone.items()}
+
+
+def _texts(inputs: dict[str, int]) -> dict[str, str]:
+    return {topic: str(position) for topic, position in inputs.items()}

@@ -1,0 +1,272 @@
+"""What is kept of a partition and the tail of its log make what the whole log makes, whenever the writing stopped."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStarted
+from refold.core.ids import RunId
+from refold.core.messages import Marks
+from refold.core.run import chain, snapshot
+from refold.core.run.finished import Finished
+from refold.core.run.log import LogFold
+from refold.core.run.snapshot import MARKS_KEY, Snapshot
+from refold.core.wire import codec
+from refold.planner.snapshots import Keeper, SentKept
+from tests.core.histories import Log, examples, random_log
+from tests.golden.samples import histories
+
+seeds = st.integers(0, 2**32)
+Raw = tuple[bytes, bytes]
+Kept = tuple[bytes, bytes | None]
+
+
+@dataclass
+class Partition:
+    """A lane's fold and what it keeps, on topics that are lists."""
+
+    log: list[Raw]
+    topic: list[Kept] = field(default_factory=list)
+    finished: Finished = field(default_factory=Finished)
+    fold: LogFold = field(default_factory=LogFold)
+    position: int = 0
+    lost: random.Random | None = None
+
+    def __post_init__(self) -> None:
+        self._sent: list[SentKept] = []
+        self.keeper = Keeper(self.finished, "p", send=self._sent.append, state=self.fold.states.get)
+
+    def begin(self, read: list[Kept]) -> bool:
+        """Takes over from what is in the topic; whether that was of use."""
+        old = Snapshot(self.finished)
+        for key, value in read:
+            old.feed(key, value)
+        asleep = old.close()
+        for run in asleep:
+            taken = old.take(run)
+            self.keeper.woken(run, taken)
+            for key, entry in taken.pairs:
+                assert not self.fold.feed(key, entry).void
+        self.position = old.marks.log if old.marks and old.whole else 0
+        self.known = {run: kept.log for run, kept in asleep.items()}
+        self.read(len(self.log), live=False)
+        for run, state in list(self.fold.states.items()):
+            if state.over:
+                self.keeper.end(run, self.finished.add(self.fold.states.pop(run)))
+        self.keeper.begin(old, list(self.fold.states), {})
+        self.deliver()
+        return old.whole
+
+    def read(self, upto: int, *, live: bool = True) -> None:
+        """Folds the log on."""
+        for offset in range(self.position, upto):
+            key, value = self.log[offset]
+            record = chain.read(key, value)
+            assert isinstance(record, chain.LogRecord)
+            run = record.entry.run_id
+            if run in self.finished or (not live and offset < self.known.get(run, 0)):
+                continue
+            if self.fold.feed(key, value).void:
+                continue
+            after = self.fold.states[run]
+            self.keeper.keep(run, value, seq=record.entry.seq, offset=offset)
+            if after.over:
+                del self.fold.states[run]
+                (self.keeper.over if live else self.keeper.end)(run, self.finished.add(after))
+        self.position = max(self.position, upto)
+
+    def deliver(self) -> None:
+        """What was sent comes into the topic; of what may get lost, all is sent again."""
+        while self._sent:
+            sent = self._sent.pop(0)
+            if self.lost and self.lost.random() < 0.3:
+                self.keeper.delivered(sent, None)
+            else:
+                self.topic.append((sent.key, sent.value))
+                self.keeper.delivered(sent, len(self.topic))
+
+    def facts(self) -> dict[str, str]:
+        """What is known of every run."""
+        live = {str(run): state.digest() for run, state in self.fold.states.items()}
+        runs = {key.split(b"/")[0].decode() for key, _ in self.log[: self.position]}
+        over = {run: found.head.id.hex() for run in runs if (found := self.finished.get(RunId(run)))}
+        return live | over
+
+
+def interleaved(rng: random.Random, runs: int = 5) -> list[Raw]:
+    """The records of some runs in an order that the log may have."""
+    logs = []
+    for n in range(runs):
+        log = random_log(rng.randrange(2**32), inputs=rng.randrange(1, 40))
+        whole = Log(run_id=f"run-{n}")
+        for _, entry in log.entries:
+            whole.append(entry.events)
+        logs.append(list(whole.records))
+    records = []
+    while logs := [log for log in logs if log]:
+        records.append(rng.choice(logs).pop(0))
+    return records
+
+
+def plain(log: list[Raw]) -> dict[str, str]:
+    """What the whole log makes."""
+    whole = Partition(log)
+    whole.begin([])
+    return whole.facts()
+
+
+@examples
+@given(seeds)
+def test_a_take_over_at_any_point_knows_what_the_whole_log_says(seed: int) -> None:
+    rng = random.Random(seed)
+    log = interleaved(rng)
+    small = rng.choice([64, 2_000, 16_384])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("refold.planner.snapshots.BLOCK_BYTES", small)
+        patch.setattr("refold.planner.snapshots.ROWS", 2)
+        topic: list[Kept] = []
+        end = 0
+        for _ in range(4):
+            end = rng.randrange(end, len(log) + 1)
+            lane = Partition(log[:end], topic=topic, lost=random.Random(seed))
+            lane.begin(list(topic))
+            lane.log, emitted = log, lane.position
+            while lane.position < len(log) and rng.random() < 0.8:
+                lane.read(rng.randrange(lane.position, len(log)) + 1)
+                emitted = rng.randrange(emitted, lane.position + 1)
+                lane.keeper.round(lane.position, emitted, {})
+                lane.deliver()
+            end = lane.position
+            # It dies somewhere among what it wrote last: a successor sees any beginning of that.
+            last = max((n for n, (key, _) in enumerate(topic) if key == MARKS_KEY), default=-1)
+            del topic[rng.randrange(last, len(topic)) + 1 :]
+
+    successor = Partition(log)
+    used = successor.begin(topic)
+
+    assert successor.facts() == plain(log)
+    assert used or not topic
+
+
+@examples
+@given(seeds)
+def test_whatever_a_topic_was_cleaned_of_or_repeats_the_log_decides(seed: int) -> None:
+    rng = random.Random(seed)
+    log = interleaved(rng)
+    topic: list[Kept] = []
+    lane = Partition(log[:1], topic=topic)
+    lane.begin([])
+    lane.log = log
+    for upto in sorted(rng.sample(range(1, len(log) + 1), min(5, len(log)))):
+        lane.read(upto)
+        lane.keeper.round(upto, upto, {})
+        lane.deliver()
+
+    spoilt = list(topic)
+    for _ in range(rng.randrange(4)):  # a mirror repeats records
+        spoilt.insert(rng.randrange(len(spoilt) + 1), rng.choice(spoilt))
+    for _ in range(rng.randrange(4)):  # a zombie, or a crash, before cleaning
+        del spoilt[rng.randrange(len(spoilt)) : rng.randrange(len(spoilt) + 1)]
+    last = {key: n for n, (key, _) in enumerate(spoilt)}
+    cleaned = [(key, value) for n, (key, value) in enumerate(spoilt) if last[key] == n]
+
+    for read in (spoilt, cleaned):
+        successor = Partition(log)
+        successor.begin(read)
+        assert successor.facts() == plain(log)
+
+
+@pytest.mark.parametrize("name", sorted(histories()))
+def test_a_golden_history_is_kept_and_read_back(name: str) -> None:
+    log = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in histories()[name]["records"]]
+    for cut in range(len(log)):
+        lane = Partition(log[:cut])
+        lane.begin([])
+        lane.keeper.round(cut, cut, {})
+        lane.deliver()
+        lane.keeper.round(cut, cut, {})
+        lane.deliver()
+
+        successor = Partition(log)
+        used = successor.begin(lane.topic)
+
+        assert used
+        assert successor.facts() == plain(log)
+
+
+def test_marks_of_a_newer_version_are_not_relied_on() -> None:
+    rng = random.Random(3)
+    log = interleaved(rng)
+    lane = Partition(log)
+    lane.begin([])
+    lane.keeper.round(len(log), len(log), {})
+    lane.deliver()
+    newer = b"\0\0\0\xff\xff" + codec.encode(Marks(9, 0, bytes(16), {}))[5:]
+
+    successor = Partition(log)
+
+    assert not successor.begin([*lane.topic, (MARKS_KEY, newer)])
+    assert successor.facts() == plain(log)
+
+
+def test_a_long_history_is_written_once_and_not_again_at_every_step() -> None:
+    log = Log(run_id="long")
+    lane = Partition([])
+    lane.begin([])
+    for n in range(1, 801):
+        first = [RunRequested("a", "1", "ab" * 16, ""), RunStarted()]
+        log.append([*first] if n == 1 else [NoteRecorded(n - 1, "k", "x" * 400)])
+        lane.log = log.records
+        lane.read(n)
+        if n % 5 == 0:
+            lane.keeper.round(n, n, {})
+            lane.deliver()
+
+    written = sum(len(value or b"") for key, value in lane.topic if key.startswith(b"run/"))
+    history = sum(len(value) for _, value in log.records)
+
+    assert written < 6 * history
+    assert snapshot.BLOCK_BYTES == 16_384
+
+
+def test_an_older_record_of_a_run_behind_the_marks_is_not_believed() -> None:
+    log = Log(run_id="run-0")
+    lane = Partition([])
+    lane.begin([])
+    log.append([RunRequested("a", "1", "ab" * 16, ""), RunStarted()])
+    for n in range(1, 4):
+        log.append([NoteRecorded(n, "k", "1")])
+        lane.log = log.records
+        lane.read(len(log.records))
+        lane.keeper.round(lane.position, lane.position, {})
+        lane.deliver()
+    older = next(record for record in lane.topic if record[0] == snapshot.run_key(RunId("run-0")))
+
+    successor = Partition(log.records)
+    used = successor.begin([*lane.topic, older])
+
+    assert not used
+    assert successor.facts() == plain(log.records)
+
+
+def test_a_run_that_is_over_is_no_row_before_what_it_ordered_is_acknowledged() -> None:
+    log = Log(run_id="run-0")
+    log.append([RunRequested("a", "1", "ab" * 16, ""), RunStarted(), RunCompleted("1")])
+    lane = Partition([])
+    lane.begin([])
+    lane.log = log.records
+    lane.read(1)
+
+    lane.keeper.round(1, 0, {})
+    lane.deliver()
+    before = [key for key, _ in lane.topic]
+    lane.keeper.round(1, 1, {})
+    lane.deliver()
+
+    assert not any(key.startswith(b"over/") for key in before)
+    assert any(key.startswith(b"over/") for key, _ in lane.topic)
