@@ -154,7 +154,7 @@ def check(papers: Papers, chain: Chain) -> tuple[list[str], Counter[str]]:
     asked, still = _asked(papers)
     problems += [f"approval {name} is closed, and people are still asked" for name in still]
     tokens: dict[str, set[str]] = {}
-    decided = [raw.decode(record.value or b"") for record in papers.decided]
+    decided = [raw.decode(record.value) for record in papers.decided if record.value]  # but for those that ask the time
     decisions = [found for found in decided if found["kind"] == "decision"]
     for found in decisions:
         tokens.setdefault(found["approval_id"], set()).add(found["token"])

@@ -304,12 +304,14 @@ def _claims(verdict: Verdict, evidence: Evidence) -> None:
     heads: dict[str, str] = {}
     for record in evidence.claims:
         claim = raw.decode(record.value or b"")
-        if claim["prev"] != heads.get(claim["call_id"], ""):
+        if not claim["call_id"]:
+            continue  # an executor has asked for the time
+        if claim["prev"] != heads.get(claim["key"], ""):
             verdict.counts["claims_refused"] += 1
             continue
         verdict.counts["claims"] += 1
         verdict.counts["claims_after_a_claim"] += bool(claim["prev"])
-        heads[claim["call_id"]] = claim["claim_id"]
+        heads[claim["key"]] = claim["claim_id"]
     for record in evidence.results:
         result = raw.decode(record.value or b"")
         verdict.counts["late_results"] += result["late"]

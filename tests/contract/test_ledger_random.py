@@ -58,8 +58,8 @@ PLANTED = [
         ("complete", "redis.call('HSET', KEYS[3], ARGV[2] .. '#' .. ARGV[3], ARGV[6])", ""),
         ("close", "on_record == call", "on_record"),
         ("close", "redis.call('ZREM', KEYS[1], key)", ""),
-        ("close", "'request', 'takeover', 'success', 'result'", "'takeover', 'success', 'result'"),
-        ("close", "'request', 'takeover', 'success', 'result'", "'request', 'takeover', 'success'"),
+        ("close", "redis.call('DEL', KEYS[i])", ""),
+        ("close", "'token', token)", "'token', '')"),
         ("lapsed", "'-inf', now", "'-inf', '+inf'"),
     ]
 ]

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -17,6 +18,7 @@ from redis.crc import key_slot
 from refold.adapters.redis import scripts
 from refold.adapters.redis.ledger import RedisLedger
 from refold.core.errors import UnreachableError, UsageError
+from refold.core.ids import CallId
 from refold.embedded.ports import free_port
 from refold.embedded.valkey import EmbeddedValkey
 from refold.ports.ledger import (
@@ -90,6 +92,30 @@ def test_a_restart_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         with pytest.raises(UnreachableError):
             ledger.run([CLAIM])
         assert ledger.run([CLAIM]) == [Claimed(takeover=False)]
+
+
+def test_a_call_that_was_settled_takes_little_at_once_and_nothing_after_its_marker(tmp_path: Path) -> None:
+    keys = [(f"{number:064x}", CallId(f"run-{number:06}/3")) for number in range(200)]
+    claims = [
+        Claim(7, "default", key, call, 1, f"{number:032x}", 9, b"r" * 400) for number, (key, call) in enumerate(keys)
+    ]
+    done = [Complete(*claim[:6], True, b"x" * 2_000) for claim in claims]
+    with EmbeddedValkey(tmp_path) as server, redis.Redis.from_url(server.url) as client:
+        ledger = RedisLedger(server.url, marker=timedelta(milliseconds=1_000))
+        ledger.run([*claims, *done, Sent(7, "default", tuple(f"{call}#1" for _, call in keys))])
+        stored = _bytes_per_key(client)
+
+        ledger.run([Close(7, "default", tuple(keys))])
+
+        marked = _bytes_per_key(client)
+        assert stored > 2_000
+        assert marked < 400, marked
+        eventually(lambda: client.dbsize() == 0)
+
+
+def _bytes_per_key(client: Any) -> float:
+    keys = client.keys()
+    return sum(client.memory_usage(key) for key in keys) / len(keys)
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:

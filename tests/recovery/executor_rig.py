@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from refold.adapters.memory.ledger import MemoryLedger
+from refold.core.errors import UnreachableError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.topics import TOOL_CLAIMED, TOOL_COMPLETED
@@ -26,6 +27,7 @@ from refold.ports.effects import (
     StartTool,
     ToolEnded,
 )
+from refold.ports.ledger import Ledger
 from refold.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
@@ -35,16 +37,22 @@ ORDERS = "tool-requested.default"
 
 @dataclass
 class Rig:
-    """One partition, one process. `turn` goes on until nothing more is to be done at this moment."""
+    """One partition, one process. `turn` goes on until nothing more is to be done at this moment.
+
+    `shared` is a real ledger in the place of that in memory.
+    """
 
     settings: ExecutorSettings = field(default_factory=ExecutorSettings)
     largest: int = 1 << 20
+    home: int = 0
+    shared: Ledger | None = None
 
     def __post_init__(self) -> None:
         numbers = count(1)
         names = (f"id-{number}" for number in count(1))
         self.now_ms = 1_000_000
         self.ledger = MemoryLedger(lambda: self.now_ms)
+        self.unreachable = 0
         self.relay = Relay(RelaySettings(), token=lambda: next(numbers))
         self.executor = Executor(self.settings, self.relay, token=lambda: next(numbers), fresh=lambda: next(names))
         self.started: list[StartTool] = []
@@ -58,7 +66,7 @@ class Rig:
     def assign(self, *, committed: int | None = None, end: int = 0) -> None:
         """The partition is this process's, as others have left it. `reads` are those that follow."""
         at = {} if committed is None else {ORDERS: committed}
-        self.turn(Assigned(0, at, {}, {TOOL_CLAIMED: len(self.claims), "catalog": 0, ORDERS: end}))
+        self.turn(Assigned(self.home, at, {}, {TOOL_CLAIMED: len(self.claims), "catalog": 0, ORDERS: end}))
         self.reads.clear()
 
     def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
@@ -78,12 +86,12 @@ class Rig:
         """A request comes."""
         at = next(self.orders) if offset is None else offset
         value = codec.encode(request)
-        self.turn(Record(ORDERS, 0, at, request.call_id.encode(), value, lambda: None, self.now_ms))
+        self.turn(Record(ORDERS, self.home, at, request.call_id.encode(), value, lambda: None, self.now_ms))
 
     def close(self, request: ToolRequest, *, named: bool = True) -> None:
         """The tombstone of a call comes, and what it closes is closed."""
         headers: Headers = [(CALL_KEY, request.key.encode())] if named else []
-        self.turn(Record(ORDERS, 0, next(self.orders), request.call_id.encode(), None, lambda: headers))
+        self.turn(Record(ORDERS, self.home, next(self.orders), request.call_id.encode(), None, lambda: headers))
         self.turn(after_ms=self.settings.tend_ms)
 
     def end(self, status: str = "completed", result: str = "", message: str = "") -> None:
@@ -97,14 +105,18 @@ class Rig:
 
     def _carry_out(self, order: Effect) -> list[Item]:
         if isinstance(order, AskLedger):
-            return [Answers(order.batch, self.ledger.run(order.operations))]
+            try:
+                return [Answers(order.batch, (self.shared or self.ledger).run(order.operations))]
+            except UnreachableError:
+                self.unreachable += 1
+                return [Answers(order.batch, None)]
         if isinstance(order, Append):
             items: list[Item] = []
             for record in order.records:
                 self.claims.append(record)
                 offset = len(self.claims) - 1
                 items.append(Delivery(record.token, offset, self.now_ms))
-                items.append(Record(TOOL_CLAIMED, 0, offset, record.key, record.value, lambda: None))
+                items.append(Record(TOOL_CLAIMED, self.home, offset, record.key, record.value, lambda: None))
             return items
         if isinstance(order, Publish):
             return [self._publish(record, offset) for offset, record in enumerate(order.records)]

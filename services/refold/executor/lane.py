@@ -23,14 +23,16 @@ from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
 class ExecutorLane:
     """What serves one partition. The service feeds it, and takes attempts of it while there are free slots.
 
-    **Units**: milliseconds, monotonic. `beat_due` is when it writes a record of its own next, which tells it the time.
+    **Units**: milliseconds, monotonic. `beat_due` is when it writes a record of its own next, which tells it the time,
+    `fill_due` when the ledger is asked next whether it is `full`.
     """
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
         self.claims, self.catalog, self.clock = Claims(), Catalog(), LogClock()
         self.waiting = CallQueue()
-        self.reaped_ms = self.beat_due = 0
+        self.reaped_ms = self.beat_due = self.fill_due = 0
+        self.full = False
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
@@ -54,7 +56,7 @@ class ExecutorLane:
     @property
     def ready(self) -> bool:
         """Whether a call may be claimed: one waits, the time is known, and the catalog, which may revoke a key."""
-        return self.waiting.ready and self._catch_up.done and self.clock.fresh
+        return self.waiting.ready and not self.full and self._catch_up.done and self.clock.fresh
 
     def feed(self, item: Record | Reached | End) -> None:
         if isinstance(item, Record) and item.at_ms:

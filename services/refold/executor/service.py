@@ -20,7 +20,7 @@ from refold.ports.ledger import Fill, Filled, Lapsed, Reply
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
 
-_FULL, _ROOM = 0.8, 0.75
+FULL, _ROOM = 0.8, 0.75
 """Shares of the ledger's memory: above the first nothing new is claimed until it is below the second."""
 
 
@@ -39,8 +39,7 @@ class Executor:
         self.attempts: dict[int, Attempt] = {}
         self.draining = False
         self._by_call: dict[str, Attempt] = {}
-        self._tend_due = self._fill_due = self._turns = 0
-        self._full = False
+        self._tend_due = self._turns = 0
         self._missing: set[str] = set()
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -129,8 +128,8 @@ class Executor:
                 self._retire(attempt)
             elif isinstance(operation, Lapsed):
                 self._reaped(operation.home, reply)
-            elif isinstance(reply, Filled):
-                self._filled(reply)
+            elif isinstance(operation, Fill) and isinstance(reply, Filled) and (lane := self.lanes.get(operation.home)):
+                self._filled(lane, reply)
 
     def _reaped(self, home: int, reply: Reply) -> None:
         assert isinstance(reply, list), "lapsed leases come as a list"
@@ -147,13 +146,14 @@ class Executor:
                 self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
                 lane.enqueue(Requested(request, raw))
 
-    def _filled(self, filled: Filled) -> None:
+    def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
         """Whether the ledger has room for more calls: what is under way needs some yet, and must get it."""
         share = filled.used / filled.limit if filled.limit else 0.0
-        full = share >= (_FULL if not self._full else _ROOM)
-        if full != self._full:
-            self._outbox.journal.tell("ledger.full" if full else "ledger.room", used=filled.used, limit=filled.limit)
-        self._full = full
+        full = share >= (_ROOM if lane.full else FULL)
+        if full != lane.full:
+            event = "ledger.full" if full else "ledger.room"
+            self._outbox.journal.tell(event, partition=lane.partition, used=filled.used, limit=filled.limit)
+        lane.full = full
 
     def _leave(self, lane: ExecutorLane) -> None:
         for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
@@ -168,12 +168,12 @@ class Executor:
             self._retire(attempt)
         self._outbox.send_closes()
         settings, mono = self._settings, self._outbox.now.mono_ms
-        if mono >= self._fill_due and (homes := [lane.partition for lane in self.lanes]):
-            self._fill_due = mono + settings.fill_ms
-            self._outbox.ledger.ask(Fill(homes[0]))
         free = max(1, settings.slots - len(self.attempts) - self._waiting)
         for lane in self.lanes:
             lane.tend()
+            if mono >= lane.fill_due:
+                lane.fill_due = mono + settings.fill_ms
+                self._outbox.ledger.ask(Fill(lane.partition))
             if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
                 lane.reaped_ms = mono
                 self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free))
@@ -189,7 +189,7 @@ class Executor:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
         lanes = deque(lane for lane in self.lanes if lane.ready and not self.draining)
         lanes.rotate(self._turns)  # no lane is first for ever
-        while lanes and not self._full and len(self.attempts) < self._settings.slots:
+        while lanes and len(self.attempts) < self._settings.slots:
             lane = lanes.popleft()
             self._begin(lane, lane.waiting.take())
             if lane.ready:

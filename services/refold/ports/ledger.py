@@ -131,7 +131,7 @@ class Sent(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """How full is the server that has this home, or the fullest of a cluster? -> `Filled`."""
+    """How full is the server that has this home? -> `Filled`."""
 
     home: int
 

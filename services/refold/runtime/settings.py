@@ -63,6 +63,8 @@ class RedisSettings(_Room):
     """
 
     url: str = "redis://127.0.0.1:6379/0"
+    cluster: bool = False
+    """The URL names nodes of a cluster (one, or several with commas); the others are found through them."""
     prefix: str = "refold"
     retention_ms: int = Field(7 * 86_400_000, ge=60_000)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from redis.exceptions import ResponseError
 
-from refold.adapters.redis.link import Link, pack
+from refold.adapters.redis.link import Link
 from refold.ports.ledger import Filled
 
 _NEEDED = (
@@ -14,15 +16,26 @@ _NEEDED = (
 )
 
 
-def server_problems(link: Link) -> list[str]:
-    """One sentence per problem, with the line that mends it. **Raises** UnreachableError."""
-    return [*_settings(link), *_condition(link)]
+def server_problems(link: Link, *, cluster: bool) -> list[str]:
+    """One sentence per problem, with the line that mends it. `cluster`: more than one is expected.
+
+    **Raises** UnreachableError.
+    """
+    return [*_settings(link), *_condition(link, cluster=cluster)]
+
+
+def filled(url: str, *, timeout: timedelta) -> Filled:
+    """How full a server is. **Raises** UnreachableError."""
+    link = Link(url, timeout=timeout)
+    said = _info(link, "memory")
+    link.close()
+    return Filled(int(said.get("used_memory", 0)), int(said.get("maxmemory", 0)))
 
 
 def _settings(link: Link) -> list[str]:
     found = []
     for (name, wanted, why), reply in zip(
-        _NEEDED, link.exchange([pack("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
+        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
     ):
         line = f"CONFIG SET {name} {wanted}"
         if isinstance(reply, ResponseError) or len(reply) != 2:
@@ -32,7 +45,7 @@ def _settings(link: Link) -> list[str]:
     return found
 
 
-def _condition(link: Link) -> list[str]:
+def _condition(link: Link, *, cluster: bool) -> list[str]:
     info = _info(link, "persistence") | _info(link, "replication") | _info(link, "cluster")
     found = []
     if info.get("loading") == "1":
@@ -44,17 +57,11 @@ def _condition(link: Link) -> list[str]:
         found.append(
             f"The server is a replica of {where} and takes no writes: connect there, or run `REPLICAOF NO ONE`."
         )
-    if info.get("cluster_enabled") == "1" and _parse(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
-        found.append(
-            "The server is one shard of a cluster, and redirections are not followed: connect to a proxy for it."
-        )
+    if cluster or info.get("cluster_enabled") != "1":
+        return found
+    if _parse(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
+        found.append("The server is one shard of a cluster: set REFOLD_REDIS__CLUSTER=true, and its shards are found.")
     return found
-
-
-def filled(memory: bytes) -> Filled:
-    """How full a server is, by its answer to `INFO memory`."""
-    said = _parse(memory)
-    return Filled(int(said.get("used_memory", 0)), int(said.get("maxmemory", 0)))
 
 
 def _info(link: Link, section: str) -> dict[str, str]:

@@ -18,17 +18,18 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from refold.adapters.redis import checks, scripts
-from refold.adapters.redis.link import Link, first_refusal, pack
+from refold.adapters.redis.cluster import ClusterLink
+from refold.adapters.redis.link import Command, Link, first_refusal, refused
 from refold.ports import ledger
 
 _TIMEOUT = timedelta(seconds=5)
 
 
 class RedisLedger:
-    """A `refold.ports.ledger.Ledger` on one server, for one thread at a time.
+    """A `refold.ports.ledger.Ledger` on one server or a `cluster`, for one thread at a time.
 
-    `url` is `redis://[user:password@]host:port/db`, `rediss://` for TLS; `timeout` is that of a connect, of a write
-    and of a read.
+    `url` is `redis://[user:password@]host:port/db`, `rediss://` for TLS; of a cluster it names any of the nodes, or
+    several with commas. `timeout` is that of a connect, of a write and of a read.
     """
 
     def __init__(
@@ -39,15 +40,17 @@ class RedisLedger:
         retention: timedelta = ledger.DEFAULT_RETENTION,
         marker: timedelta = ledger.MARKER_RETENTION,
         timeout: timedelta = _TIMEOUT,
+        cluster: bool = False,
     ) -> None:
         self._prefix = prefix
         self._keep = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
         self._sha = {name: scripts.sha_of(source) for name, source in scripts.SOURCES.items()}
-        self._loads = [pack("SCRIPT", "LOAD", source) for source in scripts.SOURCES.values()]
-        self._link = Link(url, timeout=timeout, greeting=self._loads)
-        self._packers: dict[type, Callable[[Any], bytes]] = {
+        sources = list(scripts.SOURCES.values())
+        self._timeout = timeout
+        self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=sources)
+        self._writers: dict[type, Callable[[Any], Command]] = {
             ledger.Claim: self._claim,
             ledger.Renew: self._renew,
             ledger.Release: self._release,
@@ -62,8 +65,8 @@ class RedisLedger:
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
         if not operations:
             return []
-        packers = self._packers
-        commands = [packers[type(operation)](operation) for operation in operations]
+        writers = self._writers
+        commands = [writers[type(operation)](operation) for operation in operations]
         replies = self._link.exchange(commands)
         if first_refusal(replies):
             self._mend(commands, replies)
@@ -73,81 +76,89 @@ class RedisLedger:
 
     def problems(self) -> list[str]:
         """See `Ledger.problems`. **Raises** UnreachableError."""
-        return checks.server_problems(self._link)
+        found = []
+        for url in self._link.masters():
+            link = Link(url, timeout=self._timeout)
+            try:
+                found += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
+            finally:
+                link.close()
+        return found
+
+    def fullness(self) -> list[ledger.Filled]:
+        """How full each server is. **Raises** UnreachableError."""
+        return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]
 
     def close(self) -> None:
         """Hangs up."""
         self._link.close()
 
-    def _mend(self, commands: list[bytes], replies: list[Any]) -> None:
+    def _mend(self, commands: list[Command], replies: list[Any]) -> None:
         # Scripts are loaded with the connection, yet a server may be told to forget them. A refused command did
         # nothing, so it alone is sent again.
         again = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if again:
-            fresh = self._link.exchange([*self._loads, *(commands[i] for i in again)])
-            for i, reply in zip(again, fresh[len(self._loads) :], strict=True):
+            self._link.teach()
+            for i, reply in zip(again, self._link.exchange([commands[i] for i in again]), strict=True):
                 replies[i] = reply
         if error := first_refusal(replies):
-            raise self._link.refused(error)
+            raise refused(self._link.url, error)
 
-    def _claim(self, operation: ledger.Claim) -> bytes:
+    def _claim(self, operation: ledger.Claim) -> Command:
         home, pool, key, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack(
+        return (
             *("EVALSHA", self._sha["claim"], 3, f"{at}effect:{key}", f"{at}held:{pool}", f"{at}outbox:{pool}"),
             *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
-    def _renew(self, operation: ledger.Renew) -> bytes:
+    def _renew(self, operation: ledger.Renew) -> Command:
         home, pool, key, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack(
+        return (
             *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held:{pool}"),
             *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
-    def _release(self, operation: ledger.Release) -> bytes:
+    def _release(self, operation: ledger.Release) -> Command:
         home, pool, key, token = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held:{pool}", key, token)
+        return ("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held:{pool}", key, token)
 
-    def _complete(self, operation: ledger.Complete) -> bytes:
+    def _complete(self, operation: ledger.Complete) -> Command:
         home, pool, key, call, attempt, token, success, result = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack(
+        return (
             *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held:{pool}", f"{at}outbox:{pool}"),
             *(key, call, attempt, token, 1 if success else 0, result, self._keep),
         )
 
-    def _close(self, operation: ledger.Close) -> bytes:
+    def _close(self, operation: ledger.Close) -> Command:
         home, pool, calls = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack(
+        return (
             *("EVALSHA", self._sha["close"], 1 + len(calls), f"{at}held:{pool}"),
             *(f"{at}effect:{key}" for key, _ in calls),
             self._keep_marker,
             *chain.from_iterable(calls),
         )
 
-    def _lapsed(self, operation: ledger.Lapsed) -> bytes:
+    def _lapsed(self, operation: ledger.Lapsed) -> Command:
         home, pool, limit = operation
         at = f"{self._prefix}:{{{home}}}:"
-        return pack("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
+        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
 
-    def _outbox(self, operation: ledger.Unsent) -> bytes:
+    def _outbox(self, operation: ledger.Unsent) -> Command:
         home, pool, limit, most_bytes = operation
         key = f"{self._prefix}:{{{home}}}:outbox:{pool}"
-        return pack("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
+        return ("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
 
-    @staticmethod
-    def _fill(operation: ledger.Fill) -> bytes:
-        return pack("INFO", "memory")
+    def _fill(self, operation: ledger.Fill) -> Command:
+        return ("EVALSHA", self._sha["fill"], 1, f"{self._prefix}:{{{operation.home}}}:")
 
-    def _sent(self, operation: ledger.Sent) -> bytes:
+    def _sent(self, operation: ledger.Sent) -> Command:
         # HDEL wants at least one field, and no outbox field is empty.
-        return pack(
-            "HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *(operation.fields or ("",))
-        )
+        return ("HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *(operation.fields or ("",)))
 
 
 def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
@@ -175,8 +186,8 @@ def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:
     return None
 
 
-def _read_fill(operation: ledger.Fill, reply: bytes) -> ledger.Reply:
-    return checks.filled(reply)
+def _read_fill(operation: ledger.Fill, reply: list[int]) -> ledger.Reply:
+    return ledger.Filled(*reply)
 
 
 def _read_requests(operation: ledger.Lapsed, reply: list[bytes]) -> ledger.Reply:

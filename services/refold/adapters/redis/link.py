@@ -15,24 +15,18 @@ from redis.retry import Retry
 
 from refold.core.errors import UnreachableError, UsageError
 
-Argument = str | int | bytes
-
-
-def pack(*arguments: Argument) -> bytes:
-    """A command as the bytes that a server reads."""
-    packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]  # its stub wants a tuple of one
-    return packed
+Command = tuple[str | int | bytes, ...]
 
 
 class Link:
     """A connection that is made when it is needed and dropped whenever the state of its stream is in doubt.
 
-    `greeting` commands are sent on every new connection, their replies thrown away. Not for two threads at once.
+    `scripts` are loaded by every new connection. Not for two threads at once.
     """
 
-    def __init__(self, url: str, *, timeout: timedelta, greeting: Sequence[bytes] = ()) -> None:
-        self.url = public_url(url)
-        self._greeting = greeting
+    def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
+        self.url, self._named = public_url(url), url
+        self._greeting: list[Command] = [("SCRIPT", "LOAD", source) for source in scripts]
         self._greeted = False
         seconds = timeout.total_seconds()
         try:
@@ -47,8 +41,8 @@ class Link:
                 f"{self.url} is not the URL of a Redis", hint="write redis://HOST:PORT/0, or rediss:// for TLS"
             ) from error
 
-    def exchange(self, commands: Sequence[bytes]) -> list[Any]:
-        """One reply per packed command, in order; a refused command's reply is its ResponseError.
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """One reply per command, in order; a refused command's reply is its ResponseError.
 
         **Raises** UnreachableError: the outcome of every command is unknown.
         """
@@ -62,30 +56,32 @@ class Link:
             # Replies may still be under way; the next batch must never take them for its own.
             self.close()
             if isinstance(error, RedisError | OSError):
-                raise self._unreachable(error) from error
+                raise unreachable(self.url, error) from error
             raise
 
-    def ask(self, *arguments: Argument) -> Any:
+    def ask(self, *command: str) -> Any:
         """The reply to one command. **Raises** UnreachableError, also when the command is refused."""
-        (reply,) = self.exchange([pack(*arguments)])
+        (reply,) = self.exchange([command])
         if isinstance(reply, ResponseError):
-            raise self.refused(reply)
+            raise refused(self.url, reply)
         return reply
+
+    def masters(self) -> list[str]:
+        """The URLs of the servers that take writes: this one."""
+        return [self._named]
+
+    def teach(self) -> None:
+        """Loads the scripts once more, for a server that was told to forget them. **Raises** UnreachableError."""
+        self.exchange(self._greeting)
 
     def close(self) -> None:
         """Hangs up; the next exchange connects again."""
         self._greeted = False
         self._connection.disconnect()
 
-    def refused(self, error: ResponseError) -> UnreachableError:
-        """The error of a server that is there but does not do what it is asked."""
-        return UnreachableError(
-            f"the Redis at {self.url} refuses: {error}", hint="see `refold doctor`, then send again", url=self.url
-        )
-
-    def _roundtrip(self, commands: Sequence[bytes]) -> list[Any]:
+    def _roundtrip(self, commands: Sequence[Command]) -> list[Any]:
         replies: list[Any] = []
-        self._connection.send_packed_command([b"".join(commands)], check_health=False)
+        self._connection.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
         read = self._connection.read_response
         for _ in commands:
             try:
@@ -94,12 +90,26 @@ class Link:
                 replies.append(error)
         return replies
 
-    def _unreachable(self, error: BaseException) -> UnreachableError:
-        hint = "start it, or correct the address in REFOLD_REDIS__URL"
-        if isinstance(error, AuthenticationError):
-            hint = "correct the user and password in REFOLD_REDIS__URL"
-        reason = str(error) or type(error).__name__
-        return UnreachableError(f"the Redis at {self.url} does not answer ({reason})", hint=hint, url=self.url)
+
+def _pack(command: Command) -> bytes:
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
+    return packed
+
+
+def refused(url: str, error: RedisError) -> UnreachableError:
+    """The error of a server that is there but does not do what it is asked."""
+    return UnreachableError(
+        f"the Redis at {url} refuses: {error}", hint="see `refold doctor`, then send again", url=url
+    )
+
+
+def unreachable(url: str, error: BaseException) -> UnreachableError:
+    """The error of a server that gives no answer, or none that can be used."""
+    hint = "start it, or correct the address in REFOLD_REDIS__URL"
+    if isinstance(error, AuthenticationError):
+        hint = "correct the user and password in REFOLD_REDIS__URL"
+    reason = str(error) or type(error).__name__
+    return UnreachableError(f"the Redis at {url} does not answer ({reason})", hint=hint, url=url)
 
 
 def public_url(url: str) -> str:

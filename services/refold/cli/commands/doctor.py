@@ -14,6 +14,7 @@ import typer
 
 from refold.adapters.kafka import clients
 from refold.adapters.redis.ledger import RedisLedger
+from refold.adapters.redis.link import public_url
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import nobody_text
@@ -25,6 +26,7 @@ from refold.client import catalog
 from refold.core.errors import UsageError
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
+from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import Settings
 
@@ -152,11 +154,21 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
 
 
 def _redis(settings: Settings) -> Iterator[Finding]:
-    ledger = RedisLedger(settings.redis.url, prefix=settings.redis.prefix, timeout=timedelta(seconds=3))
+    at, limit = settings.redis, timedelta(seconds=3)
+    ledger = RedisLedger(at.url, prefix=at.prefix, timeout=limit, cluster=at.cluster)
     problems = ledger.problems()
     yield from (("problem", problem) for problem in problems)
     if not problems:
-        yield "ok", f"{settings.redis.url} answers and keeps what it acknowledges"
+        yield "ok", f"{public_url(at.url)} answers and keeps what it acknowledges"
+    for filled in ledger.fullness():
+        used = f"{filled.used / (1 << 20):,.0f} MiB"
+        if not filled.limit:
+            yield "ok", f"{used} used; without `maxmemory` executors cannot stop before the machine is full"
+            continue
+        share = filled.used / filled.limit
+        text = f"{used} used of {filled.limit / (1 << 20):,.0f}, {share:.0%}"
+        full = share >= FULL
+        yield "warning" if full else "ok", text + (": executors claim nothing new until there is room" if full else "")
 
 
 def _approvals(there: Platform) -> Iterator[Finding]:

@@ -41,7 +41,9 @@ def executor(
     event_log = KafkaEventLog(options.kafka, ExecutorSettings(pool=pool, member=name).membership)
     loaded = process.load(app)
     retention = timedelta(milliseconds=options.redis.retention_ms)
-    ledger = RedisLedger(options.redis.url, prefix=options.redis.prefix, retention=retention)
+    ledger = RedisLedger(
+        options.redis.url, prefix=options.redis.prefix, retention=retention, cluster=options.redis.cluster
+    )
     for problem in ledger.problems():
         _log.warning("redis.unsafe", problem=problem)
     numbers = count(1)
