@@ -171,7 +171,7 @@ def test_whatever_a_topic_was_cleaned_of_or_repeats_the_log_decides(seed: int) -
     for _ in range(rng.randrange(4)):  # a mirror repeats records
         spoilt.insert(rng.randrange(len(spoilt) + 1), rng.choice(spoilt))
     for _ in range(rng.randrange(4)):  # a zombie, or a crash, before cleaning
-        del spoilt[rng.randrange(len(spoilt)) : rng.randrange(len(spoilt) + 1)]
+        del spoilt[rng.randrange(len(spoilt) + 1) : rng.randrange(len(spoilt) + 1)]
     last = {key: n for n, (key, _) in enumerate(spoilt)}
     cleaned = [(key, value) for n, (key, value) in enumerate(spoilt) if last[key] == n]
 

@@ -229,8 +229,8 @@ class Hold:
 class KeptRun:
     """Topic `run-snapshot`, key run/RUN: the accepted entries of a run that lives.
 
-    They are all that the run log has below `log`: first those of `blocks` records of their own, then `entries`. With
-    `due_ms` (0: never) and `status` a planner knows whether it has to look into them at all.
+    They are all that the run log has below `log`: first those of `blocks` records of their own, then `entries`. If it
+    has a `status`, nobody has to look into them before `due_ms` (0: never), unless something comes for the run.
     """
 
     run_id: RunId

@@ -383,8 +383,10 @@ class Lane:
             self._timers.rebuild(state)
         for run, kept in asleep.items():
             self._timers.set(run, ASLEEP, kept.due_ms)
+            if kept.status == "running":
+                self._active.add(run)
         self._resuming.extend(states)
-        self._resuming.extend(run for run, kept in asleep.items() if kept.status not in ("suspended", "pending"))
+        self._resuming.extend(run for run, kept in asleep.items() if not kept.status)
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
         self.inbox.push(Pending(run, None) for run in ready)
         self._start.begin()

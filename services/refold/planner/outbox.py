@@ -85,6 +85,7 @@ class Outbox:
     def __init__(self, partition: int, actor: str, token: Callable[[Asker], int]) -> None:
         self._partition, self._actor, self._token = partition, actor, token
         self._begun = 0
+        self._touched: set[RunId] = set()
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
         self.emitted = Emitted()
@@ -120,12 +121,17 @@ class Outbox:
 
     def settled(self, after: RunState, entry: Entry, offset: int) -> None:
         """What an entry has ended, if nobody has told: orders may be closed by now, but an end is one for ever."""
-        if offset >= self._begun:
-            ends = [c for c in commands(after, entry, offset) if c.message is None or isinstance(c.message, RunOutcome)]
-            self._order(after, ends, self._begun, entry.at_ms)
+        if offset < self._begun:
+            return
+        self._touched.add(after.run_id)
+        ends = [c for c in commands(after, entry, offset) if c.message is None or isinstance(c.message, RunOutcome)]
+        self._order(after, ends, self._begun, entry.at_ms)
 
     def open_orders(self, state: RunState) -> None:
-        """What a run waits for from executors and people, as of now."""
+        """What a run waits for from executors and people as of now, unless that was told before."""
+        if state.run_id not in self._touched:
+            return
+        self._touched.discard(state.run_id)
         orders: list[Command] = []
         for step, opened in sorted(state.open.items()):
             if opened.phase == "dispatched":

@@ -208,8 +208,8 @@ class Keeper:
 
     def _write(self, run: RunId, kept: Kept, log: int) -> None:
         state = self._state(run)
-        # Of what is not simply waiting a successor has to know more.
-        status, due_ms = (state.status, snapshot.due_ms(state)) if state and not state.unseen else ("", 0)
+        waits = state is not None and not state.unseen and (state.open or state.status == "pending")
+        status, due_ms = (state.status, snapshot.due_ms(state)) if state and waits else ("", 0)
         before = kept.total
         for number, entries in kept.full:
             kept.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))

@@ -61,8 +61,11 @@ class TakeOver:
             # Either of the first version, which had the group's offsets alone, or somebody has emptied a topic.
             self._journal.tell("marks.missing", partition=self._assigned.partition)
         elif marks is not None:
-            emit_from = marks.log
-            self.inputs |= {topic: int(text) for topic, text in marks.inputs.items() if topic in self.inputs}
+            # The group's offsets only mirror the marks, but are the fresher ones where they are there at all.
+            emit_from = max(marks.log, emit_from if emit_from <= end else 0)
+            for topic, position in self.inputs.items():
+                mirrored = position if position <= self._assigned.ends.get(topic, position) else 0
+                self.inputs[topic] = max(mirrored, int(marks.inputs.get(topic, 0)))
             if marks.log > end:
                 self._journal.tell("log.shrunk", partition=self._assigned.partition, marks=marks.log, end=end)
                 snapshot.whole, emit_from = False, start
