@@ -46,7 +46,7 @@ class Burial:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class TimeAsked:
     """A record of a lane that is written to learn the time from its delivery. `sent_ms` is by the monotonic clock."""
 
     home: int
@@ -84,7 +84,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self.keys = Recent(settings.remember)
         self.ledger: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
-        self._sent: Tokens[Claimant | Burial | Beat] = Tokens(token)
+        self._sent: Tokens[Claimant | Burial | TimeAsked] = Tokens(token)
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
         self._closes: dict[int, list[tuple[str, CallId]]] = {}
@@ -111,7 +111,7 @@ class ExecutorOutbox(Generic[Claimant]):
         member, at_ms = self.settings.member, self.now.wall_ms
         nothing = ToolClaim(CallId(""), "", "", 0, False, member)
         headers = cloud_event(TOOL_CLAIMED, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
-        key, token = claim_chain.BEAT + member.encode(), self._sent.give(Beat(home, self.now.mono_ms))
+        key, token = claim_chain.BEAT + member.encode(), self._sent.give(TimeAsked(home, self.now.mono_ms))
         self._publishes.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(nothing), headers, token))
 
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
@@ -122,7 +122,7 @@ class ExecutorOutbox(Generic[Claimant]):
         letter = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
         self._put(Burial(letter, owed))
 
-    def delivered(self, delivery: Delivery) -> Claimant | Beat | None:
+    def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:
         """Whose claim or which beat has an answer from the log; None if it was for neither."""
         sent = self._sent.take(delivery.token)
         if sent is not None and delivery.offset == NEVER:

@@ -13,7 +13,7 @@ from refold.core.wire.headers import call_key
 from refold.executor.attempt import Attempt
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
-from refold.executor.outbox import Beat, ExecutorOutbox, Outlet
+from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, Now, ToolEnded
 from refold.ports.ledger import Fill, Filled, Lapsed, Reply
@@ -95,7 +95,7 @@ class Executor:
 
     def _delivered(self, item: Delivery) -> None:
         sent = self._outbox.delivered(item)
-        if isinstance(sent, Beat):
+        if isinstance(sent, TimeAsked):
             if lane := self.lanes.get(sent.home):
                 lane.beaten(item, sent.sent_ms)
         elif sent is not None:

@@ -29,11 +29,9 @@ EARLY_MS = 5_000
 class Impatient(Attempt):
     """Does not wait for the lease of whoever has claimed last."""
 
-    def look(self) -> None:
+    def _over(self, claim: str, seen_ms: int) -> bool:
         """See `Attempt`."""
-        if chain := self.claims.of(self.request.call_id):
-            chain.seen_ms = -1 << 40
-        super().look()
+        return True
 
 
 class Dawdling(Attempt):
@@ -93,7 +91,7 @@ def _drops_at_once(original: Callable[..., None]) -> Callable[..., None]:
 
 def _failed_for_good(original: Callable[..., Any]) -> Callable[..., Any]:
     def claim(self: MemoryLedger, operation: ledger.Claim, now: int) -> ledger.Reply:
-        entry = self._find(operation.home, operation.call, now)
+        entry = self._find(operation.home, operation.key, now)
         done = entry is not None and entry.state == "done"
         reply: ledger.Reply = original(self, operation._replace(attempt=entry.attempt) if done else operation, now)  # type: ignore[union-attr]
         return reply

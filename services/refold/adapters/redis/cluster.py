@@ -20,7 +20,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from refold.adapters.redis.link import Command, public_url, unreachable
+from refold.adapters.redis.link import RedisCommand, public_url, unreachable
 from refold.core.errors import UsageError
 
 _ELSEWHERE = MovedError | AskError | TryAgainError
@@ -43,7 +43,7 @@ class ClusterLink:
         self._cluster: Any = None
         self._moved = False
 
-    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """One reply per command, in order; a refused command's reply is its ResponseError.
 
         **Raises** UnreachableError: the outcome of every command is unknown.
@@ -77,7 +77,7 @@ class ClusterLink:
             self._moved = True
             raise unreachable(self.url, error) from error
 
-    def _exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def _exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         cluster, replies = self._there(), list[Any]([None] * len(commands))
         by_node: dict[str, tuple[Any, list[int]]] = {}
         for place, command in enumerate(commands):
@@ -94,14 +94,14 @@ class ClusterLink:
             raise down
         return replies
 
-    def _pipe(self, node: Any, commands: Sequence[Command]) -> list[Any]:
+    def _pipe(self, node: Any, commands: Sequence[RedisCommand]) -> list[Any]:
         pipe = self._cluster.get_redis_connection(node).pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)
         replies: list[Any] = pipe.execute(raise_on_error=False)
         return replies
 
-    def _follow(self, command: Command) -> Any:
+    def _follow(self, command: RedisCommand) -> Any:
         try:
             return self._cluster.execute_command(*command)
         except ResponseError as error:
@@ -134,5 +134,5 @@ def _node(host: str) -> Any:
     return ClusterNode(name, int(port or 6379))  # type: ignore[no-untyped-call]  # it has no types at all
 
 
-def _key_of(command: Command) -> Any:
+def _key_of(command: RedisCommand) -> Any:
     return command[3] if command[0] == "EVALSHA" else command[1]

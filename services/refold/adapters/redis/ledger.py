@@ -19,7 +19,7 @@ from redis.exceptions import NoScriptError
 
 from refold.adapters.redis import checks, scripts
 from refold.adapters.redis.cluster import ClusterLink
-from refold.adapters.redis.link import Command, Link, first_refusal, refused
+from refold.adapters.redis.link import Link, RedisCommand, first_refusal, refused
 from refold.ports import ledger
 
 _TIMEOUT = timedelta(seconds=5)
@@ -50,7 +50,7 @@ class RedisLedger:
         sources = list(scripts.SOURCES.values())
         self._timeout = timeout
         self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=sources)
-        self._writers: dict[type, Callable[[Any], Command]] = {
+        self._writers: dict[type, Callable[[Any], RedisCommand]] = {
             ledger.Claim: self._claim,
             ledger.Renew: self._renew,
             ledger.Release: self._release,
@@ -93,7 +93,7 @@ class RedisLedger:
         """Hangs up."""
         self._link.close()
 
-    def _mend(self, commands: list[Command], replies: list[Any]) -> None:
+    def _mend(self, commands: list[RedisCommand], replies: list[Any]) -> None:
         # Scripts are loaded with the connection, yet a server may be told to forget them. A refused command did
         # nothing, so it alone is sent again.
         again = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -104,7 +104,7 @@ class RedisLedger:
         if error := first_refusal(replies):
             raise refused(self._link.url, error)
 
-    def _claim(self, operation: ledger.Claim) -> Command:
+    def _claim(self, operation: ledger.Claim) -> RedisCommand:
         home, pool, key, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
         return (
@@ -112,7 +112,7 @@ class RedisLedger:
             *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
-    def _renew(self, operation: ledger.Renew) -> Command:
+    def _renew(self, operation: ledger.Renew) -> RedisCommand:
         home, pool, key, call, attempt, token, lease_ms, request = operation
         at = f"{self._prefix}:{{{home}}}:"
         return (
@@ -120,12 +120,12 @@ class RedisLedger:
             *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
-    def _release(self, operation: ledger.Release) -> Command:
+    def _release(self, operation: ledger.Release) -> RedisCommand:
         home, pool, key, token = operation
         at = f"{self._prefix}:{{{home}}}:"
         return ("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held:{pool}", key, token)
 
-    def _complete(self, operation: ledger.Complete) -> Command:
+    def _complete(self, operation: ledger.Complete) -> RedisCommand:
         home, pool, key, call, attempt, token, success, result = operation
         at = f"{self._prefix}:{{{home}}}:"
         return (
@@ -133,7 +133,7 @@ class RedisLedger:
             *(key, call, attempt, token, 1 if success else 0, result, self._keep),
         )
 
-    def _close(self, operation: ledger.Close) -> Command:
+    def _close(self, operation: ledger.Close) -> RedisCommand:
         home, pool, calls = operation
         at = f"{self._prefix}:{{{home}}}:"
         return (
@@ -143,20 +143,20 @@ class RedisLedger:
             *chain.from_iterable(calls),
         )
 
-    def _lapsed(self, operation: ledger.Lapsed) -> Command:
+    def _lapsed(self, operation: ledger.Lapsed) -> RedisCommand:
         home, pool, limit = operation
         at = f"{self._prefix}:{{{home}}}:"
         return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
 
-    def _outbox(self, operation: ledger.Unsent) -> Command:
+    def _outbox(self, operation: ledger.Unsent) -> RedisCommand:
         home, pool, limit, most_bytes = operation
         key = f"{self._prefix}:{{{home}}}:outbox:{pool}"
         return ("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
 
-    def _fill(self, operation: ledger.Fill) -> Command:
+    def _fill(self, operation: ledger.Fill) -> RedisCommand:
         return ("EVALSHA", self._sha["fill"], 1, f"{self._prefix}:{{{operation.home}}}:")
 
-    def _sent(self, operation: ledger.Sent) -> Command:
+    def _sent(self, operation: ledger.Sent) -> RedisCommand:
         # HDEL wants at least one field, and no outbox field is empty.
         return ("HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *(operation.fields or ("",)))
 

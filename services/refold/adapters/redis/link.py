@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from refold.core.errors import UnreachableError, UsageError
 
-Command = tuple[str | int | bytes, ...]
+RedisCommand = tuple[str | int | bytes, ...]
 
 
 class Link:
@@ -26,7 +26,7 @@ class Link:
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._named = public_url(url), url
-        self._greeting: list[Command] = [("SCRIPT", "LOAD", source) for source in scripts]
+        self._greeting: list[RedisCommand] = [("SCRIPT", "LOAD", source) for source in scripts]
         self._greeted = False
         seconds = timeout.total_seconds()
         try:
@@ -41,7 +41,7 @@ class Link:
                 f"{self.url} is not the URL of a Redis", hint="write redis://HOST:PORT/0, or rediss:// for TLS"
             ) from error
 
-    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """One reply per command, in order; a refused command's reply is its ResponseError.
 
         **Raises** UnreachableError: the outcome of every command is unknown.
@@ -79,7 +79,7 @@ class Link:
         self._greeted = False
         self._connection.disconnect()
 
-    def _roundtrip(self, commands: Sequence[Command]) -> list[Any]:
+    def _roundtrip(self, commands: Sequence[RedisCommand]) -> list[Any]:
         replies: list[Any] = []
         self._connection.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
         read = self._connection.read_response
@@ -91,7 +91,7 @@ class Link:
         return replies
 
 
-def _pack(command: Command) -> bytes:
+def _pack(command: RedisCommand) -> bytes:
     packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
     return packed
 
