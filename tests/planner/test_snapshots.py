@@ -15,7 +15,7 @@ from refold.core.messages import Marks
 from refold.core.run import chain, snapshot
 from refold.core.run.finished import Finished
 from refold.core.run.log import LogFold
-from refold.core.run.snapshot import MARKS_KEY, Snapshot
+from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.wire import codec
 from refold.planner.snapshots import Keeper, SentKept
 from tests.core.histories import Log, examples, random_log
@@ -43,7 +43,7 @@ class Partition:
 
     def begin(self, read: list[Kept]) -> bool:
         """Takes over from what is in the topic; whether that was of use."""
-        old = Snapshot(self.finished)
+        old = PartitionSnapshot(self.finished)
         for key, value in read:
             old.feed(key, value)
         asleep = old.close()

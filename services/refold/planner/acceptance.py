@@ -18,7 +18,7 @@ from refold.core.run.chain import LogRecord
 from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
 from refold.core.run.log import Judged, LogFold
-from refold.core.run.snapshot import Asleep, Snapshot
+from refold.core.run.snapshot import Asleep, PartitionSnapshot
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.hosting import Agents
@@ -76,9 +76,9 @@ class Acceptance:
         keep: Callable[[SentKept], None],
         member: str,
     ) -> None:
-        self._inbox, self._agents, self._journal, self._told = inbox, agents, journal, told
+        self._inbox, self._agents, self.journal, self._told = inbox, agents, journal, told
         self.fold, self.finished, self.erased = LogFold(), Finished(), Markers()
-        self.snapshot = Snapshot(self.finished)
+        self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
         self.keeper = Keeper(self.finished, member, send=keep, state=self.fold.states.get)
         self._known: dict[RunId, int] = {}
@@ -121,7 +121,7 @@ class Acceptance:
         """The log's answer for an own entry. None: it may be there or come; the next end tells how far to read."""
         self.flying -= 1
         if offset is None:
-            self._journal.counts["append.unknown"] += 1
+            self.journal.counts["append.unknown"] += 1
             self.drop(sent.entry.run_id)
             self.lost = True
             # Answered at once, it could get a second entry while the first still comes. Only the log can tell.
@@ -170,7 +170,7 @@ class Acceptance:
             self.drop(run)
             self.finished.forget(run)
             self.keeper.pin(run)
-            self._journal.tell("run.stalled", run_id=run, reason=reason)
+            self.journal.tell("run.stalled", run_id=run, reason=reason)
         self.live = True
 
     def swept(self) -> list[bytes]:
@@ -202,7 +202,7 @@ class Acceptance:
         """A run that this version cannot fold stands still here until a version that can takes over."""
         self.fold.frozen[run] = reason
         self.drop(run)
-        self._journal.tell("run.frozen", run_id=run, reason=reason)
+        self.journal.tell("run.frozen", run_id=run, reason=reason)
 
     def _advance(self) -> None:
         # A gap before an own record means that somebody else's lies there: it has to be read before ours can count.
@@ -243,7 +243,7 @@ class Acceptance:
             self.drop(judged.run_id)
             self._take(judged, record.offset, record.value or b"", own=False)
             if self.live:  # the agent's code has to catch up with somebody else's entry
-                self._journal.counts["record.foreign"] += 1
+                self.journal.counts["record.foreign"] += 1
                 self._inbox.push_front(Pending(judged.run_id, None))
             return
         if parts is not None and record.value is not None and judged.void == "unreadable":
@@ -261,7 +261,7 @@ class Acceptance:
     def _passes(self, record: Record, run: RunId) -> bool:
         """Whether nothing follows from a record, because its run is over or known to a point beyond it."""
         if self._is_over(run):
-            self._journal.counts["record.void"] += self.live and record.value is not None
+            self.journal.counts["record.void"] += self.live and record.value is not None
             return True
         state = self.accepted(run)
         if state is None or record.offset >= self._known.get(run, 0):
@@ -276,7 +276,7 @@ class Acceptance:
         """What counts by a record: itself, and what was held aside for it. Of a run that was stalled all is news."""
         run = judged.run_id
         if judged.mended:
-            self._journal.tell("run.mended", run_id=run)
+            self.journal.tell("run.mended", run_id=run)
             self.keeper.pin(run)
             self._told.mended(self.fold.states[run])
         for each in (judged, *judged.linked):
@@ -304,12 +304,12 @@ class Acceptance:
 
     def _count_void(self, judged: Judged) -> None:
         if judged.void == "copy":
-            self._journal.counts["record.copy"] += 1
+            self.journal.counts["record.copy"] += 1
             # Whoever repeats records repeats many: of them the first is told, the second, the fourth and so on.
-            if (count := self._journal.counts["record.copy"]) & (count - 1) == 0:
-                self._journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
+            if (count := self.journal.counts["record.copy"]) & (count - 1) == 0:
+                self.journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
         else:
-            self._journal.counts["record.void"] += judged.void not in ("tombstone", "unreadable")
+            self.journal.counts["record.void"] += judged.void not in ("tombstone", "unreadable")
 
     def _wake(self, run: RunId) -> None:
         """Folds what was kept of a run."""

@@ -6,43 +6,32 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from refold.core import events
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import CallId, RunId, parse_call_id
-from refold.core.planning.verdict import Due, Rules, Spoilt
+from refold.core.planning.verdict import Due, Rules
 from refold.core.run.state import RunState
-from refold.core.topics import CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering, Shared
 from refold.planner.holds import Holds
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
-from refold.planner.outbox import Asker, Beat, Ordered, Outbox, SentHold
+from refold.planner.outbox import Asker, Beat, Outbox
+from refold.planner.receipts import Receipts
 from refold.planner.repairs import Repairs
 from refold.planner.snapshots import SentKept
 from refold.planner.takeover import TakeOver
+from refold.planner.telling import tell
 from refold.planner.timers import ASLEEP, Timers
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import Positions, Tokens
-
-_TOLD = {
-    events.RunRequested: "run.requested",
-    events.RunCompleted: "run.completed",
-    events.RunFailed: "run.failed",
-    events.RunCancelled: "run.cancelled",
-    events.CallDoubted: "call.doubted",
-    events.ApprovalRequested: "approval.requested",
-    events.ApprovalDecided: "approval.accepted",
-    events.LateResultRecorded: "call.late",
-}
-"""What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
 
 BEAT_MS = 1_000
 """How long a lane waits for the time that it asked the log for."""
@@ -92,9 +81,9 @@ class Lane:
             room=self._room,
         )
         self.repairs = self._new_repairs()
+        self._receipts = Receipts(self.log, self.outbox, self.inbox, answering=self._answering, holds=self.holds)
         self._timers = Timers()
-        self._start = TakeOver(assigned, self.log, self.outbox, shared.journal)
-        self._resuming: deque[RunId] = deque()
+        self._start = TakeOver(assigned, self.log, self.outbox, inbox=self.inbox, holds=self.holds)
         self._moved()
 
     def _new_repairs(self) -> Repairs:
@@ -165,46 +154,8 @@ class Lane:
         if isinstance(asker, SentEntry):
             self.log.delivered(asker, offset)
             self._moved()
-        elif isinstance(asker, SentHold):
-            if offset is None:
-                self.holds.send_again(asker.run_id)
-        elif isinstance(asker, SentKept):
-            self.log.keeper.delivered(asker, offset)
-            if offset == NEVER:
-                self._journal.tell("snapshot.refused", partition=self.partition, key=asker.key.decode())
-        elif asker is not None and not isinstance(asker, Beat):
-            self._published(asker, offset)
-
-    def _published(self, asker: Ordered | Pending, offset: int | None) -> None:
-        self._journal.counts["publish.unknown"] += offset is None
-        if offset == NEVER:
-            self._never(asker)
-        elif isinstance(asker, Ordered):
-            self.outbox.acknowledged(asker, offset, self.log.fold.states, self.clock.now_ms)
-        elif offset is None:
-            self.inbox.push([asker])
-        elif isinstance(asker.input, Spoilt) and asker.letter:
-            asker.letter = None  # told to operators; now the call is settled
-            self.inbox.push([asker])
-        else:
-            asker.done = True
-
-    def _never(self, asker: Ordered | Pending) -> None:
-        """The log certainly does not take a record: that is neither a yes nor an unknown, and has an answer."""
-        if isinstance(asker, Ordered):
-            topic, key = asker.record.topic, asker.record.key.decode()
-            self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
-            if unsent := self.outbox.refused(asker, self.log.fold.states):
-                self.inbox.push([unsent])
-            return
-        self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.letter else RUN_REQUESTED, run=asker.run_id)
-        if asker.letter is None:  # a stray that cannot go home
-            self._answering.bury(asker, "too_large", "its home partition does not take it", self.clock.now_ms)
-        elif asker.short:
-            asker.done = True  # the line in the log of this process is all that can be
-        else:
-            asker.short = True
-            self.inbox.push([asker])
+        elif asker is not None:
+            self._receipts.published(asker, offset, self.clock.now_ms)
 
     @property
     def wants_end(self) -> bool:
@@ -220,7 +171,7 @@ class Lane:
             self.outbox.beat()
         if not self.clock.fresh or not self.log.keeper.opened:
             return
-        self._resume()
+        self._start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
         for timer in self._timers.due(now):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
@@ -236,23 +187,9 @@ class Lane:
                 self._answering.answer(item, now)
         self._keep()
 
-    def _resume(self) -> None:
-        """Takes runs that do not wait up, so many a turn: what is open goes out again, and what can go on does."""
-        for _ in range(min(len(self._resuming), self._limits.turn_resumed)):
-            run = self._resuming.popleft()
-            state = self.log.accepted(run)
-            if state is not None and state.over:
-                self.log.finish(state)
-            elif state is not None and run not in self.log.fold.frozen:
-                self.outbox.open_orders(state)
-                if (state.unseen or not state.open) and self.holds.get(run) is None:
-                    self.inbox.push([Pending(run, None)])
-            if not self._resuming:
-                self.outbox.begun()
-
     def _keep(self) -> None:
         """Writes what has moved, every few seconds and when it is much."""
-        if self._resuming or self.outbox.beginning:
+        if self._start.resuming or self.outbox.beginning:
             return
         if self.clock.mono_ms >= self._round_due or len(self.log.keeper) >= self._settings.snapshot_runs:
             self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
@@ -311,7 +248,7 @@ class Lane:
             return None
         if not self.clock.fresh:
             return self._beat_due
-        if (self.inbox or self._resuming) and not self.log.blocked and not self.log.flying:
+        if (self.inbox or self._start.resuming) and not self.log.blocked and not self.log.flying:
             return 0
         times = self._times()
         return min(self.clock.mono_of(min(times)), self._beat_due) if times else None
@@ -332,7 +269,7 @@ class Lane:
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self._count(after)
         self._timers.follow(after, entry)
-        self._tell(entry)
+        tell(self._journal, self.partition, entry)
         self.inbox.unpark(run)
 
     def woken(self, state: RunState) -> None:
@@ -385,14 +322,10 @@ class Lane:
             self._timers.set(run, ASLEEP, kept.due_ms)
             if kept.status == "running":
                 self._active.add(run)
-        self._resuming.extend(states)
-        self._resuming.extend(run for run, kept in asleep.items() if not kept.status)
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
         self.inbox.push(Pending(run, None) for run in ready)
-        self._start.begin()
+        self._start.begin(states)
         self._beat_due = self.clock.mono_ms + (0 if self.log.keeper.opened else BEAT_MS)
-        if not self._resuming:
-            self.outbox.begun()
         runs = len(states) + len(asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
         for state in islice(states.values(), RESUMED_TOLD):
@@ -402,17 +335,6 @@ class Lane:
     def wants(self) -> Mapping[str, int]:
         """From where it wants to be read besides, by topic: known only when the snapshot was read."""
         return self._start.wants()
-
-    def _tell(self, entry: events.Entry) -> None:
-        for event in entry.events:
-            if isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "unauthorised":
-                self._journal.counts["unauthorised"] += 1
-                self._journal.news.append(
-                    ("call.unauthorised", {"run_id": entry.run_id, "reason": event.failure.message})
-                )
-            if told := _TOLD.get(type(event)):
-                place = {"run_id": entry.run_id, "seq": entry.seq, "partition": self.partition}
-                self._journal.news.append((told, place))
 
 
 def _waits_for_people(state: RunState) -> bool:

@@ -14,7 +14,7 @@ from refold.core.ids import RunId
 from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
 from refold.core.run import snapshot
 from refold.core.run.finished import ROW_BYTES, Finished
-from refold.core.run.snapshot import BLOCK_BYTES, MARKS_KEY, Snapshot, Taken
+from refold.core.run.snapshot import BLOCK_BYTES, MARKS_KEY, KeptEntries, PartitionSnapshot
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.ports.log import NEVER
@@ -52,7 +52,7 @@ class Kept:
 
     def add(self, seq: int, value: bytes) -> None:
         """One more entry."""
-        self.tail.append(snapshot.pack(seq, value))
+        self.tail.append(snapshot.pack_entry(seq, value))
         self.size += len(value)
         if self.size >= BLOCK_BYTES:
             self.full.append((self.blocks, b"".join(self.tail)))
@@ -94,7 +94,7 @@ class Keeper:
 
     # What happens
 
-    def woken(self, run: RunId, taken: Taken) -> None:
+    def woken(self, run: RunId, taken: KeptEntries) -> None:
         """A run is known by its entries again."""
         kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
@@ -135,7 +135,7 @@ class Keeper:
 
     # Rounds
 
-    def begin(self, snapshot: Snapshot, live: Iterable[RunId], inputs: dict[str, int]) -> None:
+    def begin(self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int]) -> None:
         """The lane is live. Says that the partition is ours, by marks that say what they said.
 
         Where the snapshot does not hold together all of it is written anew before there are marks again.

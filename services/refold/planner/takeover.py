@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 
+from refold.core.ids import RunId
 from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
+from refold.planner.holds import Holds
+from refold.planner.inbox import Inbox, Pending
 from refold.planner.inputs import TOPICS
 from refold.planner.outbox import Outbox
 from refold.ports.log import Assigned, Record
-from refold.runtime.lanes import CatchUp, Journal, resumed
+from refold.runtime.lanes import CatchUp, resumed
 
 
 class TakeOver:
-    """What has to be read before a lane is live. `inputs` is from where the inputs are read, by topic."""
+    """What has to be read before a lane is live, and the runs that it takes up then.
 
-    def __init__(self, assigned: Assigned, log: Acceptance, outbox: Outbox, journal: Journal) -> None:
-        self._assigned, self._log, self._outbox, self._journal = assigned, log, outbox, journal
+    `inputs` is from where the inputs are read, by topic.
+    """
+
+    def __init__(self, assigned: Assigned, log: Acceptance, outbox: Outbox, *, inbox: Inbox, holds: Holds) -> None:
+        self._assigned, self._log, self._outbox, self._journal = assigned, log, outbox, log.journal
+        self._inbox, self._holds = inbox, holds
+        self._waiting: deque[RunId] = deque()
         self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
         self.inputs: dict[str, int] = {}
         self._reads_log = False
@@ -47,10 +56,33 @@ class TakeOver:
             self._reads_log = True
             self._read_log()
 
-    def begin(self) -> None:
-        """The lane is live: its own snapshots go on from what was read."""
-        live = [*self._log.fold.states, *self._log.asleep]
-        self._log.keeper.begin(self._log.snapshot, live, self.inputs)
+    def begin(self, states: Iterable[RunId]) -> None:
+        """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""
+        asleep = self._log.asleep
+        self._log.keeper.begin(self._log.snapshot, [*self._log.fold.states, *asleep], self.inputs)
+        self._waiting.extend(states)
+        self._waiting.extend(run for run, kept in asleep.items() if not kept.status)
+        if not self._waiting:
+            self._outbox.begun()
+
+    @property
+    def resuming(self) -> bool:
+        """Whether runs are left to be taken up."""
+        return bool(self._waiting)
+
+    def resume(self, count: int) -> None:
+        """Takes so many runs up: what is open and was not told goes out, and what can go on does."""
+        for _ in range(min(len(self._waiting), count)):
+            run = self._waiting.popleft()
+            state = self._log.accepted(run)
+            if state is not None and state.over:
+                self._log.finish(state)
+            elif state is not None and run not in self._log.fold.frozen:
+                self._outbox.open_orders(state)
+                if (state.unseen or not state.open) and self._holds.get(run) is None:
+                    self._inbox.push([Pending(run, None)])
+            if not self._waiting:
+                self._outbox.begun()
 
     def _read_log(self) -> None:
         snapshot, start, end = self._log.snapshot, self._assigned.starts.get(RUN_LOG, 0), self._assigned.ends[RUN_LOG]

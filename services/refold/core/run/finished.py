@@ -29,7 +29,7 @@ _CROWD = 32
 """Rows per shard on average: a search reads 2 kB at most, and an empty bytearray weighs as much as one row."""
 
 
-class Over(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run that is over."""
 
     head: Head
@@ -54,13 +54,15 @@ class Finished:
     def __contains__(self, run: RunId) -> bool:
         return self._place(run)[1] >= 0
 
-    def get(self, run: RunId) -> Over | None:
+    def get(self, run: RunId) -> FinishedRun | None:
         """What is known of a run, if it is over."""
         shard, at = self._place(run)
         if at < 0:
             return None
         _, request, head, seq, ended_s, status, pools = _ROW.unpack_from(shard, at)
-        return Over(Head(EntryId(head), seq), _STATUSES[status], request.hex(), ended_s * 1000, self._pools[pools])
+        return FinishedRun(
+            Head(EntryId(head), seq), _STATUSES[status], request.hex(), ended_s * 1000, self._pools[pools]
+        )
 
     def state(self, run: RunId) -> RunState | None:
         """The same as a state that lets nothing happen any more: what decides and judges needs no more."""

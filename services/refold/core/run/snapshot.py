@@ -52,12 +52,12 @@ def weight(key: bytes, value: bytes) -> int:
     return int.from_bytes(blake2b(key + b"\0" + value, digest_size=16).digest())
 
 
-def pack(seq: int, value: bytes) -> bytes:
+def pack_entry(seq: int, value: bytes) -> bytes:
     """An entry of the run log among the entries of its run."""
     return _LENGTH.pack(seq, len(value)) + value
 
 
-def unpack(run: RunId, entries: bytes) -> Iterator[LogPair]:
+def unpack_entries(run: RunId, entries: bytes) -> Iterator[LogPair]:
     """The records of the run log that entries are. **Raises** MalformedError when they end within one."""
     at, end = 0, len(entries)
     while at < end:
@@ -86,7 +86,7 @@ class Asleep(NamedTuple):
     log: int
 
 
-class Taken(NamedTuple):
+class KeptEntries(NamedTuple):
     """The records of the run log that were kept of a run, the last `tail` of them outside of its full `blocks`.
 
     `main` is what its own record adds to the check, `total` what all of them add.
@@ -99,7 +99,7 @@ class Taken(NamedTuple):
     total: int
 
 
-class Snapshot:
+class PartitionSnapshot:
     """What the records of `run-snapshot` say, fed in order of offset.
 
     `marks` are those of the highest round. `runs` and `blocks` may be believed if `whole`, which `close` tells; what is
@@ -144,12 +144,12 @@ class Snapshot:
             elif kept.run_id not in self.finished:
                 runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log)
                 self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
-        # Taken away since the marks, and not because it is over: what it stood for is not there.
+        # KeptEntries away since the marks, and not because it is over: what it stood for is not there.
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         self.whole = self.whole and all(run in self.finished for run in gone)
         return runs if self.whole else {}
 
-    def take(self, run: RunId) -> Taken:
+    def take(self, run: RunId) -> KeptEntries:
         """What is kept of a run that `close` has told. Once. **Raises** MalformedError when it is no entries."""
         key = run_key(run)
         kept, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
@@ -158,9 +158,9 @@ class Snapshot:
         for number in range(kept.blocks):
             value = self._raw.pop(block_key(run, number))
             total ^= weight(block_key(run, number), value)
-            pairs += unpack(run, codec.decode(KeptBlock, value).entries)
-        tail = list(unpack(run, kept.entries))
-        return Taken(pairs + tail, kept.blocks, len(tail), main, total)
+            pairs += unpack_entries(run, codec.decode(KeptBlock, value).entries)
+        tail = list(unpack_entries(run, kept.entries))
+        return KeptEntries(pairs + tail, kept.blocks, len(tail), main, total)
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
         """Takes the records that are of none of these runs away: their keys, and what they add to the check."""
