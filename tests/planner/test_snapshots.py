@@ -80,6 +80,11 @@ class Partition:
                 (self.keeper.over if live else self.keeper.end)(run, self.finished.add(after))
         self.position = max(self.position, upto)
 
+    def round(self, emitted: int) -> None:
+        """Begins to write what has moved."""
+        self.keeper.round(emitted, {})
+        self.keeper.write(self.position)
+
     def deliver(self) -> None:
         """What was sent comes into the topic; of what may get lost, all is sent again."""
         while self._sent:
@@ -139,7 +144,9 @@ def test_a_take_over_at_any_point_knows_what_the_whole_log_says(seed: int) -> No
             while lane.position < len(log) and rng.random() < 0.8:
                 lane.read(rng.randrange(lane.position, len(log)) + 1)
                 emitted = rng.randrange(emitted, lane.position + 1)
-                lane.keeper.round(lane.position, emitted, {})
+                lane.round(emitted)
+                lane.deliver()
+                lane.keeper.write(lane.position)
                 lane.deliver()
             end = lane.position
             # It dies somewhere among what it wrote last: a successor sees any beginning of that.
@@ -164,7 +171,7 @@ def test_whatever_a_topic_was_cleaned_of_or_repeats_the_log_decides(seed: int) -
     lane.log = log
     for upto in sorted(rng.sample(range(1, len(log) + 1), min(5, len(log)))):
         lane.read(upto)
-        lane.keeper.round(upto, upto, {})
+        lane.round(upto)
         lane.deliver()
 
     spoilt = list(topic)
@@ -187,9 +194,9 @@ def test_a_golden_history_is_kept_and_read_back(name: str) -> None:
     for cut in range(len(log)):
         lane = Partition(log[:cut])
         lane.begin([])
-        lane.keeper.round(cut, cut, {})
+        lane.round(cut)
         lane.deliver()
-        lane.keeper.round(cut, cut, {})
+        lane.round(cut)
         lane.deliver()
 
         successor = Partition(log)
@@ -204,7 +211,7 @@ def test_marks_of_a_newer_version_are_not_relied_on() -> None:
     log = interleaved(rng)
     lane = Partition(log)
     lane.begin([])
-    lane.keeper.round(len(log), len(log), {})
+    lane.round(len(log))
     lane.deliver()
     newer = b"\0\0\0\xff\xff" + codec.encode(Marks(9, 0, bytes(16), {}))[5:]
 
@@ -224,7 +231,7 @@ def test_a_long_history_is_written_once_and_not_again_at_every_step() -> None:
         lane.log = log.records
         lane.read(n)
         if n % 5 == 0:
-            lane.keeper.round(n, n, {})
+            lane.round(n)
             lane.deliver()
 
     written = sum(len(value or b"") for key, value in lane.topic if key.startswith(b"run/"))
@@ -243,7 +250,7 @@ def test_an_older_record_of_a_run_behind_the_marks_is_not_believed() -> None:
         log.append([NoteRecorded(n, "k", "1")])
         lane.log = log.records
         lane.read(len(log.records))
-        lane.keeper.round(lane.position, lane.position, {})
+        lane.round(lane.position)
         lane.deliver()
     older = next(record for record in lane.topic if record[0] == snapshot.run_key(RunId("run-0")))
 
@@ -262,10 +269,10 @@ def test_a_run_that_is_over_is_no_row_before_what_it_ordered_is_acknowledged() -
     lane.log = log.records
     lane.read(1)
 
-    lane.keeper.round(1, 0, {})
+    lane.round(0)
     lane.deliver()
     before = [key for key, _ in lane.topic]
-    lane.keeper.round(1, 1, {})
+    lane.round(1)
     lane.deliver()
 
     assert not any(key.startswith(b"over/") for key in before)

@@ -188,13 +188,12 @@ class Lane:
         self._keep()
 
     def _keep(self) -> None:
-        """Writes what has moved, every few seconds and when it is much."""
-        if self._start.resuming or self.outbox.beginning:
-            return
-        if self.clock.mono_ms >= self._round_due or len(self.log.keeper) >= self._settings.snapshot_runs:
+        """Writes what has moved, every few seconds, some of it in every turn."""
+        if self.clock.mono_ms >= self._round_due and not (self._start.resuming or self.outbox.beginning):
             self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
             inputs = self._start.inputs | self.inbox.low_water()
-            self.log.keeper.round(self.log.position, self.outbox.emitted.low_water(self.log.position), inputs)
+            self.log.keeper.round(self.outbox.emitted.low_water(self.log.position), inputs)
+        self.log.keeper.write(self.log.position)
 
     def passed(self, answer: CommittedAt) -> None:
         """Executors have come so far: what they have passed and not answered goes out again."""
@@ -249,6 +248,8 @@ class Lane:
         if not self.clock.fresh:
             return self._beat_due
         if (self.inbox or self._start.resuming) and not self.log.blocked and not self.log.flying:
+            return 0
+        if self.log.keeper.writing:
             return 0
         times = self._times()
         return min(self.clock.mono_of(min(times)), self._beat_due) if times else None

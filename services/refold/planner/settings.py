@@ -58,8 +58,8 @@ class Budget:
 class PlannerSettings:
     """How a planner works.
 
-    What has moved is kept in the snapshot every `snapshot_ms`, or when it is `snapshot_runs`: a take-over reads what
-    came after it. It has to be more often than the log is cleaned (`min.compaction.lag.ms`).
+    What has moved is kept in the snapshot every `snapshot_ms`: a take-over reads what came after it. It has to be more
+    often than the log is cleaned (`min.compaction.lag.ms`).
 
     **Units**: milliseconds; inputs for `backlog`, beyond which a lane's inputs are no longer taken (twice what
     a turn decides, so that a turn never starves).
@@ -71,7 +71,6 @@ class PlannerSettings:
     commit_ms: int = defaults.COMMIT_MS
     backlog: int = 5_000
     snapshot_ms: int = 5_000
-    snapshot_runs: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
     budget: Budget = field(default_factory=Budget)

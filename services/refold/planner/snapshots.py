@@ -7,8 +7,10 @@ a row only when all that it ordered is acknowledged; until then it is kept like 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from refold.core.ids import RunId
 from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
@@ -21,6 +23,10 @@ from refold.ports.log import NEVER
 
 ROWS = 4_096
 """Rows in one record of runs that are over: 240 KiB. Smaller ones are put together when there are as many rows."""
+
+
+TURN_RUNS = 1_000
+"""Runs written in one turn, which takes 20 ms. The first snapshot of a large partition takes many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +66,15 @@ class Kept:
             self.tail, self.size = [], 0
 
 
+class Round(NamedTuple):
+    """What a round still has to write, and what its marks will say. `over` has the rows of runs that are over."""
+
+    emitted: int
+    inputs: dict[str, int]
+    runs: deque[RunId]
+    over: list[bytes]
+
+
 class Keeper:
     """The snapshot of one lane, round by round.
 
@@ -86,11 +101,8 @@ class Keeper:
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
         self._flying = 0
+        self._round: Round | None = None
         self._next: Marks | None = None
-
-    def __len__(self) -> int:
-        """How many runs have moved since they were written."""
-        return len(self._moved)
 
     # What happens
 
@@ -151,22 +163,39 @@ class Keeper:
         else:
             self.opened = True
 
-    def round(self, log: int, emitted: int, inputs: dict[str, int]) -> None:
-        """Writes what has moved, unless that is under way.
+    @property
+    def writing(self) -> bool:
+        """Whether there is something of a round left to be written."""
+        return self._round is not None
 
-        `log` is how far the accepted states hold, `emitted` up to where all that was ordered is acknowledged.
+    def round(self, emitted: int, inputs: dict[str, int]) -> None:
+        """Begins to write what has moved, unless that is under way; `write` goes on with it.
+
+        `emitted` is up to where all that was ordered is acknowledged.
         """
-        texts = _texts(inputs)
-        if self._next is not None or self.refused or self._pinned or not self.opened:
+        if self._round or self._next or self.refused or self._pinned or not self.opened:
             return
-        if not (self._moved or self._over or self._stale) and (emitted, texts) == (self.marks.log, self.marks.inputs):
+        if not (self._moved or self._over or self._stale) and (emitted, _texts(inputs)) == (
+            self.marks.log,
+            self.marks.inputs,
+        ):
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in self._kept]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
-        over, self._over = [*self._over.values()], {}
-        for run, kept in list(self._moved.items()):
+        self._round = Round(emitted, inputs, deque(self._moved), [*self._over.values()])
+        self._over = {}
+
+    def write(self, log: int) -> None:
+        """Writes some of the runs of a round, and after the last one its marks. `log`: how far accepted states hold."""
+        if self._round is None:
+            return
+        emitted, inputs, runs, over = self._round
+        for _ in range(min(len(runs), TURN_RUNS)):
+            run = runs.popleft()
+            if (kept := self._moved.get(run)) is None:
+                continue
             if kept.row and kept.last < emitted:
                 over.append(kept.row)
                 self._drop(run, kept)
@@ -174,9 +203,10 @@ class Keeper:
                 self._write(run, kept, log)
                 if not kept.row:
                     del self._moved[run]
-        self._add_rows(over)
-        self._next = self._marks(emitted, inputs)
-        self._finish_round()
+        if not runs:
+            self._add_rows(over)
+            self._round, self._next = None, self._marks(emitted, inputs)
+            self._finish_round()
 
     def delivered(self, sent: SentKept, offset: int | None) -> None:
         """The answer for a record."""
