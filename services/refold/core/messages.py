@@ -45,7 +45,7 @@ class ToolRequest:
 
     `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
     the policy that judged the call, `decision` the signed decision that allows it, where one is needed. `again`: the
-    attempt went out before, and executors have passed what went out.
+    attempt went out before, as far as anybody can say.
     """
 
     call_id: CallId

@@ -135,7 +135,10 @@ class Outbox:
         orders: list[Command] = []
         for step, opened in sorted(state.open.items()):
             if opened.phase == "dispatched":
-                orders.append(request(state, step, opened.attempt, issued=self._begun, at_ms=opened.sent_ms))
+                # A predecessor has sent it, most likely: what one executor says of itself need not hold for another.
+                orders.append(
+                    request(state, step, opened.attempt, issued=self._begun, at_ms=opened.sent_ms, again=True)
+                )
             orders += ask_people(state, step)
         self._order(state, orders, self._begun, state.at_ms)
 
