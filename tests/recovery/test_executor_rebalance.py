@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import Any, Literal
 
 import pytest
 
-from refold.core.messages import ToolClaim, ToolRequest
-from refold.core.wire import codec
+from refold.core.approval.policy import policy_digest
+from refold.core.messages import CatalogEntry, ToolClaim, ToolRequest
+from refold.core.wire import canonical, codec
 from refold.executor.claim_chain import record_key
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
@@ -51,6 +53,11 @@ def _looks(batch: AskLedger) -> bool:
 
 def request(offset: int, call: ToolRequest = REQUEST) -> Record:
     return Record("tool-requested.default", 0, offset, b"r1/3", codec.encode(call), lambda: None)
+
+
+def entry(offset: int, name: str, kind: str, content: Any) -> Record:
+    value = codec.encode(CatalogEntry(name, kind, canonical.dumps(content), actor="operator", at_ms=1))
+    return Record("catalog", 0, offset, name.encode(), value, lambda: None)
 
 
 def claimed(offset: int, claim: ToolClaim) -> Record:
@@ -126,6 +133,33 @@ def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
 
     assert asked(effects, Release) == []
     assert len(bench.executor.attempts) == 1
+
+
+@pytest.mark.parametrize("effect", ["pure", "keyed"])
+def test_nothing_begins_for_a_partition_that_went_whose_catalog_is_not_read_any_more(
+    effect: Literal["pure", "keyed"],
+) -> None:
+    bench = Bench()
+    claim = bench.turn(ASSIGNED, request(0, replace(REQUEST, effect=effect)))
+
+    effects = [*bench.turn(Revoked(0)), *bench.turn(answer(claim))]
+
+    assert asked(effects, Release)
+    assert not [effect for effect in effects if isinstance(effect, StartTool)]
+
+
+def test_a_policy_that_was_read_with_the_claim_is_obeyed() -> None:
+    bench, content = Bench(), {"recheck": True, "rules": []}
+    claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
+    bench.turn(Delivery(claim.token, 0))
+    read = Record("tool-claimed", 0, 0, claim.key, claim.value, lambda: None)
+    name = policy_digest(content)
+    policy = [entry(0, f"policy/{name}", "policy", content), entry(1, "current", "current", name)]
+
+    effects = bench.turn(read, *policy)
+
+    assert not [effect for effect in effects if isinstance(effect, StartTool)]
+    assert asked(effects, Complete)
 
 
 def test_an_answer_from_before_a_partition_came_back_commits_nothing_that_has_to_be_read_again() -> None:

@@ -212,8 +212,11 @@ class Attempt:
         self._finish(self._result("doubt", outcome.IN_DOUBT))
 
     def leave(self) -> None:
-        """The partition is another member's, so its chain is not read here any more: what still needs it lets go."""
-        if self.chained and self.phase in ("claiming", "waiting", "chaining", "reading"):
+        """The partition is another member's, so neither its chain nor its catalog is read here any more.
+
+        What has not begun lets go: it would rest on what was in force once.
+        """
+        if self.phase in ("claiming", "waiting", "chaining", "reading", "probing"):
             self._let_go()
 
     def _let_go(self) -> None:

@@ -41,13 +41,16 @@ class Executor:
         self._by_call: dict[str, Attempt] = {}
         self._tend_due = self._turns = 0
         self._missing: set[str] = set()
+        self._claimed_in: set[int] = set()
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         self._outbox.now = now
         self._turns += 1
         for lane in self.lanes:
             lane.clock.tick(now.mono_ms)
-        left = [effect for item in inbox for effect in self._route(item)]
+        # Nothing is acted upon before all that was read with it is known: a policy, a key, a tombstone.
+        left = [effect for item in sorted(inbox, key=_is_answer) for effect in self._route(item)]
+        self._look()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
             self._tend()
@@ -104,12 +107,17 @@ class Executor:
     def _follow_up(self, item: Record | Reached, lane: ExecutorLane) -> None:
         """What a lane has read may be what an attempt waits for, or its end."""
         if item.topic == TOOL_CLAIMED:
-            for attempt in list(self.attempts.values()):
-                if attempt.home == item.partition and attempt.phase in ("waiting", "reading"):
-                    attempt.look()
-                    self._retire(attempt)
+            self._claimed_in.add(item.partition)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
             self._close(lane, CallId((item.key or b"").decode(errors="replace")), call_key(item.read_headers()))
+
+    def _look(self) -> None:
+        """Lets attempts look at claims that have come."""
+        homes, self._claimed_in = self._claimed_in, set()
+        for attempt in list(self.attempts.values()) if homes else ():
+            if attempt.home in homes and attempt.phase in ("waiting", "reading"):
+                attempt.look()
+                self._retire(attempt)
 
     def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
         lane.withdraw(call)
@@ -223,3 +231,7 @@ class Executor:
             del self._by_call[attempt.request.call_id]
         if not attempt.busy:
             self.attempts.pop(attempt.number, None)
+
+
+def _is_answer(item: Item) -> bool:
+    return isinstance(item, Answers | Delivery | ToolEnded)
