@@ -11,7 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from refold.core.events import Entry, Failure
+from refold.core.events import (
+    ApprovalDecided,
+    CallCompleted,
+    CallFailed,
+    Entry,
+    Event,
+    Failure,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+)
 from refold.core.ids import CallId, RunId, call_id, hold_key, log_key, parse_call_id
 from refold.core.messages import Hold, RunOutcome, ToolResult
 from refold.core.planning.asking import opened_by
@@ -56,6 +66,10 @@ class SentHold:
 
 Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
+
+
+_ENDS = (ApprovalDecided, CallCompleted, CallFailed, RunCompleted, RunFailed, RunCancelled)
+"""What ends an order that was open, or a run."""
 
 
 class Emitted:
@@ -124,8 +138,10 @@ class Outbox:
         if offset < self._begun:
             return
         self._touched.add(after.run_id)
-        ends = [c for c in commands(after, entry, offset) if c.message is None or isinstance(c.message, RunOutcome)]
-        self._order(after, ends, self._begun, entry.at_ms)
+        ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
+        if ends:
+            ended = commands(after, dataclasses.replace(entry, events=ends), offset)
+            self._order(after, ended, self._begun, entry.at_ms)
 
     def open_orders(self, state: RunState) -> None:
         """What a run waits for from executors and people as of now, unless that was told before."""
