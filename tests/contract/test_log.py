@@ -323,6 +323,19 @@ def test_a_member_that_keeps_its_place_is_back_without_a_rebalance(bench: Bench)
     assert [each.rebalances for each in after if each.rebalances] == []
 
 
+@pytest.mark.parametrize(("before", "after"), [((INPUTS,), TOPICS), (TOPICS, (INPUTS,))], ids=["more", "fewer"])
+def test_a_member_that_is_back_with_other_topics_has_those(
+    bench: Bench, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    first = bench.log(topics=before, keep_place=True)
+    start(first, 2)
+    first.close()
+
+    taken = start(bench.log(topics=after), 2)
+
+    assert {number: set(each.ends) for number, each in assigned(taken).items()} == {0: set(after), 1: set(after)}
+
+
 def test_nothing_is_read_before_its_reader_says_from_where(bench: Bench) -> None:
     log = bench.log()
     log.reads = False

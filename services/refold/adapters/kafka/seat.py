@@ -42,7 +42,7 @@ class GroupSeat:
         self._settled = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
-        self._joined = False
+        self._joined = self._outdated = self._renewed = False
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
@@ -51,6 +51,8 @@ class GroupSeat:
         message = self._consumer.poll(0)
         if message is not None and (error := message.error()):
             self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
+        if self._outdated:
+            self._renew()
         gone, self._lost = self._lost, set()
         came: set[int] = set()
         if self._given is not None:
@@ -90,6 +92,12 @@ class GroupSeat:
             on_lost=self._on_lost,
         )
 
+    def _renew(self) -> None:
+        """Joins as somebody new: the broker gives a name that is back in time what it had, whatever it asks for now."""
+        self._outdated, self._renewed = False, True
+        self._leave()
+        self._join()
+
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
         if self._joined:
@@ -125,9 +133,13 @@ class GroupSeat:
         self._settled = True
         numbers: dict[str, set[int]] = {self._names[topic]: set() for topic in self._topics}
         for each in partitions:
-            numbers[each.topic].add(each.partition)
+            numbers.setdefault(each.topic, set()).add(each.partition)
+        asked = {self._names[topic] for topic in self._topics}
+        if not self._renewed and partitions and asked != {each.topic for each in partitions}:
+            self._outdated = True
+            return
         # Beside a member that subscribes to other topics (an older version) the numbers of the topics may differ.
-        self._given = set.intersection(*numbers.values())
+        self._given = set.intersection(*(numbers[topic] for topic in asked))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A rebalance begins. What is ours we go on with until it is known what it will be."""
