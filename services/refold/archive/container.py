@@ -109,7 +109,8 @@ def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
         for row in fastavro.reader(io.BytesIO(content), _SCHEMA):
             yield _run(row)
     except (ValueError, EOFError, KeyError, TypeError, IndexError, struct.error, OSError) as error:
-        raise MalformedError(f"{place} cannot be read: {error}", hint="fetch it again, or restore a copy") from None
+        reason = str(error) or type(error).__name__
+        raise MalformedError(f"{place} cannot be read: {reason}", hint="fetch it again, or restore a copy") from None
 
 
 def _row(run: ArchivedRun) -> dict[str, Any]:

@@ -158,7 +158,8 @@ def progress() -> Callable[[str, int, int], None]:
         tenth = done * 10 // max(1, total)
         if told.get(what) != tenth:
             told[what] = tenth
-            seconds = time.monotonic() - begun.setdefault(what, time.monotonic())
+            now = time.monotonic()
+            seconds = now - begun.setdefault(what, now)
             note(f"{what}: {done}/{total}" + (f" after {seconds:.0f} s" if done else ""))
 
     return show

@@ -122,6 +122,7 @@ def _lines(rows: Iterable[object]) -> str:
 
 
 def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
-    lines = [f"[red]{output.escape(each['run_id'])}[/]: {output.escape(each['problem'])}" for each in problems]
+    places = [f"[red]{output.escape(each['run_id'])}[/]: " if each["run_id"] else "" for each in problems]
+    lines = [place + output.escape(each["problem"]) for place, each in zip(places, problems, strict=True)]
     verdict = f"[red]{output.counted(len(problems), 'problem')}[/]" if problems else "[green]everything agrees[/]"
     return [*lines, f"{output.counted(count, 'run')} read: {verdict}"]
