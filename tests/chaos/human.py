@@ -24,7 +24,7 @@ class Human(Actor):
     """A thread that resolves every doubt truthfully, as plain JSON. While `asleep` is set nothing is said.
 
     An operator who says "it did not happen" while the process that might still do it is merely stopped, is wrong a
-    moment later: campaigns set `asleep` for as long as they hold a process stopped.
+    moment later: campaigns set `asleep` for as long as they hold an executor stopped.
     """
 
     def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str], int | None]) -> None:
