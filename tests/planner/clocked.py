@@ -75,7 +75,10 @@ async def napping(ctx: Context, seconds: int) -> str:
 
 
 class Rig:
-    """One planner and its log. `wall_ms` is what the clock of its machine says; `refuses` what topics do not take."""
+    """One planner and its log. `wall_ms` is what the clock of its machine says; `refuses` what topics do not take.
+
+    `slow_ms` is how long a planner waits for what a group has committed, `asked` how often it has.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Rig:
         self.refuses = dict(refuses or {})
         limits = Limits(payload_bytes=payload_bytes, active=active, parked=parked)
         self.settings = PlannerSettings(partitions, "p", "test", limits=limits)
-        self.most_live = self.appended = 0
+        self.most_live = self.appended = self.asked = self.slow_ms = 0
         self.alarms: list[str] = []
         self._taken: dict[int, int] = {}
         self.planner = self.successor()
@@ -196,6 +199,8 @@ class Rig:
             end = self.broker.log(effect.topic, effect.partition).end
             self._answers.append(End(effect.topic, effect.partition, end))
         elif isinstance(effect, effects.AskCommitted):
+            self.asked += 1
+            self.now += self.slow_ms
             positions = self.log.committed(effect.group, effect.topic)
             self._answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
         elif isinstance(effect, effects.Commit):

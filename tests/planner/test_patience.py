@@ -115,3 +115,17 @@ def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> N
     rig.signal("r", "resolve", data, name="later")
     rig.run(10)
     assert rig.kinds("r")[-2:] == ["DoubtResolved", "CallDispatched"]
+
+
+@pytest.mark.timeout(20)
+def test_a_group_that_takes_long_to_answer_is_not_asked_without_a_pause() -> None:
+    """A planner waits for the answer: one that asked again at once would do nothing else, not even end."""
+    rig = Rig(partitions=PARTITIONS)
+    rig.start("open", "looking", {"what": "it"})
+    rig.run(120_000)
+    rig.signal("nobody", "cancel")
+    rig.slow_ms, before = 2_000, rig.asked
+
+    rig.run(30_000)
+
+    assert 2 < rig.asked - before <= 2 * 30 // 3

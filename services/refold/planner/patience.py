@@ -67,8 +67,9 @@ class Patience:
         """When `asks` wants to be asked."""
         return self._due_ms if self._fresh or self._rounds else None
 
-    def take(self, answer: End | CommittedAt) -> None:
-        """What was asked for."""
+    def take(self, answer: End | CommittedAt, now_ms: int) -> None:
+        """What was asked for; it may have taken long, and all else has waited for it."""
+        self._due_ms = now_ms + ASK_MS
         if isinstance(answer, CommittedAt):
             self._committed = answer.positions
             return

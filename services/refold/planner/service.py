@@ -68,9 +68,10 @@ class Planner:
         if isinstance(item, Delivery):
             return self._deliver(item)
         if isinstance(item, End | CommittedAt) and item.topic == RUN_REQUESTED:
-            self._patience.take(item)
+            self._patience.take(item, self._mono)
             return self.lanes.route(item)  # a lane that begins anew asks for this end too
         if isinstance(item, CommittedAt):
+            self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
             for lane in self.lanes:
                 lane.passed(item)
         else:
