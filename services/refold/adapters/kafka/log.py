@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
@@ -48,8 +47,7 @@ class KafkaEventLog:
         self._producer = clients.producer(settings, membership.member, error_cb=trouble.on_error)
         self._seat = GroupSeat(settings, membership, names=names, trouble=trouble)
         self._intake = Intake(settings, membership, names=names, trouble=trouble)
-        self._asker = clients.consumer(settings, membership.group, **{"client.id": f"{membership.member}-asker"})
-        self._admin: AdminClient | None = None
+        self._askers: dict[str, Consumer] = {}
         self._notes: deque[Callable[[], None]] = deque()
         # Each counter has one writing thread, or an update would be lost now and then.
         self._published = self._collected = 0
@@ -176,20 +174,24 @@ class KafkaEventLog:
     def end(self, topic: str, partition: int) -> int:
         """See `EventLog`. **Raises** UnreachableError."""
         name = self._names[topic]
-        return offsets.latest(self._asker, [TopicPartition(name, partition)])[name, partition]
+        return offsets.latest(self._asker(self._membership.group), [TopicPartition(name, partition)])[name, partition]
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """See `EventLog`. Nothing, with a warning, when there is no answer or this principal may not see the group."""
-        self._admin = self._admin or clients.admin(self._settings)
-        request = ConsumerGroupTopicPartitions(self._names[group])
+        name = self._names[topic]
+        asked = [TopicPartition(name, number) for number in range(self._settings.partitions)]
         try:
-            (future,) = self._admin.list_consumer_group_offsets([request], request_timeout=COMMITTED_S).values()
-            answers = future.result(COMMITTED_S).topic_partitions or []
-        except (KafkaException, TimeoutError) as error:
+            answers = self._asker(group).committed(asked, timeout=COMMITTED_S)
+        except KafkaException as error:
             self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}
-        name = self._names[topic]
-        return {each.partition: each.offset for each in answers if each.topic == name and each.offset >= 0}
+        return {each.partition: each.offset for each in answers if not each.error and each.offset >= 0}
+
+    def _asker(self, group: str) -> Consumer:
+        """A consumer that asks and never joins. Not an AdminClient: one stays with a coordinator that has moved."""
+        if group not in self._askers:
+            self._askers[group] = clients.consumer(self._settings, group, **{"client.id": f"{self.member}-asker"})
+        return self._askers[group]
 
     # Notes that `take` carries out
 
@@ -220,7 +222,8 @@ class KafkaEventLog:
         self._run_notes()
         self._seat.close(leave=not self._settings.keep_place)
         self._intake.close()
-        self._asker.close()
+        for asker in self._askers.values():
+            asker.close()
 
     def _run_notes(self) -> None:
         while self._notes:
