@@ -22,6 +22,12 @@ def cpu_seconds() -> float:
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
+def spent_s(pid: int) -> float:
+    """Processor seconds that a process has spent so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory_mib(pids: Iterable[int]) -> float:
     """Proportional set size of processes. **Units**: MiB."""
     total = 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 from benchmarks.engine import APP, ROOT
-from benchmarks.measure import ends, memory_mib
+from benchmarks.measure import ends, memory_mib, spent_s
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -156,6 +156,10 @@ class Planners:
     def memory(self, name: str) -> float:
         """Proportional set size. **Units**: MiB."""
         return memory_mib([self._living[name].pid])
+
+    def spent(self, name: str) -> float:
+        """Processor seconds of a planner since its start: what is left of its way back on a machine that is busy."""
+        return round(spent_s(self._living[name].pid), 2)
 
     def partitions(self, name: str) -> set[int]:
         """What the group has given to a planner."""

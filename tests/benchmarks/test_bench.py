@@ -59,11 +59,11 @@ def test_requests_without_executors_and_what_redis_keeps_are_counted(
 
 
 def test_what_grows_is_measured_without_servers() -> None:
-    grown = growth.measure(calls=200, at_once=200, runs=300)
+    grown = growth.measure(calls=200, at_once=200, runs=4_200)
 
     assert grown["step"]["ratio"] > 0
     assert grown["gather"]["cpu_s"] > 0
-    assert grown["finished_run_bytes"] > 0
+    assert 0 < grown["finished_run_bytes"] < 100
 
 
 def test_the_figures_without_servers_are_measured() -> None:

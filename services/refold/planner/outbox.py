@@ -126,6 +126,7 @@ class Outbox:
 
     def begun(self) -> None:
         """All that is still open was told again."""
+        self._touched.clear()
         self.emitted.acknowledge(self._begun)
 
     @property

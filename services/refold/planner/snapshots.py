@@ -155,6 +155,7 @@ class Keeper:
         self._check ^= snapshot.check
         self._stale |= snapshot.left(live if snapshot.whole else ())
         self._rows = {key: ended for key, ended in snapshot.ended.items() if len(ended[0]) < ROWS * ROW_BYTES}
+        snapshot.ended.clear()  # the table has them all
         if snapshot.marks is not None:
             self.marks = snapshot.marks
         if snapshot.whole or snapshot.marks is None:
