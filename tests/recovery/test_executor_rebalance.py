@@ -15,7 +15,20 @@ from refold.executor.claim_chain import record_key
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Append, AskLedger, Commit, Effect, Item, Now, Publish, StartTool, ToolEnded
-from refold.ports.ledger import Claim, Claimed, Complete, Completed, Fill, Lapsed, Operation, Release
+from refold.ports.ledger import (
+    Claim,
+    Claimed,
+    Close,
+    Complete,
+    Completed,
+    Fill,
+    Lapsed,
+    Operation,
+    Release,
+    Renew,
+    Renewed,
+    Reply,
+)
 from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
@@ -160,6 +173,21 @@ def test_a_policy_that_was_read_with_the_claim_is_obeyed() -> None:
 
     assert not [effect for effect in effects if isinstance(effect, StartTool)]
     assert asked(effects, Complete)
+
+
+def test_a_failed_try_whose_completion_was_not_answered_closes_nothing() -> None:
+    bench, call = Bench(), replace(REQUEST, effect="keyed")
+    tool = start(bench.turn(answer(bench.turn(ASSIGNED, request(0, call)))))
+    lost = bench.turn(ToolEnded(tool.number, "failed", code="not_done"))
+    bench.turn(Answers(asked(lost, Complete)[0][0], None))
+
+    effects = bench.turn(after_ms=60_000)
+    batch = next(effect for effect in effects if isinstance(effect, AskLedger))
+    said: dict[type, Reply] = {Renew: Renewed(closed=True), Complete: Completed("r1/3#1")}  # it had been carried out
+    later = bench.turn(Answers(batch.batch, [said.get(type(operation), []) for operation in batch.operations]))
+
+    assert {type(operation) for operation in batch.operations} >= {Renew, Complete}
+    assert not asked([*later, *bench.turn(after_ms=1_000)], Close)
 
 
 def test_an_answer_from_before_a_partition_came_back_commits_nothing_that_has_to_be_read_again() -> None:

@@ -115,7 +115,8 @@ class Attempt:
             self.requested.done = True
             self._claimed(reply)
         elif isinstance(operation, ledger.Renew):
-            if isinstance(reply, ledger.Renewed) and reply.closed:
+            # While it completes, what the ledger has there may be this attempt's own result, whose answer was lost.
+            if isinstance(reply, ledger.Renewed) and reply.closed and self.phase != "completing":
                 self.close()
         elif isinstance(operation, ledger.Complete):
             self._completed(reply)

@@ -166,6 +166,7 @@ class Lane:
         """Decides what is ready, unless the log has to be read first, or has not told the time and whose it is."""
         if not self.log.live:
             return
+        self.outbox.tell(self.log.fold.states)
         if self.clock.mono_ms >= self._beat_due and (self._timed or not self.clock.fresh):
             self._beat_due = self.clock.mono_ms + BEAT_MS
             self.outbox.beat()
@@ -262,7 +263,10 @@ class Lane:
         if not self.log.live:
             self.outbox.settled(after, entry, offset)
             return
-        self.outbox.emit(after, entry, offset)
+        if own:
+            self.outbox.emit(after, entry, offset)
+        else:
+            self.outbox.hear(after, entry, offset)
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)

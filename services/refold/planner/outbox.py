@@ -23,7 +23,7 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.ids import CallId, RunId, call_id, hold_key, log_key, parse_call_id
-from refold.core.messages import Hold, RunOutcome, ToolResult
+from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, request
 from refold.core.planning.verdict import Decided, Unsent
@@ -102,6 +102,7 @@ class Outbox:
         self._touched: set[RunId] = set()
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
+        self._heard: list[tuple[RunState, Entry, int]] = []
         self.emitted = Emitted()
         self.unanswered = Unanswered()
 
@@ -116,6 +117,19 @@ class Outbox:
     def emit(self, after: RunState, entry: Entry, offset: int) -> None:
         """Sends what an accepted entry orders, in the order of the log."""
         self._order(after, commands(after, entry, offset), offset, entry.at_ms)
+
+    def hear(self, after: RunState, entry: Entry, offset: int) -> None:
+        """Takes note of what somebody else's entry orders."""
+        self.emitted.add(offset, 1)
+        self._heard.append((after, entry, offset))
+
+    def tell(self, states: Mapping[RunId, RunState]) -> None:
+        """Sends what others' entries order, but nothing that was over when the reading of them had come so far."""
+        heard, self._heard = self._heard, []
+        for after, entry, offset in heard:
+            ordered = commands(after, entry, offset)
+            self._order(after, [each for each in ordered if _wanted(each, states)], offset, entry.at_ms)
+            self.emitted.acknowledge(offset)
 
     # A take-over: state is told, not history
 
@@ -302,6 +316,19 @@ class Outbox:
 def is_request(record: Outgoing) -> bool:
     """Whether a record asks executors to act."""
     return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
+
+
+def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
+    """Whether a request or a question is for a call that still waits for it; the end of something always is."""
+    if not isinstance(order.message, ToolRequest | ApprovalRequest):
+        return True
+    run, seq = parse_call_id(order.key)
+    state = states.get(run)
+    if state is None or state.over:
+        return False
+    if isinstance(order.message, ApprovalRequest):
+        return opened_by(state, seq) is not None
+    return any(step.seq == seq and step.attempt == order.message.attempt for step in state.open.values())
 
 
 def step_at(state: RunState, call: CallId) -> int:

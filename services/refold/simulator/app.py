@@ -13,7 +13,8 @@ from refold.sdk.retry import Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
 
 simulated = App("simulated")
-_TIMEOUT = timedelta(milliseconds=800)
+TIMEOUT_MS = 800
+_TIMEOUT = timedelta(milliseconds=TIMEOUT_MS)
 _RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
 
 

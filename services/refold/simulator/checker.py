@@ -23,7 +23,7 @@ from refold.core.topics import (
 from refold.planner.inputs import TOPICS as INPUTS
 from refold.planner.service import Planner
 from refold.ports.log import Record
-from refold.simulator.app import FACTS
+from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
 from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import Scenario
@@ -46,6 +46,9 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _ledger(world)
     found += _letters(world, scenario)
     found += _folds(world)
+    rules = world.settings.rules
+    longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
+    found += world.witness.toil.objections(faults=len(world.struck), deadline_ms=longest_ms)
     if at_rest:
         found += _orders(world)
         found += _approvals(world)

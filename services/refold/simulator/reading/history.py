@@ -64,7 +64,8 @@ class LoggedCall:
 
     `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
     (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
-    start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt.
+    start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
+    the longest time that one of them was not answered.
     """
 
     id: str
@@ -88,6 +89,7 @@ class LoggedCall:
     held_from: int = field(default=-1, compare=False)
     answered: bool = False
     ordered: dict[int, list[int]] = field(default_factory=dict)
+    waited_ms: int = 0
 
     def permitted(self, decision: str, attempt: int) -> bool:
         """Whether the log has accepted the decision for this attempt."""
@@ -253,7 +255,10 @@ class History:
             call.ordered.setdefault(attempt, []).append(at_ms)
             call.phase, call.attempt = "dispatched", attempt
             call.attempts.add(attempt)
-        elif name == "AttemptFailed":
+            return
+        if call.phase == "dispatched":
+            call.waited_ms = max(call.waited_ms, at_ms - call.ordered[call.attempt][-1])
+        if name == "AttemptFailed":
             call.phase, call.retry_ms = "backoff", event["retry_ms"]
         elif name == "CallCompleted":
             call.phase, call.result = "completed", event["result"]

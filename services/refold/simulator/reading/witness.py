@@ -11,6 +11,7 @@ from refold.ports.log import Record
 from refold.simulator.app import CLAIMED_EFFECTS
 from refold.simulator.reading.approvals import ApprovalHistory
 from refold.simulator.reading.history import Datum, History, read_value
+from refold.simulator.reading.toil import Toil
 from refold.simulator.settings import ORDERS
 
 APPROVAL_TOPICS = (topics.CATALOG, topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED)
@@ -26,6 +27,7 @@ class Witness:
     def __init__(self) -> None:
         self.history = History()
         self.approvals = ApprovalHistory()
+        self.toil = Toil(self.history)
         self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
         self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
@@ -39,11 +41,12 @@ class Witness:
     @property
     def wrong(self) -> list[str]:
         """What was wrong so far."""
-        return [*self.history.wrong, *self.approvals.wrong, *self._wrong]
+        return [*self.history.wrong, *self.approvals.wrong, *self.toil.wrong, *self._wrong]
 
     def writes(self, record: Record) -> None:
         """A record is in the log. A client's poison is told by its having no headers."""
         self.written.setdefault(record.topic, []).append(record)
+        self.toil.writes(record)
         if record.topic == topics.RUN_LOG:
             for entry in self.history.follow(record):
                 self.on_entry(entry)

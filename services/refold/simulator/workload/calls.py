@@ -60,7 +60,7 @@ CALLS: dict[str, Scenario] = {
         _one("once-late", "pay", "late"),
         Scenario("sleep", (start_run("r-1", "sleeper"),)),
         Scenario("failing", (start_run("r-1", "failing"),)),
-        Scenario("unknown-agent", (start_run("r-1", "nobody"),)),
+        Scenario("unknown-agent", (start_run("r-1", "nobody"), signal("r-1", "f", "fail", at_ms=300))),
         _cancelled("cancel-keyed", "push", "slow", 100),
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),

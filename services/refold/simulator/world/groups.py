@@ -65,7 +65,7 @@ class Groups:
 
     def freeze(self, process: SimProcess, stall_ms: int) -> None:
         """Stops a process for a while; the group gives its partitions away once its session is over."""
-        process.state = "frozen"
+        process.state, process.stood_still = "frozen", True
         self._world.note("freezes", process.name, stall_ms)
         session_ms = self._world.settings.session_ms
         if stall_ms > session_ms:

@@ -42,7 +42,7 @@ class SimProcess:
 
     `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
     where the run log ended when it ordered the tool to start. `act` is what it is about to do, `due_ms` when it wants
-    to be called though nothing came.
+    to be called though nothing came. `stood_still`: it froze in the middle of this turn.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class SimProcess:
         self.world, self.role, self.name = world, role, name
         self.services, self.membership = services, membership
         self.state = "up"
+        self.stood_still = False
         self.cursors = Cursors(world.broker, membership, world.chance.fetch)
         self.answers: list[effects.Item] = []
         self.inbox: list[effects.Item] = []
@@ -86,6 +87,7 @@ class SimProcess:
             return True
         inbox = self._take()
         now = self.world.now_ms
+        self.stood_still = False
         if not inbox and now < self.due_ms:
             return False
         wall = now + (self.skew_ms if self.role == "executor" else self._jump_ms(now))

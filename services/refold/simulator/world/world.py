@@ -140,6 +140,7 @@ class World(Surroundings):
             self._do(process, act)
         elif mode == "delayed":
             record: Outgoing = act.what
+            self.witness.toil.stale(record.value)
             self.at(self.settings.delay_ms, lambda: self.broker.write(record))
         if act.kind == "append":
             self.counts["lost_acks"] += 1
@@ -180,6 +181,8 @@ class World(Surroundings):
         """Carries an act out and gives its answer."""
         kind, what = act.kind, act.what
         if kind in ("append", "publish"):
+            if process.stood_still:
+                self.witness.toil.stale(what.value)
             return self.broker.write(what)
         if kind == "ledger":
             if isinstance(what, Claim):
@@ -194,6 +197,7 @@ class World(Surroundings):
             return {number: at for (topic, number), at in known.items() if topic == what.topic}
         elif kind == "start":
             if not what.probe and what.request.tool in FACTS:
+                self.witness.toil.starts(what)
                 self._check_start(process, what)
             self.tools.start(self, process, what)
         elif kind == "stop":

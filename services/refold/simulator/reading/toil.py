@@ -1,0 +1,84 @@
+"""How much is done for what is accepted, and how long that takes: nothing for what is settled, and nothing for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from refold.core import topics
+from refold.core.wire import codec
+from refold.ports.effects import StartTool
+from refold.ports.log import Record
+from refold.simulator.reading.history import Datum, History, LoggedCall, LoggedRun, read_value
+from refold.simulator.settings import ORDERS
+
+SENT_OUT = (ORDERS, topics.APPROVAL_REQUESTED, topics.RUN_COMPLETED)
+"""What planners publish because of an entry."""
+
+PER_FAULT = 12
+"""How much may be published for a fault, and once, besides a record for an event: more than three runs have open."""
+
+DEADLINES = 3
+"""How many deadlines of a call may pass before it is answered, or people are asked."""
+
+
+class Toil:
+    """What is done, beside what the log says of it at that moment.
+
+    `began` are the runs of tools by call. A request that its sender sends after it has stood still, or that the network
+    keeps back, is `stale`: the log has gone on meanwhile, and nobody could know.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._wanted: set[bytes] = set()
+        self._idle: dict[bytes, str] = {}
+        self.began: Counter[str] = Counter()
+        self.published = 0
+        self.wrong: list[str] = []
+
+    def writes(self, record: Record) -> None:
+        """A record is in the log: was it still wanted?"""
+        self.published += record.topic in SENT_OUT
+        if record.topic == ORDERS and record.value and record.read_headers():
+            ask = read_value(record.value)
+            if ended := self._ended(ask):
+                self._idle.setdefault(record.value, ended)
+            else:
+                self._wanted.add(record.value)
+
+    def stale(self, value: bytes | None) -> None:
+        """A record is about to be written of which nobody can say any more whether it is wanted."""
+        self._wanted.add(value or b"")
+
+    def starts(self, order: StartTool) -> None:
+        """A tool begins."""
+        self.began[order.request.call_id] += 1
+        raw = codec.encode(order.request)
+        if raw in self._idle and raw not in self._wanted:
+            self.wrong.append(f"idle: {order.request.call_id} begins, and {self._idle[raw]} when it was sent out")
+
+    def _ended(self, ask: Datum) -> str:
+        run = self._history.runs.get(ask["run_id"])
+        call = run.calls.get(ask["step"]) if run else None
+        if run is None or call is None:
+            return ""
+        if run.over:
+            return f"its run was {run.status}"
+        return f"it was {call.phase}" if call.phase in ("completed", "failed") else ""
+
+    def objections(self, *, faults: int, deadline_ms: int) -> Iterator[str]:
+        """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest."""
+        events = sum(run.seq for run in self._history.runs.values())
+        if self.published > events + PER_FAULT * (faults + 1):
+            yield f"toil: {self.published} records were published for {events} events and {faults} faults"
+        for run in self._history.runs.values():
+            for call in run.calls.values():
+                yield from self._calls(run, call, faults=faults, deadline_ms=deadline_ms)
+
+    def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, deadline_ms: int) -> Iterator[str]:
+        most = len(call.attempts) + faults
+        if self.began[call.id] > most:
+            yield f"toil: {call.id} ({call.effect}) began {self.began[call.id]} times, and {most} are accounted for"
+        if call.waited_ms > DEADLINES * deadline_ms:
+            yield f"slow: {call.id} of run {run.id} had an attempt that took {call.waited_ms} ms to be answered"
