@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from refold.adapters.kafka.acls import Acl, ResourceKind, principals, wanted_acls
+from refold.core.wire.resources import resource
 from refold.embedded.kafka import EmbeddedKafka
 from tests.cli.terminal import refold
 
@@ -95,3 +99,14 @@ def test_a_broker_without_an_authorizer_is_told_from_one_without_rules(
     assert "this broker has no authorizer and lets everybody do everything" in result.stderr
     assert "set authorizer.class.name on all brokers" in result.stderr
     assert result.stdout == ""
+
+
+def test_no_topic_and_no_setting_is_declared_twice() -> None:
+    def keys(node: yaml.Node) -> Iterator[str]:
+        if isinstance(node, yaml.MappingNode):
+            names = [key.value for key, _ in node.value]
+            yield from (name for name, count in Counter(names).items() if count > 1)
+            for _, value in node.value:
+                yield from keys(value)
+
+    assert list(keys(yaml.compose(resource("infra", "topics.yaml").read_text()))) == []

@@ -31,9 +31,11 @@ def test_help_loads_nothing_that_is_slow() -> None:
     [
         ("dev",), ("dev", "status"), ("dev", "kill"), ("doctor",), ("serve",), ("version",),
         ("run", "start"), ("run", "show"), ("run", "list"), ("run", "events"), ("run", "watch"), ("run", "cancel"),
-        ("run", "resolve"), ("run", "verify"), ("topics", "apply"), ("topics", "diff"), ("topics", "list"),
+        ("run", "resolve"), ("run", "verify"), ("run", "retry"), ("run", "fail"), ("run", "repair"), ("run", "erase"),
+        ("topics", "apply"), ("topics", "diff"), ("topics", "list"),
         ("schemas", "export"), ("schemas", "check"), ("deadletter", "list"), ("deadletter", "show"),
-        ("deadletter", "replay"), ("serve", "planner"), ("serve", "executor"),
+        ("deadletter", "replay"), ("serve", "planner"), ("serve", "executor"), ("serve", "archivist"),
+        ("archive", "list"), ("archive", "verify"), ("archive", "restore"),
     ],
 )  # fmt: skip
 def test_every_command_is_there_and_helps(words: tuple[str, ...]) -> None:
