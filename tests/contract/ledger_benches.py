@@ -10,7 +10,7 @@ import redis
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.adapters.redis.ledger import RedisLedger
-from refold.ports.ledger import Ledger, Operation, Reply, Unsent
+from refold.ports.ledger import Ledger, Operation, Reply, Unpublished
 
 HOUR_MS = 3_600_000
 DEADLINE_S = 10.0
@@ -137,7 +137,7 @@ def ask(bench: Bench, operation: Operation) -> Reply:
 
 def outbox_of(bench: Bench, *, limit: int = 100) -> dict[str, bytes]:
     """What the outbox lists."""
-    reply: Any = ask(bench, Unsent(7, "default", limit))
+    reply: Any = ask(bench, Unpublished(7, "default", limit))
     found = dict(reply)
     assert len(found) == len(reply) <= limit
     return found

@@ -18,7 +18,7 @@ from refold.ports.ledger import (
     Renew,
     Reply,
     Sent,
-    Unsent,
+    Unpublished,
     outbox_field,
 )
 from tests.contract.ledger_benches import HOUR_MS, Bench
@@ -41,7 +41,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Complete, _homes, _pools, _keys, _calls, _attempts, _tokens, st.booleans(), _bytes),
     st.builds(Close, _homes, _pools, st.lists(st.tuples(_keys, _calls), max_size=2).map(tuple)),
     st.builds(Lapsed, _homes, _pools, st.just(100)),
-    st.builds(Unsent, _homes, _pools, st.just(100)),
+    st.builds(Unpublished, _homes, _pools, st.just(100)),
     st.builds(Sent, _homes, _pools, _fields),
 )
 batches = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, max_size=8)
@@ -84,7 +84,7 @@ def _any(draw: random.Random) -> Operation:
         Complete(home, "default", key, call, attempt, token, draw.random() < 0.5, text),
         Close(home, "default", ((key, call),)),
         Lapsed(home, "default", 100),
-        Unsent(home, "default", 100),
+        Unpublished(home, "default", 100),
         Sent(home, "default", (outbox_field(call, attempt),)),
     ]
     return draw.choice(choices)

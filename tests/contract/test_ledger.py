@@ -22,7 +22,7 @@ from refold.ports.ledger import (
     Sent,
     Stored,
     Superseded,
-    Unsent,
+    Unpublished,
     outbox_field,
 )
 from tests.contract.ledger_benches import HOUR_MS, Bench, MemoryBench, RedisBench, ask, outbox_of
@@ -63,7 +63,7 @@ def sent(*fields: str) -> Sent:
 
 CLOSE = Close(7, "default", ((KEY, CALL),))
 LAPSED = Lapsed(7, "default", 100)
-OUTBOX = Unsent(7, "default", 100)
+OUTBOX = Unpublished(7, "default", 100)
 FIELD = outbox_field(CALL, 1)
 
 

@@ -33,7 +33,7 @@ from refold.ports.ledger import (
     Renew,
     Sent,
     Stored,
-    Unsent,
+    Unpublished,
 )
 from tests.contract.ledger_benches import HOUR_MS, RedisBench
 from tests.embedded.wiping import wipe
@@ -56,11 +56,13 @@ def test_a_server_that_forgot_its_scripts_is_taught_them_again(bench: RedisBench
     bench.ledger.run([CLAIM])
     bench.client.script_flush()
 
-    assert bench.ledger.run([COMPLETE, Unsent(7, "default", 9), Lapsed(7, "default", 9)])[0] == Completed("r-1/2#1")
+    replies = bench.ledger.run([COMPLETE, Unpublished(7, "default", 9), Lapsed(7, "default", 9)])
+
+    assert replies[0] == Completed("r-1/2#1")
 
 
 def test_a_script_that_is_missing_alone_repeats_none_of_the_others(bench: RedisBench) -> None:
-    bench.ledger.run([Unsent(7, "default", 9)])
+    bench.ledger.run([Unpublished(7, "default", 9)])
     bench.client.script_flush()
     for name in ("claim", "renew", "release", "close", "lapsed"):
         bench.client.script_load(scripts.SOURCES[name])
@@ -202,7 +204,7 @@ def test_every_operation_keeps_to_one_slot_of_a_cluster(tmp_path: Path) -> None:
         Lapsed(7, "default", 9),
         Close(7, "default", (("k2", "r-2/2"), ("k1", "r-1/2"))),
         Release(7, "default", "k2", "ann"),
-        Unsent(7, "default", 9),
+        Unpublished(7, "default", 9),
         Sent(7, "default", ("r-1/2#1",)),
     ]
     # The bus of a cluster listens 10,000 above the port by default, where outgoing connections have theirs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -48,10 +49,14 @@ def assigned(taken: Taken) -> dict[int, Assigned]:
     found: dict[int, Assigned] = {}
     for change in taken.rebalances:
         if isinstance(change, Assigned):
-            found[change.partition] = change
+            found[change.partition] = replace(change, assignment=0)
         else:
             found.pop(change.partition, None)
     return found
+
+
+def assigned_as(taken: Taken) -> int:
+    return next(change.assignment for change in taken.rebalances if isinstance(change, Assigned))
 
 
 def chains(taken: Taken) -> list[Reached]:
@@ -268,6 +273,43 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(bench: Bench) -> N
 
     assert sorted(r.value or b"" for r in while_paused.records) == [b"more", b"other"]
     assert values(after.records) == [b"held"]
+
+
+def test_a_pause_holds_wherever_is_read_meanwhile_and_ends_with_its_assignment(bench: Bench) -> None:
+    log = bench.log()
+    start(log)
+    log.append([outgoing(b"held"), outgoing(b"more", topic=MORE)])
+    take_until(log, lambda taken: len(taken.records) == 2)
+
+    log.pause(INPUTS, 0)
+    log.read(INPUTS, 0, 0)
+    log.read(MORE, 0, 0)
+    while_paused = take_until(log, lambda taken: taken.records)
+    quiet = [log.take(10, 0.05).records for _ in range(5)]
+    log.reopen(0)
+    after = take_until(log, lambda taken: len(taken.records) == 2)
+
+    assert ([record.value for record in while_paused.records], quiet) == ([b"more"], [[]] * 5)
+    assert sorted(record.value or b"" for record in after.records) == [b"held", b"more"]
+
+
+def test_what_was_meant_for_an_earlier_assignment_is_dropped(bench: Bench) -> None:
+    log = bench.log()
+    first = assigned_as(start(log))
+    log.append([outgoing(b"%d" % i) for i in range(3)])
+    take_until(log, lambda taken: len(taken.records) == 3)
+    log.reads = False
+    log.reopen(0)
+    second = assigned_as(take_until(log, lambda taken: assigned(taken)))
+
+    log.read(INPUTS, 0, 2, under=first)
+    quiet = [log.take(10, 0.05).records for _ in range(5)]
+    log.read(INPUTS, 0, 1, under=second)
+    log.pause(INPUTS, 0, under=first)
+    taken = take_until(log, lambda taken: len(taken.records) == 2)
+
+    assert quiet == [[]] * 5
+    assert values(taken.records) == [b"1", b"2"]
 
 
 def test_a_second_member_takes_its_share_of_every_topic_and_the_first_reads_on(bench: Bench) -> None:

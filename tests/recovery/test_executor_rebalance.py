@@ -29,7 +29,7 @@ from refold.ports.ledger import (
     Renewed,
     Reply,
 )
-from refold.ports.log import Assigned, Delivery, Outgoing, Record, Revoked
+from refold.ports.log import Assigned, Delivery, Outgoing, Reached, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
@@ -132,6 +132,35 @@ def test_a_claim_that_is_answered_after_the_partition_went_is_released() -> None
 
     assert len(asked(effects, Release)) == 1
     assert not [effect for effect in effects if isinstance(effect, Append)]
+
+
+def test_a_probe_that_ends_after_its_partition_went_is_followed_by_no_effect() -> None:
+    bench, call = Bench(), replace(REQUEST, effect="probed")
+    before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
+    started = bench.turn(Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
+    bench.turn(answer(started))
+    own = appended(bench.turn(after_ms=HOUR_MS))
+    bench.turn(Delivery(own.token, 1))
+    probe = start(bench.turn(claimed(1, codec.decode(ToolClaim, own.value or b""))))
+
+    effects = bench.turn(Revoked(0)) + bench.turn(ToolEnded(probe.number, "did_not_happen"))
+
+    assert probe.probe
+    assert not [each for each in effects if isinstance(each, StartTool)]
+    assert len(asked(effects, Release)) == 1
+
+
+@pytest.mark.parametrize("slept", [False, True])
+def test_nothing_is_claimed_before_the_catalog_is_read_to_where_it_ended_when_the_partition_came(slept: bool) -> None:
+    bench, behind = Bench(), replace(ASSIGNED, ends={"tool-claimed": 0, "catalog": 2})
+    if slept:
+        bench.turn(ASSIGNED)
+        bench.turn(Revoked(0))
+
+    early = bench.turn(behind, request(0)) + bench.turn(after_ms=1_000)
+    ready = bench.turn(Reached("catalog", 0, 2))
+
+    assert (len(asked(early, Claim)), len(asked(ready, Claim))) == (0, 1)
 
 
 def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:

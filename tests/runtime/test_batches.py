@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from refold.ports.effects import Answers, AskLedger, Effect, Now
-from refold.ports.ledger import Close, Lapsed, Unsent
+from refold.ports.ledger import Close, Lapsed, Unpublished
 from refold.runtime.batches import Batches
 
 CLOSE = Close(0, "default", "r1/3")
@@ -46,7 +46,7 @@ def test_what_has_an_unknown_outcome_is_asked_again_later_but_queries_are_not() 
     ours = batches()
     ours.ask(Lapsed(0, "default", 5))
     ours.ask(CLOSE, "a")
-    ours.ask(Unsent(0, "default", 5))
+    ours.ask(Unpublished(0, "default", 5))
     batch = sent(ours.send(Now(0, 0)))
 
     assert ours.answered(Answers(batch.batch, None), Now(0, 10)) == []
@@ -60,7 +60,7 @@ def test_what_has_an_unknown_outcome_is_asked_again_later_but_queries_are_not() 
 
 def test_nothing_waits_for_queries_that_were_lost() -> None:
     ours = batches()
-    ours.ask(Unsent(0, "default", 5))
+    ours.ask(Unpublished(0, "default", 5))
     batch = sent(ours.send(Now(0, 0)))
 
     ours.answered(Answers(batch.batch, None), Now(0, 10))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.core.messages import ToolRequest
-from refold.ports.effects import Append, Effect, Item, News, Now, StartTool, StopTool
+from refold.ports.effects import Append, Effect, Item, News, Now, Read, StartTool, StopTool
 from refold.ports.log import Delivery, Membership, Outgoing
 from refold.runtime.host import Host
 
@@ -57,6 +58,34 @@ class TellingLog(MemoryEventLog):
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         self.lines.append("append")
         return super().append(records)
+
+
+class Slow:
+    """A service whose partition goes and comes back while it thinks, as it can where another thread reads."""
+
+    def __init__(self, log: MemoryEventLog, stop: threading.Event) -> None:
+        self.counts: Counter[str] = Counter()
+        self.news: list[News] = []
+        self._log, self._stop = log, stop
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        self._stop.set()
+        self._log.reopen(0)
+        self._log.take(1, 0)
+        return [Read("runs", 0, 0)]
+
+    def next_due_ms(self) -> int | None:
+        return None
+
+
+def test_what_a_turn_orders_is_meant_for_the_assignment_that_it_knows() -> None:
+    broker, stop = MemoryBroker(["runs"]), threading.Event()
+    log = MemoryEventLog(broker, Membership("g", "m", ("runs",)), keep_place=True)
+    log.append([Outgoing("runs", 0, b"k", b"v", (), 1)])
+
+    Host([Slow(log, stop)], log).run(stop)
+
+    assert log.take(10, 0).records == []
 
 
 def test_tools_begin_and_stop_in_the_order_of_the_turn() -> None:

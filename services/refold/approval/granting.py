@@ -86,7 +86,13 @@ class Grants:
                 return BallotResult("approve", given.votes, message=given.message, grant=grant)
         return None
 
-    def revoke(self, vote: Vote, roles: Roles) -> Objection | None:
+    def afterwards(self, vote: Vote, roles: Roles) -> Objection | None:
+        """A vote on what is decided: it may end a grant, and nothing else any more; why not, if it does not count."""
+        if vote.action == "revoke-grant":
+            return self._revoke(vote, roles)
+        return None if vote.action in ("comment", "remind") else Objection("late", "the approval is decided")
+
+    def _revoke(self, vote: Vote, roles: Roles) -> Objection | None:
         """Ends a grant by the word of somebody who might have given it; why not, if it does not."""
         standing = self._standing.get(vote.approval)
         if standing is None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from refold.approval.question import ToolDefs
-from refold.core.approval import decision
+from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Decision
 from refold.core.approval.policy import FALLBACK, Policy
 from refold.core.approval.requirement import MAX_MS
 from refold.core.errors import MalformedError
@@ -67,6 +68,14 @@ def read_decision(record: Record) -> ApprovalDecision:
     if record.key != f"{prefix}{message.approval_id}".encode():
         raise MalformedError("the key is not that of the decision")
     return message
+
+
+def opened(message: ApprovalDecision, catalog: Catalog) -> Decision:
+    """The decision that is in its token. **Raises** MalformedError, UnauthorisedError."""
+    decided = Decision.parse(signature.verified(message.token, catalog.keys, use="decision"))
+    if (decided.approval, decided.run) != (message.approval_id, message.run_id):
+        raise MalformedError("the decision is another one than its record says")
+    return decided
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: ToolDefs) -> bool:

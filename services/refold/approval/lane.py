@@ -16,11 +16,9 @@ from refold.approval.granting import Grants, may_grant
 from refold.approval.outbox import ApprovalOutbox
 from refold.approval.question import KEPT, OpenQuestion, Over, ToolDefs, vote_in
 from refold.approval.settings import REPLAYED, ApprovalSettings
-from refold.core.approval import decision, signature
+from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.decision import Decision
-from refold.core.approval.signature import SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
@@ -35,9 +33,8 @@ class Equipment:
     """What all lanes of a process work with. `number` gives the tokens of what they publish."""
 
     settings: ApprovalSettings
-    key: SigningKey
+    signer: Signer
     tools: ToolDefs
-    nonce: Callable[[], str]
     number: Callable[[], int]
     journal: Journal
 
@@ -136,9 +133,7 @@ class ApprovalLane:
             else:
                 self._due[question.request.approval_id] = None
         while self._stale:
-            approval, run = self._stale.popitem()
-            actor, now = self._settings.member, self.now
-            self.outbox.send(outbox.asked_again(approval, run, partition=self.partition, actor=actor, at_ms=now))
+            self.outbox.ask_again(*self._stale.popitem(), now=self.now)
         for parked in self._parking.overdue(self.now):
             self.outbox.dead_letter(parked.record, Objection("unknown", "there is no such approval"), now=self.now)
         return counted
@@ -258,9 +253,7 @@ class ApprovalLane:
             if known and not may_grant(message.token):
                 self._over.decide(message.approval_id)
                 return
-            decided = Decision.parse(signature.verified(message.token, self.catalog.keys, use="decision"))
-            if (decided.approval, decided.run) != (message.approval_id, message.run_id):
-                raise MalformedError("the decision is another one than its record says")
+            decided = inputs.opened(message, self.catalog)
         except (MalformedError, UnauthorisedError) as error:
             self.outbox.alarm(record, str(error))
             return
@@ -273,7 +266,7 @@ class ApprovalLane:
         if self.grants.take(decided, message.token):
             self._judge_all()
 
-    # Judgement
+    # Judgement, and what is answered
 
     def _judge(self, question: OpenQuestion) -> None:
         before, limit, tools = question.decided, self._limits.votes, self._equipment.tools
@@ -299,12 +292,8 @@ class ApprovalLane:
 
     def _afterwards(self, vote: Vote) -> Objection | None:
         """A vote on what is decided: it may end a grant, and nothing else any more."""
-        if vote.action in ("comment", "remind"):
-            return None
-        if vote.action != "revoke-grant":
-            return Objection("late", "the approval is decided")
-        problem = self.grants.revoke(vote, self.catalog.roles)
-        if problem is None:
+        problem = self.grants.afterwards(vote, self.catalog.roles)
+        if problem is None and vote.action == "revoke-grant":
             self._journal.tell("grant.revoked", grant=vote.approval, actor=vote.actor)
         return problem
 
@@ -327,8 +316,7 @@ class ApprovalLane:
         request, now = question.request, self.now
         if request.expires_ms and now >= request.expires_ms:
             return False
-        key = self.catalog.keys.get(self._equipment.key.kid)
-        if key is None or key.use != "decision" or not key.signs_at(now):
+        if not self._equipment.signer.in_force(self.catalog, now):
             self._hold(question, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
             return False
@@ -340,18 +328,11 @@ class ApprovalLane:
             self._journal.tell("approval.held", approval_id=question.request.approval_id, reason=reason)
 
     def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
-        request, grant, limit = question.request, settled.grant, self._limits.payload_bytes
-        key, nonce = self._equipment.key, self._equipment.nonce()
+        grant, signer = settled.grant, self._equipment.signer
         try:
-            decided = decision.build(request, **settled._asdict(), issued_ms=self.now, nonce=nonce)
-            token = signature.sign(decided.payload(), key)
+            decided, token, record = signer.sign(question.request, settled, partition=self.partition, now=self.now)
         except (UsageError, MalformedError) as error:
             self._hold(question, f"its decision cannot be signed: {error}")
-            return
-        member, trace = self._settings.member, request.traceparent
-        record = outbox.decision_record(decided, token, partition=self.partition, actor=member, trace=trace)
-        if len(record.value or b"") > limit:
-            self._hold(question, f"its decision would have more than {limit} bytes, and the planner would not take it")
             return
         question.decide(token)
         if grant and grant.use:
@@ -360,8 +341,6 @@ class ApprovalLane:
         people = [vote.actor for vote in settled.votes]
         self._journal.tell("approval.decided", approval_id=decided.approval, verdict=decided.verdict, by=people)
         self.outbox.send(record)
-
-    # What is answered
 
     def _answer(self, record: Record, void: Objection | None) -> None:
         if void is None:

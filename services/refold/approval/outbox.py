@@ -42,6 +42,13 @@ class ApprovalOutbox:
         """Publishes a record."""
         self.publishes.append(record._replace(token=self._flying.give(record)))
 
+    def ask_again(self, approval: str, run: RunId, *, now: int) -> None:
+        """Tells the planner that a question which it has closed was asked once more: it closes it once more."""
+        key, actor = f"{ASKED_AGAIN}{approval}", self._settings.member
+        headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{now}", source=actor, at_ms=now)
+        value = codec.encode(ApprovalDecision(approval, run, "", kind="again"))
+        self.send(Outgoing(APPROVAL_DECIDED, self._partition, key.encode(), value, headers, 0))
+
     def delivered(self, token: int, offset: int | None) -> bool:
         """The log's answer to a record. None: it may be there or not, so it is sent again. False: it is not of here."""
         record = self._flying.take(token)
@@ -85,14 +92,6 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
         APPROVAL_DECIDED, decision.approval, id=decision.nonce, source=actor, at_ms=decision.issued, trace=trace
     )
     return Outgoing(APPROVAL_DECIDED, partition, decision.approval.encode(), codec.encode(message), headers, 0)
-
-
-def asked_again(approval: str, run: RunId, *, partition: int, actor: str, at_ms: int) -> Outgoing:
-    """Tells the planner that a question which it has closed was asked once more: it closes it once more."""
-    key = f"{ASKED_AGAIN}{approval}"
-    headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{at_ms}", source=actor, at_ms=at_ms)
-    value = codec.encode(ApprovalDecision(approval, run, "", kind="again"))
-    return Outgoing(APPROVAL_DECIDED, partition, key.encode(), value, headers, 0)
 
 
 def beat(partition: int) -> Outgoing:

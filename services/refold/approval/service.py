@@ -7,6 +7,7 @@ from itertools import count
 
 from refold.approval.lane import ApprovalLane, Equipment
 from refold.approval.settings import ApprovalSettings
+from refold.approval.signing import Signer
 from refold.core.approval.signature import SigningKey
 from refold.ports.effects import Effect, Item, Now, Publish
 from refold.ports.log import Delivery
@@ -25,7 +26,7 @@ class ApprovalService:
         journal, numbers = Journal(), count(1)
         self.counts, self.news = journal.counts, journal.news
         self._mono = 0
-        self._equipment = Equipment(settings, key, app.tools, nonce, lambda: next(numbers), journal)
+        self._equipment = Equipment(settings, Signer(key, settings, nonce), app.tools, lambda: next(numbers), journal)
         self.lanes = Lanes(lambda assigned: ApprovalLane(assigned, self._equipment, self._mono))
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:

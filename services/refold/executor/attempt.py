@@ -202,15 +202,12 @@ class Attempt:
         if known.head != self.claim.claim_id or set(known.others) != before - {self.claim.prev}:
             self._let_go()
         elif self.claim.doubt:
-            self._declare_doubt()
+            self._finish(self._result("doubt", outcome.IN_DOUBT))
         elif self.request.effect == "probed" and before:
             self.phase = "probing"
             self._start(probe=True)
         else:
             self._run()
-
-    def _declare_doubt(self) -> None:
-        self._finish(self._result("doubt", outcome.IN_DOUBT))
 
     def leave(self) -> None:
         """The partition is another member's, so neither its chain nor its catalog is read here any more.
@@ -278,9 +275,8 @@ class Attempt:
         if self.phase == "probing":
             self._probed(ended)
         elif self.phase == "running":
-            self._finish(
-                outcome.outcome_of(self.request, ended, by=self.outbox.settings.member, takeover=self.takeover)
-            )
+            by = self.outbox.settings.member
+            self._finish(outcome.outcome_of(self.request, ended, by=by, takeover=self.takeover))
         elif self.timed_out and ended.status == "completed":
             self._late(self._result("completed", result=ended.result))
         if self.claim and not self.busy:

@@ -110,7 +110,7 @@ class Lapsed(NamedTuple):
     limit: int
 
 
-class Unsent(NamedTuple):
+class Unpublished(NamedTuple):
     """What is in the outbox. -> list of (field, result), any `limit` of them, in any order.
 
     **Units**: it ends with the result that brings it to `most_bytes`, so one of any size comes.
@@ -187,7 +187,7 @@ class Filled(NamedTuple):
     limit: int
 
 
-Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unsent | Sent | Fill
+Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unpublished | Sent | Fill
 _Judged = Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced
 Reply = _Judged | Filled | list[bytes] | list[tuple[str, bytes]] | None
 

@@ -62,13 +62,14 @@ class Assigned:
     """A partition number is this member's from now on. Nothing of it is read before `read` says from where.
 
     By topic: `committed` is what the group has (absent: nothing), `starts` and `ends` are the low and high watermarks,
-    captured now. An end is a position to reach, never "last offset + 1".
+    captured now. An end is a position to reach, never "last offset + 1". `assignment` is another number each time.
     """
 
     partition: int
     committed: Mapping[str, int]
     starts: Mapping[str, int]
     ends: Mapping[str, int]
+    assignment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ class Taken:
 class EventLog(Protocol):
     """One member of a group, with an idempotent producer.
 
-    Appending keeps order per partition. Nothing here is transactional: safety rests on the hash chain alone.
+    Appending keeps order per partition. Nothing here is transactional: safety rests on the hash chain alone. Who steers
+    from another thread than the one that takes says `under` which assignment: a partition may have gone and come back
+    since, and what was meant for it before is dropped. None: whichever it is.
     """
 
     def take(self, limit: int, timeout_s: float) -> Taken:
@@ -165,7 +168,7 @@ class EventLog(Protocol):
         """Makes positions (the next offset to read) durable for the group, without waiting. May be lost."""
         ...
 
-    def read(self, topic: str, partition: int, offset: int) -> None:
+    def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
         """Reads a partition that is this member's from an offset on, until it is revoked; once more: goes there."""
         ...
 
@@ -173,11 +176,11 @@ class EventLog(Protocol):
         """Is told of a partition that is this member's once more: revoked, and assigned as it is by then."""
         ...
 
-    def pause(self, topic: str, partition: int) -> None:
-        """Takes no more from there until `resume`."""
+    def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        """Takes no more from there until `resume`, wherever `read` goes meanwhile, or until it is revoked."""
         ...
 
-    def resume(self, topic: str, partition: int) -> None:
+    def resume(self, topic: str, partition: int, *, under: int | None = None) -> None:
         """Undoes `pause`."""
         ...
 

@@ -12,7 +12,7 @@ from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Sent, Unsent, parse_outbox_field
+from refold.ports.ledger import Sent, Unpublished, parse_outbox_field
 from refold.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
@@ -113,7 +113,7 @@ class Relay:
         for _, operation, reply in self._batches.answered(answers, self._now):
             if isinstance(operation, Sent):
                 self._known -= {(operation.home, field) for field in operation.fields}
-            elif isinstance(operation, Unsent):
+            elif isinstance(operation, Unpublished):
                 assert isinstance(reply, list), "the outbox comes as a list"
                 self._look_through(operation.home, reply)
 
@@ -131,7 +131,7 @@ class Relay:
             if self._now.mono_ms >= due:
                 self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
                 self._batches.ask(
-                    Unsent(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
+                    Unpublished(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
                 )
 
     def _collect(self) -> list[Effect]:

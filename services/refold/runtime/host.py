@@ -77,6 +77,7 @@ class Host:
         self._boundaries = Boundaries()
         self._room = threading.Semaphore(4)
         self._stopped = threading.Event()
+        self._assignments: dict[int, int] = {}
         self._reader: threading.Thread | None = None
         self.turns = 0
 
@@ -151,11 +152,12 @@ class Host:
                 positions = self._log.committed(effect.group, effect.topic)
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
             elif isinstance(effect, effects.Read):
-                self._log.read(*effect)
+                self._log.read(*effect, under=self._assignments.get(effect.partition))
             elif isinstance(effect, effects.Reopen):
                 self._log.reopen(effect.partition)
             elif isinstance(effect, effects.Flow):
-                (self._log.pause if effect.action == "pause" else self._log.resume)(effect.topic, effect.partition)
+                steer = self._log.pause if effect.action == "pause" else self._log.resume
+                steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
         if starts:
             self._start(starts)
         return answers + self._ask(asked)
@@ -194,7 +196,7 @@ class Host:
         return min(IDLE_S, max(0.0, (min(due) - system_now().mono_ms) / 1000))
 
     def _take(self, timeout_s: float) -> list[effects.Item]:
-        return _items(self._log.take(TAKE, timeout_s))
+        return self._items(self._log.take(TAKE, timeout_s))
 
     def _take_queued(self, timeout_s: float) -> list[effects.Item]:
         found: list[effects.Item] = []
@@ -205,12 +207,23 @@ class Host:
                     raise item
                 if isinstance(item, Taken):
                     self._room.release()
-                    found += _items(item)
+                    found += self._items(item)
                 else:
                     found.append(item)
                 item = self._queue.get_nowait()
         except Empty:
             return found
+
+    def _items(self, taken: Taken) -> list[effects.Item]:
+        for change in taken.rebalances:
+            if isinstance(change, Assigned):
+                self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it
+                log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
+            elif isinstance(change, Revoked):
+                log.info("partition.revoked", partition=change.partition)
+        for lost in taken.shrunk:
+            log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
+        return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]
 
     def _read(self) -> None:
         try:
@@ -221,14 +234,3 @@ class Host:
                     self._queue.put(taken)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
-
-
-def _items(taken: Taken) -> list[effects.Item]:
-    for change in taken.rebalances:
-        if isinstance(change, Assigned):
-            log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
-        elif isinstance(change, Revoked):
-            log.info("partition.revoked", partition=change.partition)
-    for lost in taken.shrunk:
-        log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
-    return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]

@@ -29,6 +29,7 @@ class Intake:
         self._positions: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
+        self._paused: set[Place] = set()
 
     def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
         """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
@@ -57,8 +58,9 @@ class Intake:
         self._stop([place for place in starting if place in self._positions])
         where = [TopicPartition(self._names[topic], number, at) for (topic, number), at in starting.items()]
         self._consumer.incremental_assign(where)
-        self._consumer.resume(where)  # a pause would outlive the assignment that it was meant for
         self._positions.update(starting)
+        for place in starting:  # librdkafka's own pauses outlive the assignment that they were meant for
+            self._steer(place)
 
     def drop(self, number: int) -> None:
         """Reads nothing of a partition number any more."""
@@ -66,13 +68,18 @@ class Intake:
         for known in (self._ends, self._starting):
             for place in [place for place in known if place[1] == number]:
                 del known[place]
+        self._paused = {place for place in self._paused if place[1] != number}
 
     def flow(self, place: Place, *, paused: bool) -> None:
-        """Stops or goes on reading, where it reads at all."""
+        """Stops or goes on reading there."""
+        (self._paused.add if paused else self._paused.discard)(place)
         self.begin()
         if place in self._positions:
-            where = [TopicPartition(self._names[place[0]], place[1])]
-            (self._consumer.pause if paused else self._consumer.resume)(where)
+            self._steer(place)
+
+    def _steer(self, place: Place) -> None:
+        where = [TopicPartition(self._names[place[0]], place[1])]
+        (self._consumer.pause if place in self._paused else self._consumer.resume)(where)
 
     def _stop(self, places: list[Place]) -> None:
         if places:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -51,6 +52,8 @@ class KafkaEventLog:
         self._notes: deque[Callable[[], None]] = deque()
         # Each counter has one writing thread, or an update would be lost now and then.
         self._published = self._collected = 0
+        self._assignments: dict[int, int] = {}
+        self._number = count(1)
         self._reported: deque[Delivery] = deque()
 
     # What comes in
@@ -100,14 +103,19 @@ class KafkaEventLog:
         gone, came = self._seat.look()
         for number in sorted(gone):
             self._intake.drop(number)
+            self._assignments.pop(number, None)
             taken.rebalances.append(Revoked(number))
+        if gone:  # what was read of them in this take would come behind their next assignment
+            taken.reached = [each for each in taken.reached if each.partition not in gone]
+            taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         if came:
             committed, (starts, ends) = self._seat.committed(came), self._intake.capture(came)
             for number in sorted(came):
                 first, last = (
                     {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
                 )
-                taken.rebalances.append(Assigned(number, committed[number], first, last))
+                self._assignments[number] = assignment = next(self._number)
+                taken.rebalances.append(Assigned(number, committed[number], first, last, assignment))
 
     def _collect(self, taken: Taken) -> None:
         self._intake.collect(taken)
@@ -195,9 +203,11 @@ class KafkaEventLog:
 
     # Notes that `take` carries out
 
-    def read(self, topic: str, partition: int, offset: int) -> None:
+    def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
         """See `EventLog`."""
-        self._notes.append(partial(self._read, (topic, partition), offset))
+        self._notes.append(
+            partial(self._steer, partition, under, partial(self._intake.read, (topic, partition), offset))
+        )
 
     def reopen(self, partition: int) -> None:
         """See `EventLog`."""
@@ -207,11 +217,13 @@ class KafkaEventLog:
         """See `EventLog`. What is said of partitions that are another member's by then is dropped."""
         self._notes.append(partial(self._seat.commit, dict(positions)))
 
-    def pause(self, topic: str, partition: int) -> None:
-        self._notes.append(partial(self._intake.flow, (topic, partition), paused=True))
+    def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        flow = partial(self._intake.flow, (topic, partition), paused=True)
+        self._notes.append(partial(self._steer, partition, under, flow))
 
-    def resume(self, topic: str, partition: int) -> None:
-        self._notes.append(partial(self._intake.flow, (topic, partition), paused=False))
+    def resume(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        flow = partial(self._intake.flow, (topic, partition), paused=False)
+        self._notes.append(partial(self._steer, partition, under, flow))
 
     def close(self) -> None:
         """See `EventLog`. With `keep_place` in the settings the group keeps the partitions for this name."""
@@ -230,6 +242,7 @@ class KafkaEventLog:
             self._notes.popleft()()
         self._intake.begin()
 
-    def _read(self, place: tuple[str, int], offset: int) -> None:
-        if place[1] in self._seat.owned:
-            self._intake.read(place, offset)
+    def _steer(self, partition: int, under: int | None, note: Callable[[], None]) -> None:
+        now = self._assignments.get(partition)
+        if now is not None and under in (None, now):
+            note()

@@ -50,6 +50,7 @@ class Cursors:
         self._broker, self._membership = broker, membership
         self._cursors: list[Cursor] = []
         self._ends: dict[Place, int] = {}
+        self._paused: set[Place] = set()
         self.partitions: list[int] = []
 
     @property
@@ -73,8 +74,8 @@ class Cursors:
 
     def flow(self, topic: str, partition: int, *, paused: bool) -> None:
         """Reads no more in a partition of a topic, or goes on."""
-        cursor = self.find(topic, partition)
-        if cursor:
+        (self._paused.add if paused else self._paused.discard)((topic, partition))
+        if cursor := self.find(topic, partition):
             cursor.paused = paused
 
     def capture(self, partition: int, committed: Mapping[Place, int]) -> Assigned:
@@ -89,6 +90,7 @@ class Cursors:
         number = change.partition
         self._cursors = [cursor for cursor in self._cursors if cursor.partition != number]
         self.partitions = [each for each in self.partitions if each != number]
+        self._paused = {place for place in self._paused if place[1] != number}
         if isinstance(change, Assigned):
             self.partitions.append(number)
             self._ends |= {(topic, number): end for topic, end in change.ends.items()}
@@ -99,7 +101,7 @@ class Cursors:
             return
         place, log = (topic, partition), self._broker.log(topic, partition)
         self._cursors = [cursor for cursor in self._cursors if (cursor.topic, cursor.partition) != place]
-        self._cursors.append(Cursor(topic, partition, log, offset, self._ends.pop(place, None)))
+        self._cursors.append(Cursor(topic, partition, log, offset, self._ends.pop(place, None), place in self._paused))
 
     def read(self, taken: Taken, limit: int = sys.maxsize, *, first: int = 0) -> None:
         """Takes what is there, up to `limit` records; `first` rotates the order, which Kafka leaves open."""

@@ -65,7 +65,7 @@ class MemoryLedger:
             ledger.Complete: self._complete,
             ledger.Close: self._close,
             ledger.Lapsed: self._lapsed,
-            ledger.Unsent: self._list_outbox,
+            ledger.Unpublished: self._list_outbox,
             ledger.Sent: self._sent,
             ledger.Fill: lambda operation, now: self.filled,
         }
@@ -198,7 +198,7 @@ class MemoryLedger:
                 del leases[key]
         return requests
 
-    def _list_outbox(self, operation: ledger.Unsent, now: int) -> ledger.Reply:
+    def _list_outbox(self, operation: ledger.Unpublished, now: int) -> ledger.Reply:
         home, pool, limit, most_bytes = operation
         found: list[tuple[str, bytes]] = []
         for field, result in list(self._outbox.get((home, pool), {}).items())[:limit]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from refold.adapters.memory.broker import MemoryBroker, Partition
 from refold.adapters.memory.cursors import Cursors
@@ -26,6 +27,8 @@ class MemoryEventLog:
         self._session = self._generation = 0
         self._wanted: dict[Place, int] = {}
         self._anew: set[int] = set()
+        self._assignments: dict[int, int] = {}
+        self._given = 0
         self._reported: deque[Delivery] = deque()
 
     def take(self, limit: int, timeout_s: float) -> Taken:
@@ -59,7 +62,10 @@ class MemoryEventLog:
         self._anew.clear()
         self._generation, owned = group.generation, broker.owned(own.group, own.member)
         taken.rebalances += [Revoked(number) for number in before if number not in owned]
-        taken.rebalances += [self.cursors.capture(number, group.committed) for number in owned if number not in before]
+        for number in [number for number in owned if number not in before]:
+            self._given += 1
+            self._assignments[number] = self._given
+            taken.rebalances.append(replace(self.cursors.capture(number, group.committed), assignment=self._given))
         for change in taken.rebalances:
             self.cursors.apply(change)
 
@@ -82,22 +88,29 @@ class MemoryEventLog:
 
     def _commit(self) -> None:
         """Says what the group has not taken yet, because it was rebalancing, until it has or the partition is gone."""
+        # A copy, for another thread may commit meanwhile.
         owned, name, member = self.cursors.partitions, self._membership.group, self._membership.member
-        self._wanted = own = {place: position for place, position in self._wanted.items() if place[1] in owned}
+        self._wanted = own = {place: position for place, position in dict(self._wanted).items() if place[1] in owned}
         if own and self._broker.commit(name, member, session=self._session, generation=self._generation, at=own):
             self._wanted = {}
 
     def reopen(self, partition: int) -> None:
         self._anew.add(partition)
 
-    def read(self, topic: str, partition: int, offset: int) -> None:
-        self.cursors.start(topic, partition, offset)
+    def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
+        if self._holds(partition, under):
+            self.cursors.start(topic, partition, offset)
 
-    def pause(self, topic: str, partition: int) -> None:
-        self.cursors.flow(topic, partition, paused=True)
+    def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        if self._holds(partition, under):
+            self.cursors.flow(topic, partition, paused=True)
 
-    def resume(self, topic: str, partition: int) -> None:
-        self.cursors.flow(topic, partition, paused=False)
+    def resume(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        if self._holds(partition, under):
+            self.cursors.flow(topic, partition, paused=False)
+
+    def _holds(self, partition: int, under: int | None) -> bool:
+        return under in (None, self._assignments.get(partition))
 
     def close(self) -> None:
         """See `EventLog`."""

@@ -57,7 +57,7 @@ class RedisLedger:
             ledger.Complete: self._complete,
             ledger.Close: self._close,
             ledger.Lapsed: self._lapsed,
-            ledger.Unsent: self._outbox,
+            ledger.Unpublished: self._outbox,
             ledger.Sent: self._sent,
             ledger.Fill: self._fill,
         }
@@ -148,7 +148,7 @@ class RedisLedger:
         at = f"{self._prefix}:{{{home}}}:"
         return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
 
-    def _outbox(self, operation: ledger.Unsent) -> RedisCommand:
+    def _outbox(self, operation: ledger.Unpublished) -> RedisCommand:
         home, pool, limit, most_bytes = operation
         key = f"{self._prefix}:{{{home}}}:outbox:{pool}"
         return ("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
@@ -194,7 +194,7 @@ def _read_requests(operation: ledger.Lapsed, reply: list[bytes]) -> ledger.Reply
     return reply
 
 
-def _read_outbox(operation: ledger.Unsent, reply: list[bytes]) -> ledger.Reply:
+def _read_outbox(operation: ledger.Unpublished, reply: list[bytes]) -> ledger.Reply:
     return [(field.decode(), result) for field, result in zip(reply[::2], reply[1::2], strict=True)]
 
 
@@ -205,7 +205,7 @@ _READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
     ledger.Complete: _read_complete,
     ledger.Close: _read_nothing,
     ledger.Lapsed: _read_requests,
-    ledger.Unsent: _read_outbox,
+    ledger.Unpublished: _read_outbox,
     ledger.Sent: _read_nothing,
     ledger.Fill: _read_fill,
 }

@@ -16,8 +16,8 @@ from typing import Any
 
 from refold.core.errors import MalformedError
 
-Read = Callable[[bytes, int], tuple[Any, int]]
-Write = Callable[[bytearray, Any], None]
+ReadValue = Callable[[bytes, int], tuple[Any, int]]
+WriteValue = Callable[[bytearray, Any], None]
 Schema = Any
 
 
@@ -43,7 +43,7 @@ def reader(schema: Schema, classes: Mapping[str, type]) -> Callable[[bytes, int]
     return read_all
 
 
-def writer(schema: Schema, classes: Mapping[str, type]) -> Write:
+def writer(schema: Schema, classes: Mapping[str, type]) -> WriteValue:
     """A function that appends the body of a value to a buffer."""
     return _Writing(classes).of(schema)
 
@@ -53,9 +53,9 @@ class _Reading:
 
     def __init__(self, classes: Mapping[str, type]) -> None:
         self._classes = classes
-        self._records: dict[str, Read] = {}
+        self._records: dict[str, ReadValue] = {}
 
-    def of(self, schema: Schema) -> Read:
+    def of(self, schema: Schema) -> ReadValue:
         """A function from bytes and a place to the value there and the place after it."""
         if isinstance(schema, str) and schema in self._records:
             return self._records[schema]
@@ -71,7 +71,7 @@ class _Reading:
             return _compile("b, i", [*_read_lines(schema, "v"), "return v, i"], {})
         raise TypeError(f"{schema} is not among the Avro types that Refold uses")
 
-    def _record(self, schema: dict[str, Any]) -> Read:
+    def _record(self, schema: dict[str, Any]) -> ReadValue:
         name = f"{schema['namespace']}.{schema['name']}"
         cls = self._classes[name]
         # Frozen dataclasses set their fields by a detour that costs as much as the decoding. A draft of the same
@@ -176,7 +176,7 @@ def _put(out: bytearray, n: int) -> None:
     out.append(n)
 
 
-_read_long: Read = _compile("b, i", [*_read_lines("long", "v"), "return v, i"], {})
+_read_long: ReadValue = _compile("b, i", [*_read_lines("long", "v"), "return v, i"], {})
 
 
 def _count(b: bytes, i: int) -> tuple[int, int]:
@@ -188,7 +188,7 @@ def _count(b: bytes, i: int) -> tuple[int, int]:
     return count, i
 
 
-def _read_array(branches: tuple[Read, ...]) -> Read:
+def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
     """A reader of an array whose items are one of several records."""
 
     def read(b: bytes, i: int) -> tuple[list[Any], int]:
@@ -207,7 +207,7 @@ def _read_array(branches: tuple[Read, ...]) -> Read:
     return read
 
 
-def _read_strings(text: Read) -> Read:
+def _read_strings(text: ReadValue) -> ReadValue:
     def read(b: bytes, i: int) -> tuple[list[str], int]:
         found: list[str] = []
         left, i = _count(b, i)
@@ -221,7 +221,7 @@ def _read_strings(text: Read) -> Read:
     return read
 
 
-def _read_map(text: Read) -> Read:
+def _read_map(text: ReadValue) -> ReadValue:
     def read(b: bytes, i: int) -> tuple[dict[str, str], int]:
         found: dict[str, str] = {}
         left, i = _count(b, i)
@@ -242,9 +242,9 @@ class _Writing:
 
     def __init__(self, classes: Mapping[str, type]) -> None:
         self._classes = classes
-        self._records: dict[str, Write] = {}
+        self._records: dict[str, WriteValue] = {}
 
-    def of(self, schema: Schema) -> Write:
+    def of(self, schema: Schema) -> WriteValue:
         """A function that appends a value to a buffer."""
         if isinstance(schema, str) and schema in self._records:
             return self._records[schema]
@@ -260,8 +260,8 @@ class _Writing:
             return _compile("out, v", _write_lines(schema, "v"), {})
         raise TypeError(f"{schema} is not among the Avro types that Refold uses")
 
-    def _union(self, branches: list[Any]) -> Write:
-        table: dict[type, tuple[int, Write]] = {}
+    def _union(self, branches: list[Any]) -> WriteValue:
+        table: dict[type, tuple[int, WriteValue]] = {}
         for index, branch in enumerate(branches):
             if branch == "null":
                 table[type(None)] = (index * 2, lambda out, v: None)
@@ -277,7 +277,7 @@ class _Writing:
 
         return write_union
 
-    def _record(self, schema: dict[str, Any]) -> Write:
+    def _record(self, schema: dict[str, Any]) -> WriteValue:
         names: dict[str, Any] = {}
         lines = []
         for field in schema["fields"]:
@@ -286,7 +286,7 @@ class _Writing:
             else:
                 names[f"write_{field['name']}"] = self.of(field["type"])
                 lines.append(f"write_{field['name']}(out, v.{field['name']})")
-        write: Write = _compile("out, v", lines or ["pass"], names)
+        write: WriteValue = _compile("out, v", lines or ["pass"], names)
         self._records[f"{schema['namespace']}.{schema['name']}"] = self._records[schema["name"]] = write
         return write
 
@@ -301,7 +301,7 @@ def _write_lines(schema: str, source: str) -> list[str]:
     return [f"s = {source}{encode}; n = len(s) << 1", "out.append(n) if n < 128 else put(out, n)", "out += s"]
 
 
-def _write_array(item: Write) -> Write:
+def _write_array(item: WriteValue) -> WriteValue:
     def write(out: bytearray, v: list[Any]) -> None:
         if v:
             _put(out, len(v) << 1)
@@ -312,7 +312,7 @@ def _write_array(item: Write) -> Write:
     return write
 
 
-def _write_map(text: Write) -> Write:
+def _write_map(text: WriteValue) -> WriteValue:
     def write(out: bytearray, v: dict[str, str]) -> None:
         if v:
             _put(out, len(v) << 1)

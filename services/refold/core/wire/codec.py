@@ -81,7 +81,7 @@ def decode_message(cls: type[_T], value: bytes) -> _T:
 
 
 @cache
-def _writer(subject: str) -> tuple[bytes, avro.Write]:
+def _writer(subject: str) -> tuple[bytes, avro.WriteValue]:
     number, schema = schemas.registered()[1][subject]
     return _FRAME.pack(0, number), avro.writer(schema, _CLASSES)
 

@@ -1,0 +1,43 @@
+"""How a decision is made: built of what was settled, signed with the key of the service, small enough to be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from refold.approval import outbox
+from refold.approval.settings import ApprovalSettings
+from refold.core.approval import decision, signature
+from refold.core.approval.ballot import BallotResult
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Decision
+from refold.core.approval.signature import SigningKey
+from refold.core.errors import UsageError
+from refold.core.messages import ApprovalRequest
+from refold.ports.log import Outgoing
+
+
+class Signer:
+    """What signs in the name of this service. `nonce` gives random texts. **Units**: `now` in ms, by the log."""
+
+    def __init__(self, key: SigningKey, settings: ApprovalSettings, nonce: Callable[[], str]) -> None:
+        self._key, self._settings, self._nonce = key, settings, nonce
+
+    def in_force(self, catalog: Catalog, now: int) -> bool:
+        """Whether the catalog has the key, for decisions of this moment."""
+        key = catalog.keys.get(self._key.kid)
+        return key is not None and key.use == "decision" and key.signs_at(now)
+
+    def sign(
+        self, request: ApprovalRequest, settled: BallotResult, *, partition: int, now: int
+    ) -> tuple[Decision, str, Outgoing]:
+        """The decision, its token, and the record that says so.
+
+        **Raises** UsageError or MalformedError when it cannot be signed, or nobody would take it.
+        """
+        decided = decision.build(request, **settled._asdict(), issued_ms=now, nonce=self._nonce())
+        token = signature.sign(decided.payload(), self._key)
+        member, trace = self._settings.member, request.traceparent
+        record = outbox.decision_record(decided, token, partition=partition, actor=member, trace=trace)
+        if len(record.value or b"") > (limit := self._settings.limits.payload_bytes):
+            raise UsageError(f"it would have more than {limit} bytes, and the planner would not take it")
+        return decided, token, record
