@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
 from typing import Any
 
 from refold.core.approval.decision import ToolFacts
@@ -138,3 +140,37 @@ async def both(ctx: Context, tool: str) -> list[Any]:
 async def thrice(ctx: Context, tool: str) -> list[Any]:
     """The same call three times, one after the other."""
     return [await ctx.call(tool, 1), await ctx.call(tool, 1), await ctx.call(tool, 1)]
+
+
+async def _disagrees(ctx: Context) -> None:
+    if ctx.replaying:
+        await ctx.note("otherwise")
+
+
+async def _hungers(ctx: Context) -> None:
+    if ctx.replaying:
+        raise MemoryError
+
+
+def _with(before: Callable[[Context], Any] | None) -> App:
+    """The same tools, and agents that along their history do something else first; None: no agents."""
+    app = App("simulated")
+    app.tools.update(simulated.tools)
+    if before:
+        for agent in simulated.agents.values():
+            if agent.function.__module__ == __name__:  # and not what every app has
+                app.agent(_changed(agent.function, before))
+    return app
+
+
+def _changed(function: Callable[..., Any], before: Callable[[Context], Any]) -> Callable[..., Any]:
+    @wraps(function)
+    async def changed(ctx: Context, *args: Any, **more: Any) -> Any:
+        await before(ctx)
+        return await function(ctx, *args, **more)
+
+    return changed
+
+
+OTHERS = {"none": _with(None), "other": _with(_disagrees), "hungry": _with(_hungers)}
+"""Apps that are deployed by mistake. What begins under them goes on under the right one: they differ along history."""

@@ -166,7 +166,7 @@ class Case:
             if verdict == "happened":
                 data["result"] = json.loads(truth or '{"effect":0}')
             self._signals += 1
-            self._publish(signal(name, f"op-{self._signals}", "resolve", data))
+            self._publish(signal(name, f"op-{self._signals}", "resolve", data, partitions=world.settings.partitions))
             world.at(_AGAIN_MS, lambda: self._resolve(name), waits=False)
 
     # What a failure shows

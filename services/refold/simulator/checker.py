@@ -31,6 +31,9 @@ from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
 
+PASSING = ("non_determinism", "unknown_agent", "MemoryError", "ImportError", "hung")
+"""What a run is stalled for."""
+
 HEARD_MS = 500
 """How long a signal may take without any fault: many turns."""
 
@@ -43,6 +46,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
         for call in run.calls.values():
             found += _effects(world, call, scenario.verdict)
     found += decisions(world, scenario.verdict)
+    found += _failures(world)
     found += _ledger(world)
     found += _letters(world, scenario)
     found += _folds(world)
@@ -99,6 +103,14 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
             yield f"lost: run {name} is not what was asked for"
     for name in world.witness.history.runs.keys() - asked.keys():
         yield f"invented: nobody asked for run {name}"
+
+
+def _failures(world: World) -> Iterator[str]:
+    """No run ends because of the code that a planner happens to have, or of its machine."""
+    for run in world.witness.history.runs.values():
+        code = run.end["failure"]["code"] if run.end and run.status == "failed" else ""
+        if code in PASSING:
+            yield f"failed: run {run.id} is over for {code}, which is not its own fault"
 
 
 def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
@@ -220,7 +232,7 @@ def _orders(world: World) -> Iterator[str]:
         for call in run.calls.values():
             settled = call.phase in ("completed", "failed")
             for attempt in call.attempts if settled else call.attempts - {call.attempt}:
-                if (call.id, attempt) not in sent:
+                if (call.id, attempt) not in sent and (ORDERS, call.id) not in world.refused:
                     yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
@@ -241,6 +253,8 @@ def _outcomes(world: World) -> Iterator[str]:
             yield f"outcome: run {run.id} is over and nobody was told"
         for outcome in outcomes:
             result = run.end.get("result", "null") if run.end else None
+            if (RUN_COMPLETED, run.id) in world.refused:
+                result = outcome["result"]  # it was told that it is too large
             if (outcome["status"], outcome["seq"], outcome["result"]) != (run.status, run.seq, result):
                 yield f"outcome: run {run.id} is {run.status} and was told to be {outcome}"
     for name in told:

@@ -50,23 +50,33 @@ class Scenario:
 
 
 def start_run(
-    run: str, agent: str, given: Any = None, *, at_ms: int = 0, kind: _Kind = "run", stray: bool = False, **more: Any
+    run: str,
+    agent: str,
+    given: Any = None,
+    *,
+    at_ms: int = 0,
+    kind: _Kind = "run",
+    stray: bool = False,
+    partitions: int = PARTITIONS,
+    **more: Any,
 ) -> ClientInput:
     """A request to start a run, at its home or in another partition."""
     value = json.dumps({"run_id": run, "agent": agent, "input": given, **more}).encode()
-    place = home(run, PARTITIONS) + stray
-    return ClientInput(at_ms, kind, RUN_REQUESTED, place % PARTITIONS, run.encode(), value)
+    place = home(run, partitions) + stray
+    return ClientInput(at_ms, kind, RUN_REQUESTED, place % partitions, run.encode(), value)
 
 
-def signal(run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0) -> ClientInput:
+def signal(
+    run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0, partitions: int = PARTITIONS
+) -> ClientInput:
     """A signal for a run."""
     value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": "operator"}).encode()
-    return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, PARTITIONS), f"{run}/{name}".encode(), value)
+    return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, partitions), f"{run}/{name}".encode(), value)
 
 
 def poison(topic: str, value: bytes, *, at_ms: int = 0) -> ClientInput:
     """Bytes that mean nothing."""
-    return ClientInput(at_ms, "poison", topic, 0, b"r-1", value)
+    return ClientInput(at_ms, "poison", topic, 0, b"poison", value)
 
 
 def erasure(topic: str, *, at_ms: int = 0) -> ClientInput:

@@ -9,6 +9,7 @@ from random import Random
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
 from refold.simulator.app import DANGEROUS
+from refold.simulator.settings import PARTITIONS
 from refold.simulator.workload.inputs import ClientInput, Scenario, poison, signal, start_run
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
@@ -23,19 +24,22 @@ _TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
 _AGENTS = ("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice")
 _GIVEN = ("one", "handling", "both", "thrice")
 _RUNS = ("r-1", "r-2", "r-3", "r-4")
+_MANY = tuple(f"r-{number}" for number in range(1, 13))
 
 
 def schedule(seed: int) -> tuple[Scenario, Chance]:
     """The scenario of a seed, and the chance that it runs under."""
     rng = Random(seed)
     inputs: list[ClientInput] = []
-    for run in rng.sample(_RUNS, rng.choice((1, 1, 1, 2, 2, 3))):
-        inputs += _run(rng, run)
+    large = rng.random() < 0.04
+    names, partitions = (_MANY, 4) if large else (_RUNS, PARTITIONS)
+    for run in rng.sample(names, rng.randint(6, 12) if large else rng.choice((1, 1, 1, 2, 2, 3))):
+        inputs += _run(rng, run, partitions)
     if rng.random() < 0.15:
         topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested("default")))
         inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
     sizes = {"planners": rng.choice((1, 1, 2)), "executors": rng.choice((1, 1, 2))}
-    changes = {**sizes, "sharing": rng.random() < 0.5}
+    changes = {**sizes, "partitions": partitions, "sharing": rng.random() < 0.5}
     own, rate, left = Random(rng.random()), rng.choice((0.01, 0.03, 0.08)), rng.randint(1, 7)
     chance = Chance(own, wild=True, rate=rate, left=left, until_ms=UNSAFE_MS)
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
@@ -86,14 +90,18 @@ def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     return replace(given, value=json.dumps(request).encode())
 
 
-def _run(rng: Random, run: str) -> list[ClientInput]:
+def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:
     agent, at_ms = rng.choice(_AGENTS), rng.randrange(200)
     given = {"tool": rng.choice(_TOOLS)} if agent in _GIVEN else None
-    found = [start_run(run, agent, given, at_ms=at_ms, stray=rng.random() < 0.1)]
+    found = [start_run(run, agent, given, at_ms=at_ms, stray=rng.random() < 0.1, partitions=partitions)]
     if rng.random() < 0.2:
-        found.append(start_run(run, agent, given, at_ms=rng.randrange(400), kind="repeat", stray=rng.random() < 0.3))
+        at_ms, stray = rng.randrange(400), rng.random() < 0.3
+        found.append(start_run(run, agent, given, at_ms=at_ms, kind="repeat", stray=stray, partitions=partitions))
     if rng.random() < 0.05:
-        found.append(start_run(run, agent, json.dumps(given), at_ms=rng.randrange(400), kind="conflict"))
+        other, at_ms = json.dumps(given), rng.randrange(400)
+        found.append(start_run(run, agent, other, at_ms=at_ms, kind="conflict", partitions=partitions))
     if rng.random() < 0.15:
-        found.append(signal(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500)))
+        found.append(
+            signal(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500), partitions=partitions)
+        )
     return found

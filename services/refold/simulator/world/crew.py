@@ -33,7 +33,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         rules=chosen.rules,
         limits=Limits(payload_bytes=chosen.payload_bytes),
     )
-    service = Planner(simulated, settings, lambda: world.chance.rng.randbytes(16))
+    service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16))
     return [service], settings.membership
 
 

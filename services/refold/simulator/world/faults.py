@@ -16,8 +16,8 @@ PROCESS = ("die", "die-after", "freeze", "freeze-after", "pause", "pause-after")
 `-after`: the effect is done, its answer is lost or comes late.
 """
 
-WRITE = ("lost", "unsure", "delayed")
-"""The outcome of a write is unknown: it is not there, it is there, it comes later."""
+WRITE = ("lost", "unsure", "delayed", "refuse")
+"""The outcome of a write is unknown: it is not there, it is there, it comes later. Or the log will never take it."""
 
 LEDGER = ("cut", "cut-after")
 """The ledger cannot be reached: the operation was not carried out, or it was."""
@@ -33,10 +33,13 @@ FORGETS = {
 
 AROUND = (
     *("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget", *FORGETS),
-    "visit",
+    *("visit", "expire", "amnesia", "clean", "deploy-none", "deploy-other", "deploy-hungry", "hang"),
 )
 """Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts; the
-group offsets are gone, all or those of a topic; somebody joins the group, has a partition for a while and leaves."""
+group offsets are gone, all or those of a topic; somebody joins the group, has a partition for a while and leaves.
+
+The ledger forgets what is done; offsets and ledger go together; even unsettled inputs are compacted; planners have
+other code for a while: without agents, with agents that disagree, on a host without memory; the code of a run hangs."""
 
 SMALL = ("die", "die-after", "freeze", "freeze-after", "wipe")
 """What pairs are made of."""

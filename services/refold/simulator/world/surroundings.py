@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from refold.core.approval.signature import SigningKey
 from refold.ports.log import Record
+from refold.sdk.app import App
+from refold.simulator.app import simulated
 from refold.simulator.reading.witness import Witness
 from refold.simulator.settings import SimSettings
 from refold.simulator.world.broker import Broker
@@ -19,10 +21,12 @@ class Surroundings:
     """A world from the inside.
 
     **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
-    for before the world is at rest. `decision_key` is what approval services sign with that start now.
+    for before the world is at rest. `decision_key` is what approval services sign with that start now, `app`
+    what planners run that start now.
     """
 
     decision_key: SigningKey
+    app: App = simulated
 
     def __init__(self, chance: Chance, settings: SimSettings) -> None:
         self.chance, self.settings = chance, settings

@@ -7,20 +7,31 @@ from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
 from refold.core.ids import home
-from refold.core.topics import APPROVAL_DECIDED, CATALOG
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    CATALOG,
+    RUN_COMPLETED,
+    RUN_SNAPSHOT,
+    TOOL_COMPLETED,
+)
 from refold.planner.inputs import TOPICS as INPUTS
 from refold.ports.effects import StartTool
 from refold.ports.ledger import Claim
-from refold.ports.log import Outgoing
+from refold.ports.log import NEVER, Delivery, Outgoing
 from refold.simulator.app import CLAIMED_EFFECTS, FACTS
 from refold.simulator.settings import ORDERS, SimSettings
 from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.faults import FORGETS, Chance
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.law import FIRST
+from refold.simulator.world.operations import OPERATIONS
 from refold.simulator.world.process import NO_REPLY, Act, SimProcess
 from refold.simulator.world.surroundings import Surroundings
 from refold.simulator.world.tools import Workshop
+
+REFUSING = (ORDERS, TOOL_COMPLETED, APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SNAPSHOT)
+"""Topics that may be set up with less than what our own limits let through."""
 
 
 class World(Surroundings):
@@ -32,6 +43,7 @@ class World(Surroundings):
         self.decision_key = FIRST
         self.kinds: list[str] = []
         self.struck: list[str] = []
+        self.refused: set[tuple[str, str]] = set()
         self.ledger = MemoryLedger(lambda: self.now_ms)
         self.groups = Groups(self)
         self._snapshots: list[Snapshot] = []
@@ -104,7 +116,7 @@ class World(Surroundings):
                 process.done(self._do(process, act))
             self.groups.die(process)
             return True
-        if name in ("lost", "unsure", "delayed", "cut"):
+        if name in ("lost", "unsure", "delayed", "cut", "refuse"):
             process.done(self._uncertain(process, act, mode))
             return True
         self._strike_around(process, mode)
@@ -136,6 +148,8 @@ class World(Surroundings):
                 self._do(process, act)
             self.counts["lost_replies"] += 1
             return NO_REPLY
+        if mode == "refuse":
+            return self._refuse(process, act)
         if mode == "unsure":
             self._do(process, act)
         elif mode == "delayed":
@@ -145,6 +159,15 @@ class World(Surroundings):
         if act.kind == "append":
             self.counts["lost_acks"] += 1
         return None
+
+    def _refuse(self, process: SimProcess, act: Act) -> Any:
+        """Too large for its topic, if it may be: what the log once took it takes again."""
+        record: Outgoing = act.what
+        taken = any(before.key == record.key for before in self.witness.written.get(record.topic, ()))
+        if record.topic not in REFUSING or record.value is None or taken:
+            return self._do(process, act)
+        self.refused.add((record.topic, record.key.decode()))
+        return Delivery(record.token, NEVER)
 
     def _strike_around(self, process: SimProcess, mode: str) -> None:
         if mode.startswith("wipe"):
@@ -157,6 +180,8 @@ class World(Surroundings):
             self.broker.committed.clear()
         elif mode == "visit":
             self.groups.visit(process)
+        elif mode in OPERATIONS:
+            OPERATIONS[mode](self)
         elif mode in FORGETS:
             for group in self.broker.committed.values():
                 for place in [place for place in group if place[0] == FORGETS[mode]]:
