@@ -131,6 +131,8 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     # the probe keeps that single, and a `once` call is in doubt.
     forgot = call.effect != "once" and any("wipe" in fault or "rollback" in fault for fault in world.struck)
     misled = bool(call.said) and verdict != "truth"
+    # Of a result that its topic refuses only that can be told.
+    misled |= call.failure == "too_large" and (TOOL_COMPLETED, call.id) in world.refused
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
 
