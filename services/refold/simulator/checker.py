@@ -31,7 +31,7 @@ from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
 
-PASSING = ("non_determinism", "unknown_agent", "MemoryError", "ImportError", "hung")
+STALLING = ("non_determinism", "unknown_agent", "MemoryError", "ImportError", "hung")
 """What a run is stalled for."""
 
 HEARD_MS = 500
@@ -109,7 +109,7 @@ def _failures(world: World) -> Iterator[str]:
     """No run ends because of the code that a planner happens to have, or of its machine."""
     for run in world.witness.history.runs.values():
         code = run.end["failure"]["code"] if run.end and run.status == "failed" else ""
-        if code in PASSING:
+        if code in STALLING:
             yield f"failed: run {run.id} is over for {code}, which is not its own fault"
 
 
