@@ -7,7 +7,6 @@ the log has it, to the `outbox`, which sends what it orders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from refold.core import events
 from refold.core.approval.catalog import Catalog
@@ -26,7 +25,7 @@ from refold.planner.receipts import Receipts
 from refold.planner.repairs import Repairs
 from refold.planner.snapshots import SentKept
 from refold.planner.takeover import TakeOver
-from refold.planner.telling import tell
+from refold.planner.telling import tell_accepted, tell_resumed
 from refold.planner.timers import ASLEEP, Timers
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -38,9 +37,6 @@ BEAT_MS = 1_000
 
 QUIET_MS = 60_000
 """How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
-
-RESUMED_TOLD = 20
-"""Of so many runs a take-over says one by one where they go on; of the others there is the count."""
 
 
 class Lane:
@@ -274,7 +270,7 @@ class Lane:
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self._count(after)
         self._timers.follow(after, entry)
-        tell(self._journal, self.partition, entry)
+        tell_accepted(self._journal, self.partition, entry)
         self.inbox.unpark(run)
 
     def woken(self, state: RunState) -> None:
@@ -333,9 +329,7 @@ class Lane:
         self._beat_due = self.clock.mono_ms + (0 if self.log.keeper.opened else BEAT_MS)
         runs = len(states) + len(asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
-        for state in islice(states.values(), RESUMED_TOLD):
-            place = {"run_id": state.run_id, "step": len(state.steps), "events": state.head.seq}
-            self._journal.news.append(("run.resumed", place))
+        tell_resumed(self._journal, states.values())
 
     def wants(self) -> Mapping[str, int]:
         """From where it wants to be read besides, by topic: known only when the snapshot was read."""

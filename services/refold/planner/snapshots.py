@@ -66,7 +66,7 @@ class Kept:
             self.tail, self.size = [], 0
 
 
-class Round(NamedTuple):
+class KeeperRound(NamedTuple):
     """What a round still has to write, and what its marks will say. `over` has the rows of runs that are over."""
 
     emitted: int
@@ -101,7 +101,7 @@ class Keeper:
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
         self._flying = 0
-        self._round: Round | None = None
+        self._round: KeeperRound | None = None
         self._next: Marks | None = None
 
     # What happens
@@ -185,7 +185,7 @@ class Keeper:
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in self._kept]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
-        self._round = Round(emitted, inputs, deque(self._moved), [*self._over.values()])
+        self._round = KeeperRound(emitted, inputs, deque(self._moved), [*self._over.values()])
         self._over = {}
 
     def write(self, log: int) -> None:
