@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from refold.embedded import process
 from refold.embedded.supervisor import Supervisor
@@ -78,8 +78,7 @@ class Operations:
     def _restart(self, name: str) -> str:
         """Asks a process to end; its supervisor starts it again."""
         pid = eventually(lambda: self._stack.pid(name), within=BACK_S, what=f"{name} lives")
-        os.kill(pid, signal.SIGTERM)
-        os.kill(pid, signal.SIGCONT)
+        ask_to_end(pid)
         fresh = eventually(lambda: self._other(name, pid), within=BACK_S, what=f"{name} is back")
         return f"pid {pid} was asked to end, now {fresh}"
 
@@ -112,7 +111,7 @@ class Operations:
         """Asks a process to end, and keeps it down."""
         pid = self._stack.pid(name)
         if pid:
-            os.kill(pid, signal.SIGTERM)
+            ask_to_end(pid)
             eventually(lambda: self._stack.pid(name) != pid, within=BACK_S, what=f"{name} ends")
         supervisor: Supervisor = self._stack.dev.supervisor
         less.enter_context(supervisor.down(name))
@@ -128,3 +127,10 @@ class Operations:
         for name in planners:
             self._restart(name)
         self._note("deploy", "planner", at, f"{code} for {len(runs)} runs under way, and back")
+
+
+def ask_to_end(pid: int) -> None:
+    """Asks a process to end, even one that is held; nothing if it is gone already."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
