@@ -11,8 +11,9 @@ from tests.chaos.raw import Fields, History
 EARLY_MS = 50
 """Clocks of brokers and the rounding of three numbers."""
 
-STALL_S = 60
-"""How long a run may stand still under any faults, and how much longer than asked a sleep may take."""
+STALL_S = 120
+"""How long a run may stand still under any faults, and how much longer than asked a sleep may take. With a fault a
+second on two busy cores a service needs 10 s to be back and is killed before it has done much: 58 s was seen."""
 
 AHEAD_MS, BEHIND_MS = 2_000, 90_000
 """How far an entry's own time may lie from when it was appended: a write may be under way for an outage, but nobody

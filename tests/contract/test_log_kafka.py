@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import time
 import uuid
+from concurrent.futures import Future
 from contextlib import nullcontext
 
 import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from refold.adapters.kafka import topics
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
@@ -231,6 +233,13 @@ def test_another_partition_count_is_never_changed_silently(settings: KafkaSettin
     Topics(settings.model_copy(update={"partitions": 3})).apply()
     with pytest.raises(ConflictError, match="run-log has 3"):
         Topics(settings).check()
+
+
+def test_an_answer_that_does_not_come_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "ANSWER_S", 0.01)
+
+    with pytest.raises(UnreachableError, match="cannot read the settings of run-log"):
+        topics._result(Future[None](), "read the settings of run-log")
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (5, "2")])

@@ -267,3 +267,5 @@ def _result(future: Future[_T], what: str, *, unless: int | None = None) -> _T |
         if of(error).code() != unless:
             raise translate(error, what) from None
         return None
+    except TimeoutError:
+        raise translate(KafkaError(KafkaError._TIMED_OUT), what) from None
