@@ -158,7 +158,7 @@ def napping(slept_ms: int) -> list[Raw]:
     ("log", "kind"),
     [
         pytest.param(napping(100), "wrong", id="a sleep was too short"),
-        pytest.param(napping(90_000), "stuck", id="a sleep was far too long"),
+        pytest.param(napping(HOUR_MS), "stuck", id="a sleep was far too long"),
         pytest.param(dated(entries(proposed(), ended()), 1, HOUR_MS), "stuck", id="a run stood still for an hour"),
         pytest.param(dated(entries(proposed(), ended()), 1, -HOUR_MS), "wrong", id="an entry comes from the future"),
     ],
