@@ -110,24 +110,24 @@ class Ruler(Actor):
         return self.decrees[-1].what if self.decrees else ""
 
     def _work(self) -> None:
-        publisher = _publisher(self._settings)
+        self._publisher = _publisher(self._settings)
         while not self._stopped.wait(self._random.uniform(*_PAUSE_S)):
             what, long = self._random.choice(_DECREES[self._kind]), self._random.random() < _LONG
-            self._decree(publisher, what, times=1 + long)
+            self._decree(what, times=1 + long)
             self._stopped.wait(self._random.uniform(*(_LONG_S if long else _BRIEF_S)))
-            self._decree(publisher, "")
+            self._decree("")
 
-    def _decree(self, publisher: KafkaPublisher, what: str, *, times: int = 1) -> None:
+    def _decree(self, what: str, *, times: int = 1) -> None:
         """Publishes it; twice if it is to be judged by: a broker that dies after the first has told nobody of it."""
         content: Any = {**ROLES, "revoked": [what] if what else []} if self._kind == "roles" else what or POLICY.digest
         decree = Decree(self._kind, what, time.time() * 1_000)
         self.decrees.append(decree)
         while times:
             try:
-                _put(publisher, self._settings, (self._kind, self._kind, content))
+                _put(self._publisher, self._settings, (self._kind, self._kind, content))
                 times -= 1
-            except RefoldError:
-                pass  # the broker was killed: to publish it again mends that
+            except RefoldError:  # the broker was killed; a producer that is broken for good by that stays so
+                self._publisher = _publisher(self._settings)
             threading.Event().wait(_HEARD_S if times else 0)
         decree.done_ms = time.time() * 1_000
 
