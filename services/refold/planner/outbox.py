@@ -27,7 +27,7 @@ from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest,
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, request
 from refold.core.planning.verdict import Decided, Unsent
-from refold.core.run.state import RunState
+from refold.core.run.state import OpenStep, RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
@@ -195,13 +195,11 @@ class Outbox:
             return
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
-        if offset is not None and is_request(ordered.record) and (state := _open(ordered.record, states)):
-            self._sent(state, ordered, offset, now)
-
-    def _sent(self, state: RunState, ordered: Ordered, offset: int, now: int) -> None:
-        call = CallId(ordered.record.key.decode())
-        opened = state.open[step_at(state, call)]
-        self.unanswered.sent(call, SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset))
+        if offset is not None and is_request(ordered.record):
+            call = CallId(ordered.record.key.decode())
+            if opened := _open(call, states):
+                sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset)
+                self.unanswered.sent(call, sent)
 
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int) -> None:
         """Sends the request of an unanswered call again: the same attempt, which says that it was sent before.
@@ -331,20 +329,13 @@ def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
     return any(step.seq == seq and step.attempt == order.message.attempt for step in state.open.values())
 
 
-def step_at(state: RunState, call: CallId) -> int:
-    """The step of a call of this run."""
-    step = state.step_of(parse_call_id(call)[1])
-    assert step is not None, "a call that was sent was proposed"
-    return step
-
-
-def _open(record: Outgoing, states: Mapping[RunId, RunState]) -> RunState | None:
-    """The state of the run whose call a request is for, if the call is still with the executors."""
-    run, seq = parse_call_id(record.key.decode())
+def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
+    """What a call is by now, if it is still with the executors."""
+    run, seq = parse_call_id(call)
     state = states.get(run)
     step = state.step_of(seq) if state and not state.over else None
     opened = state.open.get(step) if state and step else None
-    return state if opened and opened.phase == "dispatched" else None
+    return opened if opened and opened.phase == "dispatched" else None
 
 
 def _shortened(record: Outgoing) -> Outgoing:
