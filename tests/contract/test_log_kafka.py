@@ -196,6 +196,7 @@ def test_topics_of_an_earlier_version_are_refused_until_they_are_mended(settings
         ("cleanup.policy", "delete", False),
         ("max.message.bytes", "1000", False),
         ("max.message.bytes", "90000000", True),
+        ("message.timestamp.type", "CreateTime", False),
     ],
 )
 def test_services_refuse_topics_that_would_lose_or_refuse_records(
@@ -208,6 +209,7 @@ def test_services_refuse_topics_that_would_lose_or_refuse_records(
 
     with nullcontext() if fits else pytest.raises(UsageError, match=f"run-log has {setting}={value}"):
         topics.check()
+    assert [each.unfit for each in topics.diff()] == [not fits]
 
 
 def test_sync_can_be_switched_on_and_off(settings: KafkaSettings) -> None:

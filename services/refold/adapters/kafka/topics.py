@@ -60,6 +60,13 @@ class TopicDifference:
     expected: str
     found: str
 
+    @property
+    def unfit(self) -> bool:
+        """Whether a service cannot keep its promises with a topic that is so, and refuses to start."""
+        if self.setting == "max.message.bytes" and self.found:
+            return int(self.found) < int(self.expected)
+        return self.setting in _VITAL
+
 
 @dataclass(frozen=True, slots=True)
 class Present:
@@ -174,7 +181,7 @@ class Topics:
                 wrong[topic.name] = len(meta.partitions)
         if wrong:
             raise self._conflict(wrong)
-        if unfit := [each for each in self._config_differences(self.wanted) if _unfit(each)]:
+        if unfit := [each for each in self._config_differences(self.wanted) if each.unfit]:
             worst = unfit[0]
             raise UsageError(
                 f"the topic {self._settings.prefix}{worst.topic} has {worst.setting}={worst.found}, and "
@@ -247,13 +254,6 @@ def await_shown(unseen: Callable[[], str], command: str) -> None:
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")
         time.sleep(0.02)
-
-
-def _unfit(difference: TopicDifference) -> bool:
-    """Whether a service cannot keep its promises with a topic that is so."""
-    if difference.setting == "max.message.bytes" and difference.found:
-        return int(difference.found) < int(difference.expected)
-    return difference.setting in _VITAL
 
 
 def _copies(meta: Any) -> int:

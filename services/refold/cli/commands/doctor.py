@@ -141,7 +141,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     topics = topics_of(there, app)
     differences = topics.diff()
     for each in differences:
-        weight: Weight = "problem" if each.setting in ("topic", "partitions", "cleanup.policy") else "warning"
+        weight: Weight = "problem" if each.unfit or each.setting in ("topic", "partitions") else "warning"
         text = f"{each.topic}: {each.setting} is {each.found or 'unset'}, not {each.expected}"
         yield weight, f"{text}; `refold topics apply`"
     present = topics.present()
