@@ -83,7 +83,8 @@ def test_a_cleaned_log_folds_to_the_same_states_and_goes_on(platform: Platform) 
 
     after = _fold(world)
     assert _digests(after) == _digests(before)
-    assert _forged(before) == _forged(after) == forged
+    assert _forged(before) == forged
+    assert _forged(after) <= forged  # a planner that saw one fork a run has buried it, and cleaning took it away
     assert after.void["key"] < before.void["key"]
     assert len(raw.scan(kafka, REQUESTED)) < requests
     Saboteur(platform.stack, world.human, seed=1).do("kill", "planner")

@@ -21,7 +21,7 @@ from refold.embedded.ports import free_port
 from refold.embedded.valkey import EmbeddedValkey
 from refold.executor.settings import ExecutorSettings, Times
 from refold.ports.effects import ToolEnded
-from refold.ports.ledger import Busy, Claim, Claimed, Unsent
+from refold.ports.ledger import Busy, Claim, Claimed, Unpublished
 from tests.recovery.executor_rig import Rig
 from tests.waiting import eventually
 
@@ -155,7 +155,7 @@ def test_a_slot_that_has_moved_is_followed_to_a_master_that_does_not_know_the_sc
 ) -> None:
     ledger = RedisLedger(f"redis://127.0.0.1:{nodes[0].port}", cluster=True)
     claims = [Claim(home, "default", "k", CallId("r/3"), 1, "ann", 60_000, b"") for home in range(12)]
-    ledger.run([Unsent(claim.home, "default", 9) for claim in claims])
+    ledger.run([Unpublished(claim.home, "default", 9) for claim in claims])
     slot = key_slot(b"7")
     clients: list[Any] = [redis.Redis(port=node.port, decode_responses=True) for node in nodes[:3]]
     owner = min(2, slot // 5_461)

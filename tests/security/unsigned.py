@@ -97,8 +97,12 @@ def under_the_real_id(hijack: Hijack) -> Outcome:
 
 
 def misspelled(hijack: Hijack) -> Outcome:
-    found = hijack.order(hijack.call(), tool="Wipe")
-    return Outcome(found.status in ("failed", "unauthorised"), f"executor: {found.status}: {found.failure}")
+    """An executor leaves what it does not have alone; the order behind it tells that it was passed."""
+    call, next_ = hijack.call(), hijack.call()
+    hijack.send(hijack.ordering(call, tool="Wipe"))
+    behind = hijack.order(next_)
+    found = hijack.results(call.id)
+    return Outcome(not found, f"executor: has no such tool, {behind.status} for the call behind it")
 
 
 def written_history(hijack: Hijack) -> Outcome:
