@@ -511,6 +511,7 @@ class TestTransport:
 
         assert isinstance(events, list)
         assert [type(event) for event in events] == [ApprovalDecided, CallFailed]
+        assert events[0].message == "the question could not be asked"  # it has not expired: its time is not over
 
     @pytest.mark.parametrize(
         ("effect", "ending"),

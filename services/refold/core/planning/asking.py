@@ -270,10 +270,10 @@ def due(state: RunState, step: int, now: int) -> list[events.Event]:
     return given_up(state, step, failure)
 
 
-def given_up(state: RunState, step: int, failure: events.Failure) -> list[events.Event]:
-    """An approval ends without a decision, and the call with it."""
+def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = "") -> list[events.Event]:
+    """An approval ends without a decision, and the call with it; `why`, if not because its time was over."""
     opened, asked = _asked(state, step)
-    ended = events.ApprovalDecided(step, asked.seq, "expire")
+    ended = events.ApprovalDecided(step, asked.seq, "expire", message=why)
     return [ended, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 

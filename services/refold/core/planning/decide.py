@@ -120,7 +120,9 @@ def _unsent(state: RunState, what: Unsent) -> Ruling:
     failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
     if what.asked:
         step = asking.opened_by(state, what.seq)
-        return asking.given_up(state, step, failure) if step else Ignore("the question is closed")
+        if step is None:
+            return Ignore("the question is closed")
+        return asking.given_up(state, step, failure, why="the question could not be asked")
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None
     if step is None or opened is None or opened.phase != "dispatched":
