@@ -22,6 +22,7 @@ from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.executor import attempt as attempt_module
+from refold.executor import outcome
 from refold.executor import service as executor_service
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Lineage
@@ -71,7 +72,7 @@ class DoubtsOutsideTheChain(Attempt):
 
     def _extend(self, known: Lineage) -> None:
         if self.request.effect == "once" and known.claimed:
-            self._declare_doubt()
+            self._finish(self._result("doubt", outcome.IN_DOUBT))
         else:
             super()._extend(known)
 
@@ -158,15 +159,11 @@ class SendsTheSameBytesAgain(Lane):
             self.outbox.append_again()
 
 
-class IgnoresForeignOrders(Lane):
-    """Has only what its own entries order sent out."""
+class IgnoresForeignOrders(Outbox):
+    """Has only what its lane's own entries order sent out."""
 
-    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
-        """See `Lane`."""
-        before = self.outbox.emit_from
-        self.outbox.emit_from = 1 << 60 if self.log.live and not own else before
-        super().accepted(after, entry, offset, own)
-        self.outbox.emit_from = before
+    def hear(self, after: RunState, entry: Entry, offset: int) -> None:
+        """See `Outbox`."""
 
 
 class DropsDeadLetters(Answering):
@@ -253,7 +250,7 @@ BUGS: dict[str, Bug] = {
     "resume-at-highest-cause": Bug(("two-runs-eager",), _lane(ResumesAtTheHighestCause), ("lost", "die-after")),
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),
     "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes)),
-    "foreign-orders-ignored": Bug(("keyed",), _lane(IgnoresForeignOrders)),
+    "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
     "claim-chain-skipped": Bug(("once",), ((attempt_module, "CHAINED", frozenset()),)),
     "doubt-outside-the-chain": Bug(("once",), _executor(DoubtsOutsideTheChain)),
     "key-per-attempt": Bug(("keyed",), ((commands, "request", _key_per_attempt(commands.request)),)),
