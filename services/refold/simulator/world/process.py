@@ -15,7 +15,7 @@ from refold.core.ids import home
 from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
 from refold.ports import effects
 from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Revoked, Taken
+from refold.ports.log import Assigned, Delivery, End, Membership, Place, Revoked, Taken
 from refold.simulator.settings import Role
 from refold.simulator.world.surroundings import Surroundings
 
@@ -41,8 +41,9 @@ class SimProcess:
     """A process of one role. `cursors` are those of its partitions, whether they are still its own or not.
 
     `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
-    where the run log ended when it ordered the tool to start. `act` is what it is about to do, `due_ms` when it wants
-    to be called though nothing came. `stood_still`: it froze in the middle of this turn.
+    where the run log ended when it ordered the tool to start; `read_from`, by topic and partition, from where it has
+    read since the partition is its own. `act` is what it is about to do, `due_ms` when it wants to be called though
+    nothing came. `stood_still`: it froze in the middle of this turn.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SimProcess:
         self.checked_ms: dict[int, int] = {}
         self.looked: dict[int, int] = {}
         self.read_upto: dict[int, int] = {}
+        self.read_from: dict[Place, int] = {}
         self.skew_ms = 0
         self._born_ms = world.now_ms
         self._carrying: Carrying | None = None
@@ -148,6 +150,8 @@ class SimProcess:
         taken, self.rebalances = Taken(rebalances=self.rebalances), []
         for change in taken.rebalances:
             self.cursors.apply(change)
+            if isinstance(change, Assigned):
+                self.read_from = {place: at for place, at in self.read_from.items() if place[1] != change.partition}
         self.cursors.read(taken)
         came, self.inbox = self.inbox, []
         return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *came]
@@ -178,6 +182,8 @@ class SimProcess:
                 yield Act("stop", effect, (effect.number, effect.reason))
             elif isinstance(effect, effects.Read):
                 self.cursors.start(*effect)
+                place = effect.topic, effect.partition
+                self.read_from[place] = min(self.read_from.get(place, effect.offset), effect.offset)
             elif isinstance(effect, effects.Reopen):
                 if effect.partition in self.cursors.partitions:
                     self.rebalances.append(Revoked(effect.partition))

@@ -7,6 +7,7 @@ from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
 from refold.core.ids import home
+from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import (
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
@@ -161,10 +162,10 @@ class World(Surroundings):
         return None
 
     def _refuse(self, process: SimProcess, act: Act) -> Any:
-        """Too large for its topic, if it may be: what the log once took it takes again."""
+        """Too large for its topic, if it may be: what the log once took it takes again, and marks are always small."""
         record: Outgoing = act.what
         taken = any(before.key == record.key for before in self.witness.written.get(record.topic, ()))
-        if record.topic not in REFUSING or record.value is None or taken:
+        if record.topic not in REFUSING or record.value is None or record.key == MARKS_KEY or taken:
             return self._do(process, act)
         self.refused.add((record.topic, record.key.decode()))
         return Delivery(record.token, NEVER)
@@ -259,5 +260,5 @@ class World(Surroundings):
         passed = ask.effect in CLAIMED_EFFECTS and any("freeze" in fault for fault in self.struck)
         known = passed or (place, ask.key) in self.ledger.entries()
         mine = process.cursors.find(ORDERS, place)
-        read = mine.log.read(0, mine.position) if mine else []
+        read = mine.log.read(process.read_from[ORDERS, place], mine.position) if mine else []
         self.witness.starts_by_ledger(ask, known=known, read=read)
