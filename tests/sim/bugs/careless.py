@@ -34,14 +34,6 @@ class Impatient(Attempt):
         return True
 
 
-class Dawdling(Attempt):
-    """Does not look at the clock again before it acts."""
-
-    def _run(self) -> None:
-        self.right_ms = self.now
-        super()._run()
-
-
 class Sure(Attempt):
     """Acts as soon as its claim is written, whoever was first."""
 
@@ -172,7 +164,6 @@ _COURSES = {**matrix.COURSES, "once": matrix.COURSES["pure"]}
 
 CARELESS: dict[str, Bug] = {
     "lease-not-waited-for": Bug(("once-blinks",), _attempt(Impatient), ("freeze", "wipe")),
-    "margin-ignored": Bug(("once-shared",), _attempt(Dawdling), ("wipe", "freeze-after")),
     "acts-unread": Bug(("once-blinks",), _attempt(Sure), ("freeze", "wipe")),
     "probe-not-asked": Bug(("probed", "probed-retried"), _attempt(Incurious)),
     "unknown-is-failure": Bug(("once-raises",), _attempt(Shut)),

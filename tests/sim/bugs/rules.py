@@ -54,7 +54,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "A claim of somebody else at the head: wait one whole lease since you first saw it.": ("lease-not-waited-for",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
     "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),
-    "The effect may begin only within a margin shorter than the lease, checked last.": ("margin-ignored",),
     # Approval
     "The executor verifies a decision itself.": ("unsigned-decision", "boolean-approval"),
     "A decision is bound to the digest of the exact call.": (
