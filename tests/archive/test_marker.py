@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStarted
+from refold.core.events import Entry, NoteRecorded, RunCompleted, RunRequested, RunStarted
 from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, RunErased, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Rules
 from refold.core.run.erased import erased_key
+from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.acceptance import Acceptance
+from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox
 from refold.planner.settings import Limits
@@ -20,7 +20,7 @@ from tests.approval.planning import INPUTS, OUTPUTS, Planning, app
 from tests.core.chains import chained
 
 RUN = RunId("run-1")
-BEGUN = chained(RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), RunStarted("1")]])
+BEGUN = chained(RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), RunStarted("1")]], held=True)
 ENDED = chained(
     RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), NoteRecorded(1, "k", "1")], [RunCompleted("1")]]
 )
@@ -29,8 +29,8 @@ MARKER = erased_key(RUN), codec.encode(RunErased(RUN))
 
 def planning(*log: tuple[bytes, bytes], marked: bool = True) -> Planning:
     """A planner that takes over a partition with this log, and perhaps a marker."""
-    topics = dict.fromkeys((*TOPICS, *INPUTS, *OUTPUTS, "dead-letter"))
-    world = World(MemoryBroker(topics, PARTITIONS))
+    topics = tuple(dict.fromkeys((*TOPICS, *INPUTS, *OUTPUTS, "dead-letter")))
+    world = World(topics)
     world.publish("current", "current", POLICY.digest)
     for key, value in log:
         write(world, "run-log", key, value)
@@ -122,7 +122,6 @@ def test_when_the_marker_is_gone_the_id_is_free() -> None:
     log = acceptance()
     for offset, (key, value) in enumerate(ENDED):
         log.follow(Record("run-log", 0, offset, key, value, list))
-    log.finish(log.fold.states[RUN])
 
     log.erase(Record("run-snapshot", 0, 0, *MARKER, list))
     log.erase(Record("run-snapshot", 0, 1, MARKER[0], None, list))
@@ -130,8 +129,22 @@ def test_when_the_marker_is_gone_the_id_is_free() -> None:
     assert (log.latest(RUN), log.erased.runs) == (None, {})
 
 
+class Deaf:
+    """Nobody who is told anything. See `Told`."""
+
+    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+        """Nothing follows."""
+
+    def refused(self, sent: SentEntry) -> None:
+        """Nothing follows."""
+
+    def woken(self, state: RunState) -> None:
+        """Nothing follows."""
+
+    def mended(self, state: RunState) -> None:
+        """Nothing follows."""
+
+
 def acceptance() -> Acceptance:
     agents = Agents(app, Rules(), "test")
-    return Acceptance(
-        Inbox(Limits()), agents, Journal(), accepted=lambda *_: None, refused=lambda _: None, mended=lambda _: None
-    )
+    return Acceptance(Inbox(Limits()), agents, Journal(), told=Deaf(), keep=lambda _: None, member="p")

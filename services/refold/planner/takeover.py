@@ -107,5 +107,5 @@ class TakeOver:
             self._log.asleep, start = asleep, marks.log
         self._log.position = start
         self._outbox.begin(emit_from)
-        self._wants = {RUN_LOG: start, **self.inputs}
+        self._wants |= {RUN_LOG: start, **self.inputs}
         self._catch_up.reached(RUN_LOG, start)
