@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.client import catalog
 from refold.core.messages import ApprovalVote, CatalogEntry, RunRequest, RunSignal
-from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, Outgoing
 from refold.runtime.settings import KafkaSettings
@@ -31,6 +31,8 @@ from tests.core.histories import NOW, examples
 BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, APPROVAL_VOTED, CATALOG)
 WRITING = ("approve-keyed", "conflict", "once-shared")
 """Scenarios in which the services write into all their topics."""
+KEPT = f"refold.{RUN_SNAPSHOT}"
+"""What a lane keeps may have no time: its first marks are what the log is to tell it by."""
 
 # RFC 3986, appendix A: a URI reference in ASCII. A relative one has no colon in its first segment.
 _PCT = r"%[0-9A-Fa-f]{2}"
@@ -63,7 +65,8 @@ def problems(headers: Headers, value: bytes = b"") -> list[str]:
     strings = {name: values.get(name, "") for name in ("ce_id", "ce_source", "ce_type", "ce_subject")}
     found = [f"{name} is empty or holds what no string may" for name, text in strings.items() if not _is_string(text)]
     found += [] if URI_REFERENCE.match(event.get_source()) else [f"{event.get_source()!r} is no URI reference"]
-    found += [] if RFC_3339.match(values.get("ce_time", "")) else ["ce_time is not as RFC 3339 has it"]
+    timeless = "ce_time" not in values and values["ce_type"] == KEPT
+    found += [] if timeless or RFC_3339.match(values.get("ce_time", "")) else ["ce_time is not as RFC 3339 has it"]
     found += [] if len(values) == len(headers) else ["a header comes twice"]
     return found + ([] if values["content-type"].partition("/")[2] else ["content-type is no media type"])
 

@@ -62,7 +62,7 @@ class Lane:
         self.inbox = Inbox(self._limits)
         self.outbox = Outbox(self.partition, self._settings.member, lambda asker: tokens.give((self, asker)))
         self.log = Acceptance(
-            self.inbox, agents, shared.journal, told=self, keep=self.outbox.keep, member=self._settings.member
+            self.inbox, agents, shared.journal, told=self, keep=self._keeps, member=self._settings.member
         )
         self.holds = Holds(self._settings.member, shared.journal, self.outbox.hold)
         self._answering = Answering(
@@ -81,6 +81,9 @@ class Lane:
         self._timers = Timers()
         self._start = TakeOver(assigned, self.log, self.outbox, inbox=self.inbox, holds=self.holds)
         self._moved()
+
+    def _keeps(self, sent: SentKept) -> None:
+        self.outbox.keep(sent, self.clock.now_ms)
 
     def _new_repairs(self) -> Repairs:
         def bury(item: Pending, why: str) -> None:

@@ -27,6 +27,7 @@ from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest,
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, request
 from refold.core.planning.verdict import Decided, Unsent
+from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
 from refold.core.wire import codec
@@ -182,9 +183,13 @@ class Outbox:
             if order.message is None:
                 self.unanswered.close(CallId(order.key))
 
-    def keep(self, sent: SentKept) -> None:
-        """A record of the lane's snapshot."""
-        self._publish(Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0), sent)
+    def keep(self, sent: SentKept, now: int) -> None:
+        """A record of the lane's snapshot. Sent again it is the same event, for it is named by what it says."""
+        record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
+        if sent.value is not None:
+            name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
+            record = record._replace(headers=cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now))
+        self._publish(record, sent)
 
     # What becomes of it
 

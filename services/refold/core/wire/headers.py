@@ -29,10 +29,13 @@ def cloud_event(
 ) -> list[tuple[str, bytes]]:
     """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about.
 
-    `source`, the name of who writes, becomes a URI reference; unquoted, `ce_source` is the name again.
+    `source`, the name of who writes, becomes a URI reference; unquoted, `ce_source` is the name again. Who has not
+    heard from the log what time it is (`at_ms` 0) says none, which CloudEvents allows.
     **Source**: CloudEvents 1.0, context attributes and type system.
     """
-    headers = [*_fixed(kind, source), _time(at_ms), ("ce_id", _string(id)), ("ce_subject", _string(subject))]
+    headers = [*_fixed(kind, source), ("ce_id", _string(id)), ("ce_subject", _string(subject))]
+    if at_ms:
+        headers.append(_time(at_ms))
     if trace:
         headers.append(("traceparent", trace.encode()))
     return headers
