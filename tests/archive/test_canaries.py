@@ -19,6 +19,7 @@ from redis import Redis
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
+from refold.archive.erasure import run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
@@ -112,8 +113,8 @@ class Mine:
         self.writer.append(records)
 
     def count(self, topic: str) -> int:
-        """How many keys of a topic have been there."""
-        return len({record.key for record in self.reader.scan(topic) if record.value is not None})
+        """How many keys of a topic have been there that are of runs, and not of executors who ask for the time."""
+        return len({each.key for each in self.reader.scan(topic) if each.value is not None and run_of(each)})
 
     def vote(self, record: Record) -> None:
         """Says yes, with a song in the comment."""
@@ -197,18 +198,29 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
 
     assert (len(swept.archived), swept.left) == (RUNS, {})
     assert mine.count(topics.TOOL_CLAIMED) == RUNS // EVERY
-    assert {name.split("/")[2].rsplit("-", 1)[0].removeprefix("refold.") for name in before if "kafka" in name} == {
+    held = {name.split("/")[2].rsplit("-", 1)[0].removeprefix("refold.") for name in before if "kafka" in name}
+    # What is kept of runs that live has gone already where the cleaner was quick.
+    assert held - {topics.RUN_SNAPSHOT} == {
         name for name in ALL if name not in (topics.CATALOG, topics.RUN_SNAPSHOT, topics.TOOL_CLAIMED)
     }
     assert any("valkey" in name for name in before)
     verdict = verify_log(mine.reader, now_ms=0, settle_s=0)
     assert verdict.violations == []
     eventually(lambda: clean(mine), within=120, what="files without a canary")
-    assert sorted(mine.archivist().sweep().gone) == sorted(names)
+    gone: set[str] = set()
+    eventually(lambda: gone.update(swept_again(mine)) or len(gone) == RUNS, within=60, what="nothing left of any run")
+    assert gone == set(names)
     shelf = Shelf((mine.folder / "archive").as_uri())
     assert [flaw for file in shelf.files() for run in shelf.runs(file) for flaw in inspection.flaws(run)] == []
     mine.request(["afterwards"])
     eventually(lambda: mine.count(topics.RUN_COMPLETED) == 1, within=20, what="a run after all that")
+
+
+def swept_again(mine: Mine) -> list[str]:
+    """The runs of which another pass found nothing: the tombstones go a cleaning later than what they bury."""
+    mine.roll()
+    time.sleep(0.7)
+    return mine.archivist().sweep().gone
 
 
 def clean(mine: Mine) -> bool:
