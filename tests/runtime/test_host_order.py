@@ -83,7 +83,7 @@ def test_what_a_turn_orders_is_meant_for_the_assignment_that_it_knows() -> None:
     log = MemoryEventLog(broker, Membership("g", "m", ("runs",)), keep_place=True)
     log.append([Outgoing("runs", 0, b"k", b"v", (), 1)])
 
-    Host([Slow(log, stop)], log).run(stop)
+    Host([Slow(log, stop)], log).run(stop.is_set)
 
     assert log.take(10, 0).records == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from itertools import count
 from queue import SimpleQueue
@@ -156,4 +155,4 @@ def test_a_process_ends_when_its_tools_are_dead() -> None:
     box.close()
 
     with pytest.raises(RefoldError, match="thread is gone"):
-        host.run(threading.Event())
+        host.run(lambda: False)

@@ -1,25 +1,60 @@
-"""SIGINT and SIGTERM as an event that the main thread can wait for."""
+"""SIGINT and SIGTERM as a request that the main thread can wait for."""
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from refold.core.errors import UsageError
 
 
+class StopAsked:
+    """An event that a signal handler may set while the same thread waits for it.
+
+    A `threading.Event` takes a lock in `set` and in `wait`: a handler that runs within the `wait` of its own thread
+    waits for that lock for ever. What is used here has none: `SimpleQueue.put` may interrupt its own `get`.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._set
+
+    def set(self) -> None:
+        """Ask for a stop; may be called again."""
+        self._set = True
+        self._wake.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait in one thread at most `timeout` seconds; return whether a stop was asked for."""
+        if not self._set:
+            with suppress(queue.Empty):
+                self._wake.get(timeout=timeout)
+        return self._set
+
+
+def _nothing() -> None:
+    pass
+
+
 @contextmanager
-def stop_signals(hurry: Callable[[], None]) -> Iterator[threading.Event]:
-    """Set the yielded event on the first SIGINT or SIGTERM and call `hurry` on every further one.
+def stop_signals(hurry: Callable[[], None] = _nothing) -> Iterator[StopAsked]:
+    """Set what is yielded on the first SIGINT or SIGTERM and call `hurry` on every further one.
+
+    `hurry` runs in the signal handler: it may set a flag, but not take a lock.
 
     **Raises**: UsageError outside the main thread, where Python takes no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("signals can be awaited in the main thread only")
-    asked = threading.Event()
+    asked = StopAsked()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if asked.is_set():

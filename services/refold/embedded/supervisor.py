@@ -45,7 +45,7 @@ class Supervisor:
         self._on_exit = on_exit
         self._slots: list[Slot] = []
         self._inbox: queue.SimpleQueue[Slot | _TakeDown | None] = queue.SimpleQueue()
-        self._hurry = threading.Event()
+        self._hurried = False
         self._stopped_cleanly = False
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._thread.start()
@@ -113,7 +113,7 @@ class Supervisor:
 
     def hurry(self) -> None:
         """Cut short all grace periods of a stop, present and future."""
-        self._hurry.set()
+        self._hurried = True
 
     def __enter__(self) -> Self:
         return self
@@ -160,9 +160,8 @@ class Supervisor:
         for slot in slots:
             if slot.process is not None:
                 process.ask(slot.process)
-        while any(slot.lives for slot in slots) and time.monotonic() < deadline:
-            if self._hurry.wait(_STOP_POLL_S):
-                break
+        while any(slot.lives for slot in slots) and time.monotonic() < deadline and not self._hurried:
+            time.sleep(_STOP_POLL_S)
         for slot in slots:
             slot.kill(due=None)
 

@@ -81,15 +81,17 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
 
-    def run(self, stop: threading.Event, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 10.0) -> None:
-        """Takes turns until `stop` is set and then, within the grace, until `drain` says that nothing is under way."""
+    def run(
+        self, stopping: Callable[[], bool], *, drain: Callable[[], bool] = lambda: True, grace_s: float = 10.0
+    ) -> None:
+        """Takes turns until it is `stopping`, then, within the grace, until `drain` says that nothing is under way."""
         take = self._take_queued if self._tools else self._take
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         self._reader = reader if self._tools else None
         if self._tools:
             reader.start()
         try:
-            while not stop.is_set():
+            while not stopping():
                 self.pump(take(self._wait_s()))
             deadline = time.monotonic() + grace_s
             while not drain() and time.monotonic() < deadline:

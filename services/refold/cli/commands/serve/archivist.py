@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from datetime import timedelta
 from typing import Annotated
 
@@ -18,6 +16,7 @@ from refold.archive.shelf import Shelf
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
 from refold.core.errors import UnreachableError
+from refold.embedded.signals import stop_signals
 
 archivist_group = Commands()
 _log = structlog.get_logger()
@@ -45,21 +44,19 @@ def archivist(
         pools=loaded.pools,
     )
     copies = Shelf(options.archive.url) if options.archive.url else None
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.is_set():
-        try:
-            # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
-            writer = KafkaWriter(options.kafka, process.member)
-            _sweep(Archivist(KafkaLogReader(options.kafka), writer, copies, own))
-        except UnreachableError as error:
+    with stop_signals() as asked:
+        while not asked.is_set():
+            try:
+                # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
+                writer = KafkaWriter(options.kafka, process.member)
+                _sweep(Archivist(KafkaLogReader(options.kafka), writer, copies, own))
+            except UnreachableError as error:
+                if once:
+                    raise
+                _log.warning("archivist.interrupted", reason=str(error))
             if once:
-                raise
-            _log.warning("archivist.interrupted", reason=str(error))
-        if once:
-            return
-        stop.wait(options.archive.every_ms / 1000)
+                return
+            asked.wait(options.archive.every_ms / 1000)
 
 
 def _sweep(passing: Archivist) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,6 +15,7 @@ import typer
 from refold.adapters.kafka.topics import Topics
 from refold.cli.addresses import Addresses, addresses
 from refold.cli.apps import load_app
+from refold.embedded.signals import stop_signals
 from refold.runtime import logging
 from refold.runtime.host import Host
 from refold.sdk.app import App
@@ -65,11 +64,9 @@ class Served:
         """Runs until SIGTERM or SIGINT, then drains."""
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        _log.info("service.started", service=self.service, pid=os.getpid())
-        host.run(stop, drain=drain, grace_s=grace_s)
+        with stop_signals() as asked:
+            _log.info("service.started", service=self.service, pid=os.getpid())
+            host.run(asked.is_set, drain=drain, grace_s=grace_s)
         _log.info("service.stopped", service=self.service, pid=os.getpid())
 
 
