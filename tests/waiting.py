@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,18 +10,33 @@ from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0
+"""How long anything may take that comes at all: only a test that fails waits so long, however busy the machine is."""
+
 _POLL_S = 0.02
 
 
-def eventually(condition: Callable[[], T | Literal[False] | None], *, within: float = 15.0, what: str = "") -> T:
+def eventually(
+    condition: Callable[[], T | Literal[False] | None],
+    *,
+    within: float = PATIENCE_S,
+    what: str = "",
+    every: float = _POLL_S,
+) -> T:
     """Return the first truthy answer of the condition.
 
-    **Units**: `within` in seconds. **Raises**: AssertionError, naming the last answer, when the time is over.
+    **Units**: `within` and `every` in seconds; the latter is how long it waits between two looks. **Raises**:
+    AssertionError, naming the last answer, when the time is over.
     """
     deadline = time.monotonic() + within
     pause = threading.Event()
     while not (answer := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what or condition} still {answer!r} after {within} s")
-        pause.wait(_POLL_S)
+        pause.wait(every)
     return answer
+
+
+def under_load(seconds: float) -> float:
+    """A bound on time for a machine that does nothing else, as it is for one that is as busy as this one is now."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

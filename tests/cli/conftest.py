@@ -35,7 +35,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
         yield running
         pids = [pid for pids in running.state["processes"].values() for pid in pids]
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0, (data / "dev.log").read_text()
+        assert process.wait(60) == 0, (data / "dev.log").read_text()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     finally:
         process.kill()

@@ -46,7 +46,7 @@ def test_a_call_in_doubt_is_listed_and_resolved(dev: Dev) -> None:
     eventually(lambda: dev.effects("d-1"))
     dev.kill("executor")
     hold.unlink()
-    (row,) = eventually(lambda: dev.read("run", "list", "--status", "doubt"), within=40, what="a call in doubt")
+    (row,) = eventually(lambda: dev.read("run", "list", "--status", "doubt"), what="a call in doubt")
     (call,) = row["in_doubt"]
     assert f"refold run resolve {call} --give-up" in dev.refold("run", "show", "d-1").stdout
 
@@ -129,7 +129,7 @@ def test_raw_records_show_what_does_not_count(dev: Dev) -> None:
     (first, *_) = dev.lines("run", "events", "v-1", "--raw")
     producer = Producer({"bootstrap.servers": dev.state["kafka"]})
     producer.produce("refold.run-log", b"not an entry", first["key"].encode(), first["partition"])
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
     rows = dev.lines("run", "events", "v-1", "--raw")
 

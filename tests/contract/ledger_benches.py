@@ -13,7 +13,7 @@ from refold.adapters.redis.ledger import RedisLedger
 from refold.ports.ledger import Ledger, Operation, Reply, Unpublished
 
 HOUR_MS = 3_600_000
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class State(NamedTuple):

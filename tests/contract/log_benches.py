@@ -18,7 +18,7 @@ from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.ports.log import Assigned, Delivery, EventLog, LogReader, Membership, Outgoing, Record, Taken
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 INPUTS, MORE, CHAIN = "inputs", "more", "chain"
 TOPICS = (INPUTS, MORE, CHAIN)
@@ -129,7 +129,7 @@ class KafkaBench:
         new = [NewTopic(prefix + name, PARTITIONS, 1, config=config) for name in TOPICS]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for done in admin.create_topics(new).values():
-            done.result(10)
+            done.result(60)
 
     def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
         settings = self.settings.model_copy(update={"keep_place": keep_place})
@@ -147,7 +147,7 @@ class KafkaBench:
         producer.init_transactions(10)
         producer.begin_transaction()
         producer.produce(self.settings.prefix + topic, value=b"taken back", key=b"t", partition=partition)
-        producer.flush(10)
+        producer.flush(60)
         producer.abort_transaction(10)
         # The abort is answered before its marker is in the partition: until then the hole has no end.
         eventually(lambda: log.end(topic, partition) == before + 2, what="the end of the hole")
@@ -156,7 +156,7 @@ class KafkaBench:
         admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
         place = TopicPartition(self.settings.prefix + topic, partition, below)
         for done in admin.delete_records([place]).values():
-            done.result(10)
+            done.result(60)
 
     def expire(self, member: str) -> None:
         """Time does it: the member is not polled, but heartbeats go on, so it has to be closed."""
@@ -170,7 +170,7 @@ class KafkaBench:
 
 
 def take_until(
-    log: EventLog | Follower, done: Callable[[Taken], object], *, within: float = 15.0, limit: int = 100
+    log: EventLog | Follower, done: Callable[[Taken], object], *, within: float = PATIENCE_S, limit: int = 100
 ) -> Taken:
     """Takes until the whole of what was taken satisfies a condition."""
     whole = Taken()

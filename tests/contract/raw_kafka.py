@@ -44,7 +44,7 @@ def write_with_header(bootstrap: str, topic: str, *, name: bytes, key: bytes, va
         _Argument(_HEADERS, _Field(pointer=headers)),
     )
     assert lib.rd_kafka_produceva(producer, arguments, len(arguments)) is None, "the record was refused"
-    assert lib.rd_kafka_flush(producer, 10_000) == 0, "the record was not acknowledged"
+    assert lib.rd_kafka_flush(producer, 60_000) == 0, "the record was not acknowledged"
     lib.rd_kafka_destroy(producer)
 
 

@@ -30,7 +30,7 @@ from tests.contract.log_benches import (
     take_until,
     values,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, under_load
 
 
 @pytest.fixture(params=["memory", "stingy", "kafka"])
@@ -336,7 +336,7 @@ def test_the_partitions_of_a_member_that_stays_away_go_to_the_others(bench: Benc
     two.append([outgoing(b"left behind", partition=1)])
 
     bench.expire("b")
-    taken = take_until(one, lambda taken: taken.records, within=20)
+    taken = take_until(one, lambda taken: taken.records)
 
     assert list(assigned(taken)) == [1]
     assert values(taken.records) == [b"left behind"]
@@ -347,7 +347,7 @@ def test_the_partitions_of_a_member_that_leaves_are_the_others_at_once(bench: Be
     share(one, two)
 
     two.close()
-    taken = take_until(one, lambda taken: taken.rebalances, within=3)
+    taken = take_until(one, lambda taken: taken.rebalances, within=under_load(3))
 
     assert list(assigned(taken)) == [1]
 
@@ -487,7 +487,7 @@ def test_a_successor_of_the_same_name_has_everything_at_once_and_fences_its_pred
     take_until(old, lambda taken: len(taken.records) == 2)
 
     new = bench.log()
-    taken = take_until(new, lambda taken: len(taken.records) == 2, within=5)
+    taken = take_until(new, lambda taken: len(taken.records) == 2, within=under_load(5))
     new.commit({(INPUTS, 0): 1})
     with pytest.raises(ConflictError, match="own"):
         take_until(old, lambda _: False)
@@ -566,7 +566,7 @@ def test_an_unknown_topic_is_an_error_that_says_what_to_do(bench: Bench) -> None
     with pytest.raises(UsageError, match="refold topics apply"):
         bench.log().append([outgoing(b"1", partition=PARTITIONS)])
     with pytest.raises(UsageError, match="refold topics apply"):
-        take_until(bench.log("b", topics=("nowhere",)), lambda _: False, within=60)
+        take_until(bench.log("b", topics=("nowhere",)), lambda _: False)
 
 
 def test_other_threads_may_write_and_steer_while_one_takes(bench: Bench) -> None:
@@ -592,7 +592,7 @@ def test_other_threads_may_write_and_steer_while_one_takes(bench: Bench) -> None
         log.resume(MORE, 0)
         log.commit({(INPUTS, 0): i + 1})
         assert log.end(INPUTS, 0) == i + 1
-    taking.join(timeout=20)
+    taking.join(timeout=60)
 
     assert stop.is_set(), f"only {len(whole.records)} records and {len(whole.deliveries)} deliveries came"
     assert values(whole.records, INPUTS, 0) == [b"%d" % i for i in range(100)]

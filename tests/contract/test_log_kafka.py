@@ -27,7 +27,7 @@ from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, places, take_until
 from tests.contract.raw_kafka import write_with_header
-from tests.waiting import eventually
+from tests.waiting import eventually, under_load
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def set_topic(settings: KafkaSettings, topic: str, setting: str, value: str) -> 
     resource = ConfigResource(ResourceType.TOPIC, settings.prefix + topic, incremental_configs=[change])
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(10)
+        done.result(60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds librdkafka where Linux wheels have it")
@@ -82,7 +82,7 @@ def test_a_process_that_is_back_reads_the_log_at_once(kafka: EmbeddedKafka) -> N
             take_until(log, lambda taken: taken.records)
         waits.append(time.monotonic() - begun)
 
-    assert min(waits) < 0.6
+    assert min(waits) < under_load(0.6)
     bench.close()
 
 
@@ -175,7 +175,7 @@ def test_topics_of_an_earlier_version_are_refused_until_they_are_mended(settings
     ]
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for done in admin.create_topics(old).values():
-        done.result(10)
+        done.result(60)
     eventually(lambda: {each.setting for each in topics.diff()} == {"message.timestamp.type"}, what="the old topics")
     with pytest.raises(UsageError, match=r"message.timestamp.type=CreateTime.*LogAppendTime is needed"):
         topics.check()
@@ -185,7 +185,7 @@ def test_topics_of_an_earlier_version_are_refused_until_they_are_mended(settings
     topics.check()
     producer = Producer({"bootstrap.servers": settings.bootstrap})
     producer.produce(f"{settings.prefix}run-log", b"v", b"k", 0, timestamp=1_000)
-    producer.flush(10)
+    producer.flush(60)
     (record,) = KafkaLogReader(settings).scan("run-log")
     assert abs(record.at_ms - clock_ms()) < 60_000
 
@@ -226,7 +226,7 @@ def test_sync_can_be_switched_on_and_off(settings: KafkaSettings) -> None:
 def test_another_partition_count_is_never_changed_silently(settings: KafkaSettings) -> None:
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for done in admin.create_topics([NewTopic(settings.prefix + "run-log", 3, 1)]).values():
-        done.result(10)
+        done.result(60)
 
     with pytest.raises(ConflictError, match="run-log has 3"):
         Topics(settings).apply()

@@ -31,7 +31,7 @@ def config(cluster: SecuredKafka, user: str = ADMIN) -> dict[str, Any]:
 def create(cluster: SecuredKafka, topic: str) -> None:
     new = NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})
     admin = AdminClient(config(cluster))
-    admin.create_topics([new])[topic].result(15)
+    admin.create_topics([new])[topic].result(60)
 
 
 def write(cluster: SecuredKafka, topic: str, value: bytes, *, user: str = ADMIN) -> KafkaError | None:
@@ -39,7 +39,7 @@ def write(cluster: SecuredKafka, topic: str, value: bytes, *, user: str = ADMIN)
     told: list[KafkaError | None] = []
     producer = Producer({**config(cluster, user), "acks": "all"})
     producer.produce(topic, value, on_delivery=lambda error, _: told.append(error))
-    producer.flush(30)
+    producer.flush(60)
     (error,) = told
     return error
 
@@ -48,7 +48,7 @@ def read(cluster: SecuredKafka, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({**config(cluster), "group.id": "reader"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
-        return [record.value() for record in consumer.consume(count, timeout=30)]
+        return [record.value() for record in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 
@@ -60,7 +60,7 @@ def test_a_user_may_log_in_and_may_do_nothing_until_it_is_given_a_right(secured:
 
     assert error
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert AdminClient(config(secured, "reader")).list_topics(timeout=15).topics == {}
+    assert AdminClient(config(secured, "reader")).list_topics(timeout=60).topics == {}
     assert write(secured, "closed", b"x") is None
 
 

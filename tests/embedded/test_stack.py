@@ -91,7 +91,7 @@ def test_prepare_has_run_and_services_know_the_addresses(stack: DevStack) -> Non
     environ = Path(f"/proc/{processes(stack.data_dir)['planner'][0]}/environ")
     admin = AdminClient({"bootstrap.servers": stack.kafka})
 
-    assert len(admin.list_topics(timeout=10).topics["made-by-prepare"].partitions) == 3
+    assert len(admin.list_topics(timeout=60).topics["made-by-prepare"].partitions) == 3
     if environ.exists():
         told = environ.read_text().split("\0")
         assert f"REFOLD_KAFKA__BOOTSTRAP={stack.kafka}" in told
@@ -110,7 +110,7 @@ def test_dev_json_follows_a_process_that_was_killed(stack: DevStack, name: str) 
     assert (dev(stack.data_dir)["kafka"], dev(stack.data_dir)["redis"]) == addresses
     eventually(lambda: answers(stack.redis))
     admin = AdminClient({"bootstrap.servers": stack.kafka, "log_level": 0})
-    eventually(lambda: "made-by-prepare" in admin.list_topics(timeout=10).topics)
+    eventually(lambda: "made-by-prepare" in admin.list_topics(timeout=60).topics)
 
 
 def test_a_wiped_valkey_is_empty_and_served_again(stack: DevStack) -> None:
@@ -141,7 +141,7 @@ def test_a_second_start_finds_everything_again(stack: DevStack) -> None:
 
     assert (stack.kafka, stack.redis) == addresses
     assert Redis.from_url(stack.redis).get("effect") == b"done"
-    assert "made-by-prepare" in AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=10).topics
+    assert "made-by-prepare" in AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=60).topics
 
 
 def test_fresh_forgets_the_servers_data_and_nothing_else(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_nothing_outlives_the_stack_however_it_ends(tmp_path: Path, number: sign
     pids = processes(tmp_path)["planner"] + processes(tmp_path)["valkey"]
 
     parent.send_signal(number)
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=60)
 
     eventually(gone(*pids))
     assert parent.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 0)

@@ -17,17 +17,18 @@ from refold.core.errors import NotFoundError, RefoldError, UsageError
 from refold.embedded.children import Child, Exit
 from refold.embedded.supervisor import Pids, Supervisor
 from tests.embedded.processes import SLEEPER, STUBBORN, gone, has, lives, polite
-from tests.waiting import eventually
+from tests.waiting import eventually, under_load
 
 CTRL_C = """
 import sys
+from datetime import timedelta
 from pathlib import Path
 from refold.embedded.children import Child
 from refold.embedded.signals import stop_signals
 from refold.embedded.supervisor import Supervisor
 supervisor = Supervisor()
 with stop_signals(supervisor.hurry) as asked:
-    supervisor.add(Child("child", tuple(sys.argv[2:]), Path(sys.argv[1])))
+    supervisor.add(Child("child", tuple(sys.argv[2:]), Path(sys.argv[1]), grace=timedelta(minutes=5)))
     print(*supervisor.pids()["child"], flush=True)
     asked.wait()
     supervisor.stop()
@@ -77,7 +78,7 @@ def test_a_killed_child_is_back_at_once(watched: Watched) -> None:
     took = time.monotonic() - began
 
     # 10 to 30 ms as a rule; the bound leaves room for a machine under load, not for a pause.
-    assert took < 1.0
+    assert took < under_load(1.0)
     assert lives(second)
     assert watched.supervisor.restarts("service") == 1
 
@@ -192,7 +193,7 @@ def test_a_signal_stops_the_children_and_then_the_process(tmp_path: Path, number
     child = int(parent.stdout.readline())
 
     parent.send_signal(number)
-    said, _ = parent.communicate(timeout=20)
+    said, _ = parent.communicate(timeout=60)
 
     assert (parent.returncode, said) == (0, "stopped\n")
     assert gone(child)()
@@ -209,9 +210,9 @@ def test_a_second_signal_cuts_the_grace_short(tmp_path: Path) -> None:
     parent.send_signal(signal.SIGINT)
     eventually(has(log, "asked"))
     parent.send_signal(signal.SIGINT)
-    parent.wait(timeout=20)
+    parent.wait(timeout=60)
     took = time.monotonic() - began
     parent.stdout.close()
 
-    assert took < 8
+    assert took < under_load(8)
     assert gone(child)()

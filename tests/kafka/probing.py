@@ -37,7 +37,7 @@ GROUP_OPERATIONS = ("read", "describe", "delete")
 ALLOWED = "allowed"
 DENIED = {"topic": "TOPIC_AUTHORIZATION_FAILED", "group": "GROUP_AUTHORIZATION_FAILED"}
 
-_ANSWER_S = 15.0
+_ANSWER_S = 60.0
 _AS_GOOD = {"TOPIC_ALREADY_EXISTS", "GROUP_ID_NOT_FOUND"}
 """What only somebody is told who would have been allowed to."""
 

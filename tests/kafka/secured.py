@@ -52,7 +52,7 @@ class SecuredCluster:
     def _knows_rights(self, bootstrap: str, prefix: str) -> bool:
         """Whether a broker has the rights: a new client asks the one that it is told of."""
         config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0, **self.options("planner")}
-        return f"{prefix}run-log" in AdminClient(config).list_topics(timeout=10).topics
+        return f"{prefix}run-log" in AdminClient(config).list_topics(timeout=60).topics
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def cluster(secured_cluster: SecuredCluster) -> SecuredCluster:
     """Give the cluster with a record in every topic of a prefix of this file's own."""
     secured_cluster.furnish(PREFIX)
     admin = AdminClient({"bootstrap.servers": secured_cluster.kafka.bootstrap, **secured_cluster.options(ADMIN)})
-    admin.create_topics([NewTopic(PREFIX + NEIGHBOUR, 1, 3)])[PREFIX + NEIGHBOUR].result(15)
+    admin.create_topics([NewTopic(PREFIX + NEIGHBOUR, 1, 3)])[PREFIX + NEIGHBOUR].result(60)
     assert set(probe(secured_cluster, ADMIN).write(f"{PREFIX}{name}" for name in TOPICS).values()) == {ALLOWED}
     return secured_cluster
 
@@ -271,7 +271,7 @@ class Member:
 
             def is_there() -> bool:
                 self.take()
-                return asker.committed([place], timeout=10)[0].offset == record.offset + 1
+                return asker.committed([place], timeout=60)[0].offset == record.offset + 1
 
             eventually(is_there, what="the commit")
 

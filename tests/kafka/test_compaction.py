@@ -66,7 +66,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
         world.human.asleep.set()
         ended = [world.start_run(SIMPLE) for _ in range(20)]
         doubtful = world.start_run(IN_DOUBT)
-        eventually(lambda: set(ended) <= world.over.keys() and world.human.open, within=40, what="runs")
+        eventually(lambda: set(ended) <= world.over.keys() and world.human.open, what="runs")
         yield Platform(stack, world, Producer({"bootstrap.servers": stack.dev.kafka, "log_level": 0}), doubtful)
         world.close()
 
@@ -89,9 +89,9 @@ def test_a_cleaned_log_folds_to_the_same_states_and_goes_on(platform: Platform) 
     assert len(raw.scan(kafka, REQUESTED)) < requests
     Saboteur(platform.stack, world.human, seed=1).do("kill", "planner")
     world.human.asleep.clear()
-    eventually(lambda: not world.waiting(), within=40, what="the run that waited for a human")
+    eventually(lambda: not world.waiting(), what="the run that waited for a human")
     world.flush()
-    eventually(lambda: world.judge().clean, within=20, what="the verdict")
+    eventually(lambda: world.judge().clean, what="the verdict")
     now = _digests(_fold(world))
     assert {run: digest for run, digest in _digests(before).items() if now[run] != digest}.keys() == {platform.doubtful}
 
@@ -101,7 +101,7 @@ def _make_eager(kafka: str) -> None:
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in EAGER.items()]
     topics = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in (LOG, REQUESTED)]
     for future in admin.incremental_alter_configs(topics).values():
-        future.result(15)
+        future.result(60)
 
 
 def _forge_rivals(platform: Platform) -> int:
@@ -114,7 +114,7 @@ def _forge_rivals(platform: Platform) -> int:
         platform.producer.produce(LOG, value, log_key(entry.run_id, entry.seq, name), record.partition)
         assert record.partition == home(entry.run_id, platform.world.settings.partitions)
         rivals += 1
-    assert platform.producer.flush(15) == 0
+    assert platform.producer.flush(60) == 0
     return rivals
 
 
@@ -123,7 +123,7 @@ def _write_junk(platform: Platform) -> dict[int, int]:
     for number in range(platform.world.settings.partitions):
         for _ in range(50):
             platform.producer.produce(LOG, b"?" * 100, JUNK, number)
-    assert platform.producer.flush(15) == 0
+    assert platform.producer.flush(60) == 0
     first: dict[int, int] = {}
     for record in raw.scan(platform.stack.dev.kafka, LOG):
         if record.key == JUNK:
@@ -136,7 +136,7 @@ def _roll_and_look(platform: Platform, first_junk: dict[int, int]) -> bool:
     for number in range(platform.world.settings.partitions):
         platform.producer.produce(LOG, b"?", JUNK, number)
         platform.producer.produce(REQUESTED, None, JUNK, number)
-    assert platform.producer.flush(15) == 0
+    assert platform.producer.flush(60) == 0
     there = {(record.partition, record.offset) for record in raw.scan(platform.stack.dev.kafka, LOG)}
     return not any(place in there for place in first_junk.items())
 

@@ -28,7 +28,7 @@ def copied_to(kafka: str, source: MemoryBroker) -> Producer:
     config = {"cleanup.policy": "compact", **EAGER}
     topics = [NewTopic(PREFIX + name, source.partitions, 1, config=config) for name in TOPICS]
     for future in admin.create_topics(topics).values():
-        future.result(15)
+        future.result(60)
     producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True, "log_level": 0})
     for name in TOPICS:
         for number in range(source.partitions):
@@ -36,7 +36,7 @@ def copied_to(kafka: str, source: MemoryBroker) -> Producer:
                 headers = list(record.read_headers() or ())
                 producer.produce(PREFIX + name, record.value, record.key, number, headers=headers)
                 producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return producer
 
 
@@ -62,7 +62,7 @@ def test_a_mirror_that_repeats_records_is_cleaned_and_taken_over(kafka: Embedded
     def cleaned() -> bool:
         for number in range(repeated.partitions):
             producer.produce(PREFIX + RUN_LOG, b"?", JUNK, number)
-        assert producer.flush(15) == 0
+        assert producer.flush(60) == 0
         keys = [record.key for record in KafkaLogReader(settings).scan(RUN_LOG) if record.key != JUNK]
         return len(keys) == len(set(keys))
 

@@ -117,7 +117,6 @@ def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> N
     assert rig.kinds("r")[-2:] == ["DoubtResolved", "CallDispatched"]
 
 
-@pytest.mark.timeout(20)
 def test_a_group_that_takes_long_to_answer_is_not_asked_without_a_pause() -> None:
     """A planner waits for the answer: one that asked again at once would do nothing else, not even end."""
     rig = Rig(partitions=PARTITIONS)

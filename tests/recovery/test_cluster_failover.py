@@ -23,7 +23,7 @@ from refold.executor.settings import ExecutorSettings, Times
 from refold.ports.effects import ToolEnded
 from refold.ports.ledger import Busy, Claim, Claimed, Unpublished
 from tests.recovery.executor_rig import Rig
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 HOMES = range(6)
 EFFECTS = ("once", "probed", "keyed", "pure")
@@ -135,7 +135,7 @@ def test_a_master_that_dies_under_load_doubles_no_effect_and_leaves_nothing_stuc
         for load in loads:
             load.ask(number)
             load.step(receiver)
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     while any(load.open for load in loads) and time.monotonic() < until:
         for load in loads:
             load.step(receiver)

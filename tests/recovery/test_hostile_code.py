@@ -22,14 +22,14 @@ from refold.core.messages import RunRequest
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
-from tests.waiting import eventually
+from tests.waiting import eventually, under_load
 
 PLANNERS = ("planner-1", "planner-2")
 HANG_MS = 2_000
 SLEEP_S = 8
-"""Longer than it takes to start fifty runs and to deploy other code."""
+"""Longer than it takes to start fifty runs and to deploy other code on a machine that does nothing else."""
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 APP = """
 from datetime import timedelta
@@ -50,9 +50,9 @@ async def nice(ctx: Context, n: int) -> int:
     return await ctx.call(echo, n)
 
 @app.agent
-async def sleeper(ctx: Context) -> int:
+async def sleeper(ctx: Context, seconds: int) -> int:
     CHANGE
-    await ctx.sleep(timedelta(seconds=SLEEP))
+    await ctx.sleep(timedelta(seconds=seconds))
     return await ctx.call(echo, 1)
 
 @app.agent
@@ -94,7 +94,7 @@ class Stage:
 
     def write(self, change: str) -> None:
         """The app as it is to be deployed."""
-        self.file.write_text(APP.replace("CHANGE", change).replace("SLEEP", str(SLEEP_S)))
+        self.file.write_text(APP.replace("CHANGE", change))
 
     def deploy(self, change: str) -> None:
         """Puts other code there, and planners that run it in the place of those that do not."""
@@ -165,12 +165,12 @@ def test_others_wait_once_and_not_for_long(stage: Stage, agent: str, status: str
     took = stage.finish(others)
     stage.finish([f"bad-{agent}"], status)
 
-    assert took < 10.0
+    assert took < under_load(10.0)
 
     later = [f"after-{agent}-{n}" for n in range(8)]
     for n, run in enumerate(later):
         stage.say("run", "start", "nice", "--id", run, "--input", f'{{"n":{n}}}')
-    assert stage.finish(later) < 5.0
+    assert stage.finish(later) < under_load(5.0)
 
 
 def test_a_quarantined_run_is_listed_with_its_stack_and_ended_by_a_human(stage: Stage) -> None:
@@ -190,8 +190,9 @@ def test_a_quarantined_run_is_listed_with_its_stack_and_ended_by_a_human(stage: 
 def test_a_wrong_deploy_that_is_rolled_back_fails_no_run(stage: Stage) -> None:
     runs = [f"live-{n}" for n in range(50)]
     publisher = KafkaPublisher(KafkaSettings(bootstrap=stage.stack.kafka), partitions=4, source="test")
+    asleep = json.dumps({"seconds": round(under_load(SLEEP_S))})
     for run in runs:
-        publisher.send(RunRequest(RunId(run), "sleeper"))
+        publisher.send(RunRequest(RunId(run), "sleeper", asleep))
     stage.finish(runs, "suspended")
 
     stage.deploy('await ctx.note("new")')

@@ -103,7 +103,7 @@ class Bench:
         number = next(self._numbers)
         request = ToolRequest(CallId("r-1/3"), run_id("r-1"), 1, 1, 0, tool, args, "k", "pure", 1_000)
         self.box.start([StartTool(number, request, probe)])
-        ended = self.ended.get(timeout=5)
+        ended = self.ended.get(timeout=60)
         assert ended.number == number
         return ended
 
