@@ -10,7 +10,19 @@ import redis
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.adapters.redis.ledger import RedisLedger
-from refold.ports.ledger import Ledger, Operation, Reply, Unpublished
+from refold.ports.ledger import (
+    Claim,
+    Close,
+    Complete,
+    Lapsed,
+    Ledger,
+    Operation,
+    Renew,
+    Reply,
+    Sent,
+    Unpublished,
+    outbox_field,
+)
 
 HOUR_MS = 3_600_000
 DEADLINE_S = 60.0
@@ -151,3 +163,39 @@ def _shown(raw: dict[bytes, bytes]) -> dict[str, object]:
         if flag in shown:
             shown[flag] = shown[flag] == b"1"
     return shown
+
+
+CALL = "r-1/2"
+
+
+KEY = "key of r-1/2"
+
+
+def claim(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS, call: str = CALL, home: int = 7) -> Claim:
+    return Claim(
+        home, "default", f"key of {call}", call, attempt, token, lease_ms, f"request {call}#{attempt}".encode()
+    )
+
+
+def renew(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS) -> Renew:
+    return Renew(7, "default", KEY, CALL, attempt, token, lease_ms, f"request {CALL}#{attempt}".encode())
+
+
+def complete(token: str, *, attempt: int = 1, success: bool = True, result: bytes = b'"ok"') -> Complete:
+    return Complete(7, "default", KEY, CALL, attempt, token, success, result)
+
+
+def sent(*fields: str) -> Sent:
+    return Sent(7, "default", fields)
+
+
+CLOSE = Close(7, "default", ((KEY, CALL),))
+
+
+LAPSED = Lapsed(7, "default", 100)
+
+
+OUTBOX = Unpublished(7, "default", 100)
+
+
+FIELD = outbox_field(CALL, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
@@ -15,7 +16,18 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
-from refold.ports.log import Assigned, Delivery, EventLog, LogReader, Membership, Outgoing, Record, Taken
+from refold.ports.log import (
+    Assigned,
+    Delivery,
+    EventLog,
+    LogReader,
+    Membership,
+    Outgoing,
+    Reached,
+    Record,
+    Revoked,
+    Taken,
+)
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.waiting import PATIENCE_S, eventually
@@ -194,3 +206,39 @@ def places(deliveries: list[Delivery]) -> list[tuple[int, int | None]]:
 
 def values(records: list[Record], topic: str = INPUTS, partition: int | None = None) -> list[bytes | None]:
     return [r.value for r in records if r.topic == topic and partition in (None, r.partition)]
+
+
+def assigned(taken: Taken) -> dict[int, Assigned]:
+    found: dict[int, Assigned] = {}
+    for change in taken.rebalances:
+        if isinstance(change, Assigned):
+            found[change.partition] = replace(change, assignment=0)
+        else:
+            found.pop(change.partition, None)
+    return found
+
+
+def assigned_as(taken: Taken) -> int:
+    return next(change.assignment for change in taken.rebalances if isinstance(change, Assigned))
+
+
+def chains(taken: Taken) -> list[Reached]:
+    return [reached for reached in taken.reached if reached.topic == CHAIN]
+
+
+def start(log: EventLog | Follower, count: int = PARTITIONS) -> Taken:
+    return take_until(log, lambda taken: len(assigned(taken)) == count)
+
+
+def share(one: Follower, two: Follower) -> tuple[Taken, Taken]:
+    """Takes until the second of two members has one partition, and the first the other."""
+    whole = Taken(), Taken()
+    for _ in range(500):
+        for log, taken in zip((one, two), whole, strict=True):
+            came = log.take(10, 0.02)
+            taken.rebalances += came.rebalances
+            taken.records += came.records
+        first = list(assigned(whole[0])) == [0] or whole[0].rebalances == [Revoked(1)]
+        if first and list(assigned(whole[1])) == [1]:
+            return whole
+    raise AssertionError("the partitions are not shared")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -250,3 +251,10 @@ def random_log(seed: int, inputs: int = 40, *, writer: int = 0) -> Log:
         assert isinstance(verdict, list | Again | Ignore | Park | Refuse)
         random_reaction(log, rng)
     return log
+
+
+BOOM = Failure("boom", "it broke")
+
+
+def resolve(verdict: str, *, attempt: object = 1, step: object = 1, **more: object) -> str:
+    return json.dumps({"step": step, "attempt": attempt, "verdict": verdict, **more})

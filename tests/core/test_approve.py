@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold.core.approval.decision import Grant, Verdict
+from refold.core.approval.decision import Grant
 from refold.core.approval.policy import FALLBACK
 from refold.core.approval.signature import SigningKey
 from refold.core.events import (
@@ -19,7 +19,6 @@ from refold.core.events import (
     CallDispatched,
     CallDoubted,
     CallFailed,
-    CallJudged,
     CallProposed,
     Event,
     Failure,
@@ -27,36 +26,11 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.messages import ApprovalRequest, ToolRequest
-from refold.core.planning.commands import commands
 from refold.core.planning.verdict import Ignore, Park, Refuse
 from tests.core import approvals
 from tests.core.approvals import CONTENT, decided
-from tests.core.histories import JUDGED, NOW, RULES, Log, asking, signal, start
-
-
-def events(log: Log, number: int = -1) -> list[Event]:
-    return log.entries[number][1].events
-
-
-def kinds(log: Log, number: int = -1) -> list[type[Event]]:
-    return [type(event) for event in events(log, number)]
-
-
-def ordered(log: Log) -> list[Any]:
-    _, entry = log.entries[-1]
-    return [order.message or order.key for order in commands(log.live, entry, 70)]
-
-
-def judged_by(content: dict[str, Any]) -> Any:
-    return replace(RULES, authority=approvals.authority(content))
-
-
-def asks(**requirement: Any) -> dict[str, Any]:
-    return {"rules": [{"name": "asks", "when": "true", "require": {"approvers": ["*"], **requirement}}]}
-
-
-def decide_on(log: Log, verdict: Verdict = "approve", **more: Any) -> Any:
-    return log.feed(decided(log.live, 1, verdict, now=log.now, **more))
+from tests.core.asked import asks, decide_on, events, judged_by, kinds, ordered
+from tests.core.histories import JUDGED, NOW, Log, asking, signal, start
 
 
 def test_a_call_that_needs_people_suspends_its_run_and_reaches_no_executor() -> None:
@@ -206,63 +180,6 @@ def test_a_decision_covers_all_retries_of_a_keyed_call_and_one_attempt_of_a_once
     assert [log.live.open[1].question.event.covers for log in (keyed, once)] == [3, 1]  # type: ignore[union-attr]
 
 
-def test_another_attempt_of_a_once_call_needs_another_decision() -> None:
-    log = asking("once")
-    decide_on(log)
-    log.feed(log.result(status="failed"))
-    log.now = log.due().due_ms
-
-    log.feed(log.due())
-
-    assert kinds(log) == [ApprovalRequested]
-    assert log.live.open[1].question.event.attempt == 2  # type: ignore[union-attr]
-
-
-def test_a_retry_after_the_decision_has_expired_is_asked_for_again() -> None:
-    log = asking(rules=judged_by(asks(valid="1s")))
-    decide_on(log)
-    log.now += 2_000
-    log.feed(log.result(status="failed"))
-    log.now = log.due().due_ms
-
-    log.feed(log.due())
-
-    assert kinds(log) == [ApprovalRequested]
-
-
-def test_a_decision_that_has_expired_on_its_way_is_asked_for_again() -> None:
-    log = asking(rules=judged_by(asks(valid="1s")))
-    token = decided(log.live, 1, now=NOW)
-    log.now += 1_000
-
-    log.feed(token)
-
-    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
-    assert events(log)[0].verdict == "expire"  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("code", ["decision_expired", "decision_revoked", "tool_changed"])
-def test_what_an_executor_sends_back_goes_back_to_people(code: str) -> None:
-    log = asking("once", attempts=1)
-    decide_on(log)
-
-    log.feed(log.result(status="unauthorised", failure=Failure(code, "not now")))
-
-    assert kinds(log) == [AttemptFailed, ApprovalRequested]
-    assert log.live.status == "suspended"
-
-
-def test_a_refused_attempt_costs_no_retry() -> None:
-    log = asking("keyed", attempts=2)
-    decide_on(log)
-    log.feed(log.result(status="unauthorised", failure=Failure("decision_expired", "")))
-    decide_on(log)
-    log.feed(log.result(status="failed", attempt=2))
-
-    assert kinds(log) == [AttemptFailed]
-    assert log.live.open[1].question is None
-
-
 def test_a_forgery_ends_the_call_and_its_run_goes_on() -> None:
     log = asking("once")
     decide_on(log)
@@ -320,20 +237,6 @@ def test_a_call_that_was_sent_is_not_edited_any_more() -> None:
     assert isinstance(decide_on(log, "answer", result="1"), Refuse)
 
 
-def test_a_policy_that_rechecks_sees_calls_that_another_has_judged() -> None:
-    rules = judged_by(CONTENT)
-    log = asking("keyed", rules=rules)
-    token = decided(log.live, 1, now=NOW)
-    assert rules.authority
-    allowing = {"recheck": True, "rules": [{"name": "all", "when": "true", "allow": True}]}
-    policy = approvals.put_in_force(rules.authority.catalog, allowing)
-
-    log.feed(token)
-
-    assert kinds(log) == [ApprovalDecided, CallJudged, CallDispatched]
-    assert log.live.open[1].policy == policy.digest
-
-
 @pytest.mark.parametrize(("effect", "ends"), [("keyed", CallDoubted), ("pure", CallFailed)])
 def test_a_call_of_two_orders_is_in_doubt_when_a_newer_policy_denies_it(effect: str, ends: type[Event]) -> None:
     rules = judged_by(asks())
@@ -346,40 +249,6 @@ def test_a_call_of_two_orders_is_in_doubt_when_a_newer_policy_denies_it(effect: 
     log.feed(log.result(status="unauthorised", failure=Failure("policy_changed", ""), again=True))
 
     assert kinds(log) == [AttemptFailed, ends]
-
-
-def test_an_executor_that_knows_a_newer_policy_makes_the_planner_wait_for_it() -> None:
-    log = asking("pure")
-
-    log.feed(log.result(status="unauthorised", failure=Failure("policy_changed", "")))
-
-    assert events(log) == [AttemptFailed(1, 1, Failure("policy_changed", ""), False, NOW + 1_000)]
-
-
-def test_a_revoked_approver_makes_a_decision_void_on_its_way() -> None:
-    rules = judged_by(CONTENT)
-    log = asking("keyed", rules=rules)
-    token = decided(log.live, 1, now=NOW)
-    assert rules.authority
-    approvals.publish(rules.authority.catalog, "roles", "roles", {"revoked": ["ada"]})
-
-    log.feed(token)
-
-    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
-
-
-@pytest.mark.parametrize("withdrawn", [{"revoked": True, "reason": "stolen"}, {"retired_ms": NOW}])
-def test_a_decision_whose_key_is_withdrawn_on_its_way_is_asked_for_again(withdrawn: dict[str, Any]) -> None:
-    rules = judged_by(CONTENT)
-    log = asking("keyed", rules=rules)
-    token = decided(log.live, 1, now=NOW)
-    assert rules.authority
-    public = approvals.KEY.public(**withdrawn)
-    approvals.publish(rules.authority.catalog, f"key/{approvals.KEY.kid}", "key", public.content())
-
-    log.feed(token)
-
-    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
 
 
 def test_a_cancelled_run_closes_its_question() -> None:

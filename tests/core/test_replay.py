@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,90 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.errors import CallFailed as CallFailedError
-from refold.core.errors import NonDeterminismError, UsageError, text_of
-from refold.core.events import (
-    CallCompleted,
-    CallFailed,
-    CallProposed,
-    Failure,
-    NoteRecorded,
-    RetryPolicy,
-    SleepEnded,
-    SleepStarted,
-)
-from refold.core.run.replay import Call, Execution, Gather, Intent, Moment, Note, Raised, Returned, Sleep, replay
+from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.events import CallCompleted, CallProposed, RetryPolicy
+from refold.core.run.replay import Call, Execution, Gather, Moment, Note, Raised, Returned, Sleep, replay
 from refold.core.run.shared import Row
-from refold.core.run.state import RunState, Settled
+from refold.core.run.state import RunState
 from tests.core.histories import examples
-
-Code = Coroutine[Intent, Any, Any]
-
-
-def call(tool: str, args: str = "{}") -> Call:
-    return Call(tool, args, "default", "keyed", 1_000, RetryPolicy(), 0, read)
-
-
-def read(outcome: Settled) -> str:
-    if isinstance(outcome, CallCompleted):
-        return outcome.result
-    raise CallFailedError("the call failed")
-
-
-class Run:
-    """Code under way, and the history that it makes."""
-
-    def __init__(self, code: Callable[[], Code]) -> None:
-        self.code = code
-        self.state = RunState("run-1", started_ms=100)
-        self.execution = Execution(code(), Moment())
-        self.record(self.execution.start())
-
-    def record(self, asked: list[tuple[int, Intent]]) -> None:
-        for step, intent in asked:
-            assert step == len(self.state.steps) + 1
-            if isinstance(intent, Call):
-                policy = (intent.timeout_ms, intent.retry)
-                event = CallProposed(step, intent.tool, intent.args, "key", "default", "keyed", *policy)
-                self.state.steps = self.state.steps.append(event)
-            elif isinstance(intent, Sleep):
-                self.state.steps = self.state.steps.append(SleepStarted(step, intent.until_ms))
-            else:
-                assert isinstance(intent, Note)
-                self.state.steps = self.state.steps.append(NoteRecorded(step, intent.kind, intent.data))
-        if self.execution.end:
-            self.state.status = "completed"
-
-    @property
-    def open(self) -> list[int]:
-        waits = (CallProposed, SleepStarted)
-        settled = self.state.outcomes
-        return [n for n, s in enumerate(self.state.steps, 1) if isinstance(s, waits) and n not in settled]
-
-    def settle(self, step: int, result: str | None = "1") -> None:
-        self.record(self.execution.settle(step, self.outcome(step, result)))
-
-    def catch_up(self, unseen: int) -> None:
-        """Fresh code is driven along the history, and beyond it by the last moments that woke it."""
-        self.execution = Execution(self.code(), Moment())
-        self.record(replay(self.execution, self.state, unseen))
-
-    def outcome(self, step: int, result: str | None = "1") -> Settled:
-        """A step is settled, and the code does not hear of it."""
-        outcome: Settled
-        if isinstance(self.state.steps[step - 1], SleepStarted):
-            outcome = SleepEnded(step)
-        elif result is None:
-            outcome = CallFailed(step, 1, Failure("boom", "it broke"))
-        else:
-            outcome = CallCompleted(step, 1, result)
-        self.state.outcomes = self.state.outcomes.add(step, (200 + step, outcome))
-        return outcome
-
-    def again(self, code: Callable[[], Code] | None = None) -> Execution:
-        """Fresh code, driven along the history."""
-        execution = Execution((code or self.code)(), Moment())
-        assert replay(execution, self.state) == []
-        return execution
+from tests.core.replays import Code, Run, call
 
 
 async def two_calls() -> list[str]:
@@ -377,102 +299,3 @@ def test_time_is_that_of_the_record_that_woke_the_code() -> None:
 
     assert [now for now, _ in seen] == [100, 222]
     assert not moment.replaying
-
-
-def test_dropping_code_runs_its_finally_blocks_and_hears_nothing() -> None:
-    left: list[str] = []
-
-    async def code() -> None:
-        try:
-            await call("a")
-        finally:
-            left.append("finally")
-            await call("b")
-
-    run = Run(code)
-    run.execution.close()
-
-    assert left == ["finally"]
-    assert run.execution.steps == 1
-
-
-@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
-def test_code_that_raises_what_ends_programs_ends_itself_alone(error: BaseException) -> None:
-    async def inner() -> None:
-        raise error
-
-    async def code() -> None:
-        await Gather((inner(), call("a")))
-
-    run = Run(code)
-    run.settle(1)
-
-    assert isinstance(run.execution.end, Raised)
-    assert run.execution.end.error is error
-
-
-def test_code_that_is_dropped_may_raise_and_ask_in_all_its_branches() -> None:
-    heard: list[str] = []
-
-    async def clean(name: str) -> None:
-        try:
-            await call(name)
-        finally:
-            heard.append(name)
-            if name == "b":
-                await Note("kind", "1")
-            raise SystemExit
-
-    async def code() -> None:
-        await Gather((clean("a"), clean("b"), clean("c")))
-
-    run = Run(code)
-    run.execution.close()
-
-    assert sorted(heard) == ["a", "b", "c"]
-
-
-def test_what_reads_an_outcome_may_raise_anything() -> None:
-    def exits(outcome: Settled) -> str:
-        raise SystemExit("a validator")
-
-    async def code() -> str:
-        try:
-            await Call("a", "{}", "default", "pure", 1_000, RetryPolicy(), 0, exits)
-        except SystemExit:
-            return "heard"
-        return "not heard"
-
-    run = Run(code)
-    run.settle(1)
-
-    assert run.execution.end == Returned("heard")
-
-
-class Untold(Exception):  # noqa: N818
-    def __str__(self) -> str:
-        raise KeyboardInterrupt
-
-
-class Sly(str):
-    __slots__ = ()
-
-    def __getitem__(self, key: Any) -> str:
-        raise SystemExit
-
-    def __str__(self) -> str:
-        return self
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (Untold(), "(it cannot be told: its __str__ raises)"),
-        (ValueError(), "ValueError"),
-        (ValueError(Sly("sly")), "sly"),
-        (ValueError("\ud800"), "?"),
-        (ValueError("a" * 9_999), "a" * 2_000),
-    ],
-)
-def test_every_error_has_a_text(error: BaseException, text: str) -> None:
-    assert text_of(error) == text

@@ -12,6 +12,10 @@ from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acls
 from refold.adapters.kafka.topics import Topics
+from refold.approval.settings import ApprovalSettings
+from refold.executor.settings import ExecutorSettings
+from refold.planner.settings import PlannerSettings
+from refold.ports.log import Membership
 from refold.runtime.settings import KafkaSettings
 from tests.embedded.secured import ADMIN, SecuredKafka
 from tests.waiting import eventually
@@ -64,3 +68,11 @@ def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
         cluster.furnish("refold.")
         yield cluster
         kafka.kill()  # nobody needs it again, and a clean stop takes 5 s
+
+
+def membership(role: str) -> Membership:
+    if role == "planner":
+        return PlannerSettings(partitions=PARTITIONS, member="planner-1").membership
+    if role == "executor":
+        return ExecutorSettings(pool="default", member="executor-1").membership
+    return ApprovalSettings(partitions=PARTITIONS).membership

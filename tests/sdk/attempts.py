@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
-from refold import Heartbeat
+from refold import App, Heartbeat
 from refold.sdk.tool import ToolDef
 
 
@@ -18,3 +20,12 @@ def run_probe(tool: ToolDef, args: str, *, key: str = "k") -> str | None:
     """The answer of a tool's probe."""
     body = tool.run_probe(args, idempotency_key=key, heartbeat=Heartbeat())
     return tool.probe_json(body() if callable(body) else asyncio.run(body))
+
+
+def tool(**options: Any) -> Callable[[Any], ToolDef]:
+    def make(function: Any) -> ToolDef:
+        app = App("tests")
+        app.tool(**options)(function)
+        return next(iter(app.tools.values()))
+
+    return make

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -16,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, Field
 
-from refold import DID_NOT_HAPPEN, App, CallFailed, Cancelled, Heartbeat, Retry, UsageError
+from refold import DID_NOT_HAPPEN, App, CallFailed, Cancelled, Heartbeat, UsageError
 from refold.core.events import CallCompleted, Failure, RetryPolicy, SleepEnded
 from refold.core.events import CallFailed as CallFailedEvent
 from refold.core.wire import canonical
-from refold.sdk.tool import ToolDef
-from tests.sdk.attempts import run_probe, run_tool
+from tests.sdk.attempts import run_probe, run_tool, tool
 
 
 class Colour(Enum):
@@ -31,15 +29,6 @@ class Colour(Enum):
 class Image(BaseModel):
     name: str
     tag: str = Field(default="latest", alias="Tag")
-
-
-def tool(**options: Any) -> Callable[[Any], ToolDef]:
-    def make(function: Any) -> ToolDef:
-        app = App("tests")
-        app.tool(**options)(function)
-        return next(iter(app.tools.values()))
-
-    return make
 
 
 def test_a_decorated_function_stays_a_function_and_an_undeclared_effect_is_once() -> None:
@@ -269,94 +258,6 @@ def test_a_probe_may_be_async() -> None:
     assert run_probe(act, "{}", key="abc") == '"abc"'
 
 
-def _plain(n: int) -> None: ...
-
-
-async def _probe(*, idempotency_key: str) -> None: ...
-
-
-def _probe_of_others(other: int) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("options", "wrong"),
-    [
-        ({"effect": "idempotent"}, "use pure, keyed, probed or once"),
-        ({"effect": "probed"}, "has no probe"),
-        ({"effect": "keyed", "probe": _probe}, "has a probe, and effect='keyed'"),
-        ({"effect": "probed", "probe": _probe_of_others}, "probe of tool _plain asks for other"),
-        ({"effect": "once", "key_window": timedelta(hours=1)}, "key_window= is for keyed tools"),
-        ({"timeout": 30}, "not a timedelta"),
-        ({"timeout": timedelta(0)}, "timeout is zero"),
-        ({"timeout": timedelta(seconds=-1)}, "timeout is negative"),
-        ({"lease": 5}, "not a timedelta"),
-        ({"retry": 3}, "write retry=Retry"),
-        ({"pool": "GPU pool"}, "lower-case"),
-        ({"name": "a b"}, "not a tool name"),
-    ],
-)
-def test_a_declaration_that_makes_no_sense_is_refused_at_once(options: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(UsageError, match=wrong):
-        tool(**options)(_plain)
-
-
-def _star(*names: str) -> None: ...
-
-
-def _stars(**names: str) -> None: ...
-
-
-def _nameless(n: int, /) -> None: ...
-
-
-def _word(retry: int) -> None: ...
-
-
-def _positional_key(idempotency_key: str) -> None: ...
-
-
-def _set_of(names: set[str]) -> None: ...
-
-
-def _result_set() -> list[frozenset[int]]:
-    return []
-
-
-def _no_json(call: Callable[[], None]) -> None: ...
-
-
-def _untyped(name, n: int = 1, *, idempotency_key) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
-
-
-def _no_result(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    ...
-
-
-def _unknown(what: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-
-@pytest.mark.parametrize(
-    ("function", "wrong"),
-    [
-        (_star, "no name of its own"),
-        (_stars, "no name of its own"),
-        (_nameless, "no name of its own"),
-        (_word, "ctx.call uses the word retry itself"),
-        (_positional_key, "idempotency_key must be keyword-only"),
-        (_set_of, "a set has no order"),
-        (_result_set, "a set has no order"),
-        (_no_json, "no JSON form"),
-        (_unknown, "'Nowhere' is not defined"),
-        (_untyped, "tool _untyped: parameter name has no type: write `name: str`, or `name: Any`"),
-        (_no_result, "tool _no_result: its result has no type: write `-> str`, or `-> None`"),
-        (print, "is not a function"),
-    ],
-)
-def test_a_signature_that_cannot_be_recorded_is_refused_at_once(function: Any, wrong: str) -> None:
-    with pytest.raises(UsageError, match=wrong):
-        tool()(function)
-
-
 def test_the_schema_of_the_arguments_names_every_parameter() -> None:
     @tool()
     def order(name: str, n: int = 1, *, idempotency_key: str) -> list[int]:
@@ -376,16 +277,6 @@ def test_the_version_of_a_tool_is_that_of_its_code(tmp_path: Path) -> None:
         versions.append(App.load(str(file)).tools["act"].version)
 
     assert versions[0] == versions[2] != versions[1]
-
-
-def test_retries_are_checked_where_they_are_written() -> None:
-    assert Retry(3, timedelta(seconds=1), timedelta(minutes=1)).policy == RetryPolicy(3, 1000, 60_000)
-    with pytest.raises(UsageError, match="never tries"):
-        Retry(attempts=0)
-    with pytest.raises(UsageError, match="negative"):
-        Retry(base=timedelta(seconds=-1))
-    with pytest.raises(UsageError, match="not a timedelta"):
-        Retry(cap=5)  # type: ignore[arg-type]
 
 
 def test_canonical_arguments_take_microseconds() -> None:

@@ -2,69 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from refold.embedded.valkey import EmbeddedValkey
 from refold.ports.ledger import (
     Busy,
-    Claim,
     Claimed,
     Close,
-    Complete,
     Completed,
     Fenced,
-    Lapsed,
     Release,
-    Renew,
     Renewed,
-    Sent,
     Stored,
     Superseded,
-    Unpublished,
     outbox_field,
 )
-from tests.contract.ledger_benches import HOUR_MS, Bench, MemoryBench, RedisBench, ask, outbox_of
-
-CALL = "r-1/2"
-KEY = "key of r-1/2"
-
-
-@pytest.fixture(params=["memory", "redis"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """Give an empty ledger."""
-    if request.param == "memory":
-        yield MemoryBench()
-        return
-    server: EmbeddedValkey = request.getfixturevalue("valkey")
-    made = RedisBench(server.url)
-    yield made
-    made.close()
-
-
-def claim(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS, call: str = CALL, home: int = 7) -> Claim:
-    return Claim(
-        home, "default", f"key of {call}", call, attempt, token, lease_ms, f"request {call}#{attempt}".encode()
-    )
-
-
-def renew(token: str, *, attempt: int = 1, lease_ms: int = HOUR_MS) -> Renew:
-    return Renew(7, "default", KEY, CALL, attempt, token, lease_ms, f"request {CALL}#{attempt}".encode())
-
-
-def complete(token: str, *, attempt: int = 1, success: bool = True, result: bytes = b'"ok"') -> Complete:
-    return Complete(7, "default", KEY, CALL, attempt, token, success, result)
-
-
-def sent(*fields: str) -> Sent:
-    return Sent(7, "default", fields)
-
-
-CLOSE = Close(7, "default", ((KEY, CALL),))
-LAPSED = Lapsed(7, "default", 100)
-OUTBOX = Unpublished(7, "default", 100)
-FIELD = outbox_field(CALL, 1)
+from tests.contract.ledger_benches import (
+    CALL,
+    CLOSE,
+    FIELD,
+    HOUR_MS,
+    KEY,
+    LAPSED,
+    OUTBOX,
+    Bench,
+    ask,
+    claim,
+    complete,
+    renew,
+    sent,
+)
 
 
 def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
@@ -340,106 +306,6 @@ def test_many_calls_are_closed_at_once(bench: Bench) -> None:
 
     assert [bool(entry.get("closed")) for _, entry in sorted(bench.state().entries.items())] == [False] + [True] * 4
     assert bench.state().leased == {(7, "default"): {"key of r-0/1"}}
-
-
-# The same key in another life of its run
-
-OTHER = "r-1/9"
-
-
-def elsewhere(token: str, *, attempt: int = 1) -> Claim:
-    """The claim of the same effect by a run whose history has other numbers."""
-    return claim(token, attempt=attempt)._replace(call=OTHER)
-
-
-def test_a_success_is_the_result_of_another_call_with_its_key(bench: Bench) -> None:
-    bench.ledger.run([claim("ann", attempt=3), complete("ann", attempt=3), sent(outbox_field(CALL, 3))])
-
-    assert ask(bench, elsewhere("bob")) == Stored(outbox_field(OTHER, 1), b'"ok"')
-    assert ask(bench, OUTBOX) == [(outbox_field(OTHER, 1), b'"ok"')]
-
-
-def test_a_live_lease_keeps_another_call_with_its_key_away(bench: Bench) -> None:
-    ask(bench, claim("ann", attempt=3))
-
-    assert isinstance(ask(bench, elsewhere("bob")), Busy)
-
-
-@pytest.mark.parametrize("end", ["lapses", "fails", "is closed", "is closed with its result"])
-def test_what_another_call_left_under_the_key_is_taken_over(bench: Bench, end: str) -> None:
-    ask(bench, claim("ann", attempt=3, lease_ms=0 if end == "lapses" else HOUR_MS))
-    if end == "fails":
-        ask(bench, complete("ann", attempt=3, success=False))
-    elif end == "is closed":
-        ask(bench, CLOSE)
-    elif end == "is closed with its result":
-        bench.ledger.run([complete("ann", attempt=3), CLOSE])
-
-    assert ask(bench, elsewhere("bob")) == Claimed(takeover=True)
-    assert bench.state().entries[7, KEY]["call"] == OTHER
-
-
-def test_the_tombstone_of_another_call_with_its_key_closes_nothing(bench: Bench) -> None:
-    bench.ledger.run([claim("ann"), Close(7, "default", ((KEY, OTHER),))])
-
-    assert isinstance(ask(bench, claim("bob")), Busy)
-
-
-def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
-    bench.ledger.run([claim(f"t{i}", call=f"r-{i}/1", lease_ms=0) for i in range(4)])
-    bench.ledger.run(
-        [
-            claim("ann", call="alive/1"),
-            Close(7, "default", (("key of r-1/1", "r-1/1"),)),
-            Complete(7, "default", "key of r-2/1", "r-2/1", 1, "t2", True, b""),
-            Release(7, "default", "key of r-3/1", "t3"),
-        ]
-    )
-
-    assert ask(bench, LAPSED) == [b"request r-0/1#1"]
-    assert ask(bench, Lapsed(7, "other", 100)) == []
-    assert ask(bench, Lapsed(6, "default", 100)) == []
-
-
-def test_lapsed_requests_are_limited(bench: Bench) -> None:
-    bench.ledger.run([claim(f"t{i}", call=f"r-{i}/1", lease_ms=0) for i in range(5)])
-
-    reply = ask(bench, Lapsed(7, "default", 3))
-
-    assert isinstance(reply, list)
-    assert len(set(reply)) == 3
-
-
-def test_an_entry_that_has_expired_leaves_the_lapsed_ones_too(bench: Bench) -> None:
-    bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0, call="r-2/1")])
-    bench.forget(7, KEY)
-
-    assert ask(bench, LAPSED) == [b"request r-2/1#1"]
-    assert bench.state().leased == {(7, "default"): {"key of r-2/1"}}
-
-
-def test_the_outbox_is_limited_and_empties_as_fields_are_sent(bench: Bench) -> None:
-    results = {outbox_field(f"r-{i}/1", 1): str(i).encode() for i in range(5)}
-    bench.ledger.run([Complete(7, "default", f"k{i}", f"r-{i}/1", 1, "ann", True, str(i).encode()) for i in range(5)])
-
-    some = outbox_of(bench, limit=3)
-    assert len(some) == 3
-    assert some.items() <= results.items()
-
-    assert ask(bench, sent(*some, "unknown/1#1")) is None
-    assert outbox_of(bench) == {field: result for field, result in results.items() if field not in some}
-
-
-def test_an_empty_outbox_and_nothing_sent_are_fine(bench: Bench) -> None:
-    assert bench.ledger.run([OUTBOX, sent(), LAPSED]) == [[], None, []]
-    assert bench.ledger.run([]) == []
-
-
-def test_results_of_two_attempts_do_not_displace_each_other_in_the_outbox(bench: Bench) -> None:
-    bench.ledger.run([claim("ann"), complete("ann", success=False, result=b"no")])
-    bench.ledger.run([claim("bob", attempt=2), complete("bob", attempt=2)])
-
-    assert outbox_of(bench) == {FIELD: b"no", outbox_field(CALL, 2): b'"ok"'}
 
 
 def test_homes_and_calls_with_like_names_do_not_meet(bench: Bench) -> None:

@@ -1,17 +1,14 @@
-"""The contract of `refold.ports.log`, rule by rule, on memory and on a real broker."""
+"""The contract of `refold.ports.log`, rule by rule, in memory and on a real broker: one that reads and writes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from refold.core.errors import ConflictError, NotFoundError, RefoldError, UsageError
-from refold.embedded.kafka import EmbeddedKafka
-from refold.ports.log import NEVER, Assigned, EventLog, Reached, Revoked, Shrunk, Taken
+from refold.core.errors import UsageError
+from refold.ports.log import NEVER, Assigned, Reached, Shrunk, Taken
 from refold.runtime.clock import clock_ms
 from tests.contract.log_benches import (
     CHAIN,
@@ -21,64 +18,15 @@ from tests.contract.log_benches import (
     PARTITIONS,
     TOPICS,
     Bench,
-    Follower,
-    KafkaBench,
-    MemoryBench,
-    StingyBench,
+    assigned,
+    chains,
     outgoing,
     places,
+    start,
     take_until,
     values,
 )
-from tests.waiting import eventually, under_load
-
-
-@pytest.fixture(params=["memory", "stingy", "kafka"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """Give topics and a group that nobody has used."""
-    if request.param != "kafka":
-        yield MemoryBench() if request.param == "memory" else StingyBench()
-        return
-    broker: EmbeddedKafka = request.getfixturevalue("kafka")
-    made = KafkaBench(broker.bootstrap)
-    yield made
-    made.close()
-
-
-def assigned(taken: Taken) -> dict[int, Assigned]:
-    found: dict[int, Assigned] = {}
-    for change in taken.rebalances:
-        if isinstance(change, Assigned):
-            found[change.partition] = replace(change, assignment=0)
-        else:
-            found.pop(change.partition, None)
-    return found
-
-
-def assigned_as(taken: Taken) -> int:
-    return next(change.assignment for change in taken.rebalances if isinstance(change, Assigned))
-
-
-def chains(taken: Taken) -> list[Reached]:
-    return [reached for reached in taken.reached if reached.topic == CHAIN]
-
-
-def start(log: EventLog | Follower, count: int = PARTITIONS) -> Taken:
-    return take_until(log, lambda taken: len(assigned(taken)) == count)
-
-
-def share(one: Follower, two: Follower) -> tuple[Taken, Taken]:
-    """Takes until the second of two members has one partition, and the first the other."""
-    whole = Taken(), Taken()
-    for _ in range(500):
-        for log, taken in zip((one, two), whole, strict=True):
-            came = log.take(10, 0.02)
-            taken.rebalances += came.rebalances
-            taken.records += came.records
-        first = list(assigned(whole[0])) == [0] or whole[0].rebalances == [Revoked(1)]
-        if first and list(assigned(whole[1])) == [1]:
-            return whole
-    raise AssertionError("the partitions are not shared")
+from tests.waiting import eventually
 
 
 def test_the_first_member_has_every_partition_and_nothing_to_catch_up_with(bench: Bench) -> None:
@@ -293,91 +241,6 @@ def test_a_pause_holds_wherever_is_read_meanwhile_and_ends_with_its_assignment(b
     assert sorted(record.value or b"" for record in after.records) == [b"held", b"more"]
 
 
-def test_what_was_meant_for_an_earlier_assignment_is_dropped(bench: Bench) -> None:
-    log = bench.log()
-    first = assigned_as(start(log))
-    log.append([outgoing(b"%d" % i) for i in range(3)])
-    take_until(log, lambda taken: len(taken.records) == 3)
-    log.reads = False
-    log.reopen(0)
-    second = assigned_as(take_until(log, lambda taken: assigned(taken)))
-
-    log.read(INPUTS, 0, 2, under=first)
-    quiet = [log.take(10, 0.05).records for _ in range(5)]
-    log.read(INPUTS, 0, 1, under=second)
-    log.pause(INPUTS, 0, under=first)
-    taken = take_until(log, lambda taken: len(taken.records) == 2)
-
-    assert quiet == [[]] * 5
-    assert values(taken.records) == [b"1", b"2"]
-
-
-def test_a_second_member_takes_its_share_of_every_topic_and_the_first_reads_on(bench: Bench) -> None:
-    one = bench.log("a")
-    start(one)
-    one.append([outgoing(b"%d" % n, topic=topic, partition=n) for topic in TOPICS for n in range(2)])
-    take_until(one, lambda taken: len(taken.records) == 6)
-
-    two = bench.log("b")
-    seen = share(one, two)
-    one.append([outgoing(b"more", topic=topic, partition=n) for topic in TOPICS for n in range(2)])
-    seen[0].records += take_until(one, lambda taken: len(taken.records) == 3).records
-    seen[1].records += take_until(two, lambda taken: len(seen[1].records) + len(taken.records) == 6).records
-
-    assert seen[0].rebalances == [Revoked(1)]
-    assert list(assigned(seen[1])) == [1]
-    assert {(r.topic, r.partition, r.value) for r in seen[0].records} == {(topic, 0, b"more") for topic in TOPICS}
-    assert {(r.topic, r.partition) for r in seen[1].records} == {(topic, 1) for topic in TOPICS}
-
-
-def test_the_partitions_of_a_member_that_stays_away_go_to_the_others(bench: Bench) -> None:
-    one, two = bench.log("a"), bench.log("b", keep_place=True)
-    share(one, two)
-    two.append([outgoing(b"left behind", partition=1)])
-
-    bench.expire("b")
-    taken = take_until(one, lambda taken: taken.records)
-
-    assert list(assigned(taken)) == [1]
-    assert values(taken.records) == [b"left behind"]
-
-
-def test_the_partitions_of_a_member_that_leaves_are_the_others_at_once(bench: Bench) -> None:
-    one, two = bench.log("a"), bench.log("b")
-    share(one, two)
-
-    two.close()
-    taken = take_until(one, lambda taken: taken.rebalances, within=under_load(3))
-
-    assert list(assigned(taken)) == [1]
-
-
-def test_a_member_that_keeps_its_place_is_back_without_a_rebalance(bench: Bench) -> None:
-    one, two = bench.log("a"), bench.log("b", keep_place=True)
-    share(one, two)
-
-    two.close()
-    back = bench.log("b")
-    taken = start(back, 1)
-    after = [one.take(10, 0.05) for _ in range(20)]
-
-    assert list(assigned(taken)) == [1]
-    assert [each.rebalances for each in after if each.rebalances] == []
-
-
-@pytest.mark.parametrize(("before", "after"), [((INPUTS,), TOPICS), (TOPICS, (INPUTS,))], ids=["more", "fewer"])
-def test_a_member_that_is_back_with_other_topics_has_those(
-    bench: Bench, before: tuple[str, ...], after: tuple[str, ...]
-) -> None:
-    first = bench.log(topics=before, keep_place=True)
-    start(first, 2)
-    first.close()
-
-    taken = start(bench.log(topics=after), 2)
-
-    assert {number: set(each.ends) for number, each in assigned(taken).items()} == {0: set(after), 1: set(after)}
-
-
 def test_nothing_is_read_before_its_reader_says_from_where(bench: Bench) -> None:
     log = bench.log()
     log.reads = False
@@ -395,47 +258,6 @@ def test_nothing_is_read_before_its_reader_says_from_where(bench: Bench) -> None
     assert values(again.records, CHAIN) == [b"1", b"2", b"3"]
 
 
-def test_a_partition_of_another_member_cannot_be_read(bench: Bench) -> None:
-    one, two = bench.log("a"), bench.log("b")
-    share(one, two)
-    two.append([outgoing(b"1", partition=n) for n in range(2)])
-
-    one.read(INPUTS, 1, 0)
-    taken = take_until(one, lambda taken: taken.records)
-    taken.records += [record for _ in range(10) for record in one.take(10, 0.02).records]
-
-    assert {record.partition for record in taken.records} == {0}
-
-
-def test_a_commit_that_comes_during_a_rebalance_is_made_after_it(bench: Bench) -> None:
-    one = bench.log("a")
-    start(one)
-    one.append([outgoing(b"1", partition=n) for n in range(2)])
-    two = bench.log("b")
-    two.take(1, 0.3)  # it asks to be let in, and one has not heard of it
-
-    for _ in range(10):
-        one.commit({(INPUTS, 0): 1})
-        one.take(10, 0.05)
-        two.take(10, 0.05)
-
-    eventually(lambda: (one.take(1, 0.01), one.committed("group", INPUTS))[1] == {0: 1}, what="the commit")
-
-
-def test_a_partition_that_moves_away_and_back_is_assigned_anew(bench: Bench) -> None:
-    one = bench.log("a")
-    start(one)
-    two = bench.log("b")
-    seen = share(one, two)
-    two.close()
-    taken = take_until(one, lambda taken: taken.rebalances)
-    one.append([outgoing(b"1", partition=1)])
-
-    assert seen[0].rebalances == [Revoked(1)]
-    assert list(assigned(taken)) == [1]
-    assert values(take_until(one, lambda taken: taken.records).records, partition=1) == [b"1"]
-
-
 def test_a_log_that_got_shorter_than_what_was_read_is_news(bench: Bench) -> None:
     log = bench.log()
     log.reads = False
@@ -449,20 +271,6 @@ def test_a_log_that_got_shorter_than_what_was_read_is_news(bench: Bench) -> None
 
     assert (taken.shrunk, taken.records) == ([Shrunk(CHAIN, 0, 3)], [])
     assert (values(after.records, CHAIN), after.shrunk) == ([b"2"], [])
-
-
-def test_a_partition_that_is_to_begin_anew_goes_and_comes_as_it_is_by_then(bench: Bench) -> None:
-    log = bench.log()
-    start(log)
-    log.append([outgoing(b"%d" % i, topic=CHAIN) for i in range(3)])
-    take_until(log, lambda taken: len(taken.records) == 3)
-
-    log.reopen(0)
-    taken = take_until(log, lambda taken: len(taken.records) == 3)
-
-    assert [type(change) for change in taken.rebalances] == [Revoked, Assigned]
-    assert assigned(taken)[0].ends[CHAIN] == 3
-    assert values(taken.records, CHAIN) == [b"0", b"1", b"2"]
 
 
 def test_what_is_deleted_at_the_start_is_passed_over_and_told(bench: Bench) -> None:
@@ -479,87 +287,6 @@ def test_what_is_deleted_at_the_start_is_passed_over_and_told(bench: Bench) -> N
     assert values(taken.records, CHAIN) == [b"3", b"4"]
     assert Reached(CHAIN, 0, 3) in taken.reached
     assert taken.shrunk == []
-
-
-def test_a_successor_of_the_same_name_has_everything_at_once_and_fences_its_predecessor(bench: Bench) -> None:
-    old = bench.log()
-    old.append([outgoing(b"1"), outgoing(b"2")])
-    take_until(old, lambda taken: len(taken.records) == 2)
-
-    new = bench.log()
-    taken = take_until(new, lambda taken: len(taken.records) == 2, within=under_load(5))
-    new.commit({(INPUTS, 0): 1})
-    with pytest.raises(ConflictError, match="own"):
-        take_until(old, lambda _: False)
-    old.commit({(INPUTS, 0): 2})
-    with pytest.raises(RefoldError):
-        old.take(1, 0.1)
-    new.take(1, 0.01)
-    new.close()
-
-    assert len(assigned(taken)) == 2
-    assert assigned(start(bench.log()))[0].committed == {INPUTS: 1}
-
-
-def test_a_commit_for_a_partition_of_another_member_is_dropped(bench: Bench) -> None:
-    one, two = bench.log("a"), bench.log("b")
-    share(one, two)
-    one.append([outgoing(b"1", partition=n) for n in range(2)])
-
-    one.commit({(INPUTS, 0): 1, (INPUTS, 1): 1})
-    one.take(1, 0.01)
-    one.close()
-    two.close()
-
-    assert {n: found.committed for n, found in assigned(start(bench.log())).items()} == {0: {INPUTS: 1}, 1: {}}
-
-
-def test_a_scan_gives_every_record_up_to_the_end_at_its_call(bench: Bench) -> None:
-    log = bench.log()
-    log.append([outgoing(b"%d" % i, topic=CHAIN, partition=i % 2) for i in range(10)])
-
-    scan = bench.reader().scan(CHAIN)
-    log.append([outgoing(b"later", topic=CHAIN)])
-    found = list(scan)
-
-    assert values(found, CHAIN, 0) == [b"0", b"2", b"4", b"6", b"8"]
-    assert values(found, CHAIN, 1) == [b"1", b"3", b"5", b"7", b"9"]
-    assert [r.value for r in bench.reader().scan(CHAIN, 1)] == [b"1", b"3", b"5", b"7", b"9"]
-
-
-def test_a_scan_ends_though_the_last_records_are_gone(bench: Bench) -> None:
-    bench.log().append([outgoing(b"1", topic=CHAIN)])
-    bench.leave_a_hole(CHAIN, 0)
-    bench.leave_a_hole(CHAIN, 1)
-
-    assert [r.value for r in bench.reader().scan(CHAIN)] == [b"1"]
-
-
-def test_a_scan_of_nothing_ends(bench: Bench) -> None:
-    assert list(bench.reader().scan(MORE)) == []
-
-
-def test_a_tail_goes_on_where_a_scan_ends(bench: Bench) -> None:
-    log = bench.log()
-    log.append([outgoing(b"1", topic=CHAIN), outgoing(b"2", topic=CHAIN, partition=1)])
-    tail = bench.reader().tail(CHAIN)
-
-    before = [record.value for record in iter(lambda: next(tail), None) if record]
-    log.append([outgoing(b"3", topic=CHAIN)])
-    after = next(record for record in tail if record)
-
-    assert sorted(value or b"" for value in before) == [b"1", b"2"]
-    assert (after.value, after.offset) == (b"3", 1)
-
-
-def test_a_reader_counts_partitions_and_knows_what_is_missing(bench: Bench) -> None:
-    reader = bench.reader()
-
-    assert reader.partitions(CHAIN) == PARTITIONS
-    with pytest.raises(NotFoundError, match="refold topics apply"):
-        reader.partitions("nowhere")
-    with pytest.raises(NotFoundError, match="refold topics apply"):
-        list(reader.scan("nowhere"))
 
 
 def test_an_unknown_topic_is_an_error_that_says_what_to_do(bench: Bench) -> None:

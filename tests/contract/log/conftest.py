@@ -1,0 +1,22 @@
+"""What the rules of the event log are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from refold.embedded.kafka import EmbeddedKafka
+from tests.contract.log_benches import Bench, KafkaBench, MemoryBench, StingyBench
+
+
+@pytest.fixture(params=["memory", "stingy", "kafka"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Give topics and a group that nobody has used."""
+    if request.param != "kafka":
+        yield MemoryBench() if request.param == "memory" else StingyBench()
+        return
+    broker: EmbeddedKafka = request.getfixturevalue("kafka")
+    made = KafkaBench(broker.bootstrap)
+    yield made
+    made.close()

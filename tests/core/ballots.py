@@ -1,0 +1,27 @@
+"""Questions to people, and what votes on them add up to."""
+
+from __future__ import annotations
+
+from refold.core.approval.ballot import BallotResult, Vote, count
+from refold.core.approval.catalog import Roles
+from refold.core.events import Requirement
+from refold.core.messages import ApprovalRequest
+from tests.approval.questions import ROLES, request
+
+TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2))
+
+
+ONE = request()
+
+
+def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> BallotResult | None:
+    return count(asked, votes, roles).settled
+
+
+def verdict(asked: ApprovalRequest, *votes: Vote, roles: Roles = ROLES) -> str:
+    found = tally(asked, list(votes), roles)
+    return found.verdict if found else "open"
+
+
+def why(asked: ApprovalRequest, *votes: Vote) -> dict[str, str]:
+    return {vote.actor: void.code for vote, void in count(asked, votes, ROLES).void.items()}

@@ -1,0 +1,113 @@
+"""Agent code that raises whatever can be raised, wherever it can."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from refold.core.errors import text_of
+from refold.core.events import RetryPolicy
+from refold.core.run.replay import Call, Gather, Note, Raised, Returned
+from refold.core.run.state import Settled
+from tests.core.replays import Run, call
+
+
+def test_dropping_code_runs_its_finally_blocks_and_hears_nothing() -> None:
+    left: list[str] = []
+
+    async def code() -> None:
+        try:
+            await call("a")
+        finally:
+            left.append("finally")
+            await call("b")
+
+    run = Run(code)
+    run.execution.close()
+
+    assert left == ["finally"]
+    assert run.execution.steps == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_code_that_raises_what_ends_programs_ends_itself_alone(error: BaseException) -> None:
+    async def inner() -> None:
+        raise error
+
+    async def code() -> None:
+        await Gather((inner(), call("a")))
+
+    run = Run(code)
+    run.settle(1)
+
+    assert isinstance(run.execution.end, Raised)
+    assert run.execution.end.error is error
+
+
+def test_code_that_is_dropped_may_raise_and_ask_in_all_its_branches() -> None:
+    heard: list[str] = []
+
+    async def clean(name: str) -> None:
+        try:
+            await call(name)
+        finally:
+            heard.append(name)
+            if name == "b":
+                await Note("kind", "1")
+            raise SystemExit
+
+    async def code() -> None:
+        await Gather((clean("a"), clean("b"), clean("c")))
+
+    run = Run(code)
+    run.execution.close()
+
+    assert sorted(heard) == ["a", "b", "c"]
+
+
+def test_what_reads_an_outcome_may_raise_anything() -> None:
+    def exits(outcome: Settled) -> str:
+        raise SystemExit("a validator")
+
+    async def code() -> str:
+        try:
+            await Call("a", "{}", "default", "pure", 1_000, RetryPolicy(), 0, exits)
+        except SystemExit:
+            return "heard"
+        return "not heard"
+
+    run = Run(code)
+    run.settle(1)
+
+    assert run.execution.end == Returned("heard")
+
+
+class Untold(Exception):  # noqa: N818
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class Sly(str):
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> str:
+        raise SystemExit
+
+    def __str__(self) -> str:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Untold(), "(it cannot be told: its __str__ raises)"),
+        (ValueError(), "ValueError"),
+        (ValueError(Sly("sly")), "sly"),
+        (ValueError("\ud800"), "?"),
+        (ValueError("a" * 9_999), "a" * 2_000),
+    ],
+)
+def test_every_error_has_a_text(error: BaseException, text: str) -> None:
+    assert text_of(error) == text
