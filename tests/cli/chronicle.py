@@ -33,6 +33,7 @@ TOPICS = (
     "run-requested",
     "run-signalled",
     "run-log",
+    "run-snapshot",
     "approval-requested",
     "catalog",
     "tool-requested.default",

@@ -8,8 +8,8 @@ from refold.client.inputs import Inputs, resolution
 from refold.client.runs import Runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import AttemptFailed, CallDispatched, Cause, DoubtResolved, Failure, RunCancelled, SleepStarted
-from refold.core.ids import home
-from refold.core.messages import DeadLetter, RunRequest, RunSignal
+from refold.core.ids import RunId, home
+from refold.core.messages import DeadLetter, Hold, RunRequest, RunSignal
 from refold.core.wire import codec
 from tests.cli.chronicle import NOW, Chronicle, Hand, completed, doubted, ended, proposed, requested
 
@@ -32,6 +32,15 @@ def letter(chronicle: Chronicle, position: Cause, code: str) -> None:
     """What a planner leaves for an input that it cannot use."""
     content = DeadLetter(position.topic, position.partition, position.offset, code, "no", b"r", b"{}", "planner", NOW)
     chronicle.write("dead-letter", "r", key=b"r", value=codec.encode(content))
+
+
+def test_a_run_is_held_by_whatever_lies_under_the_key_of_its_hold(chronicle: Chronicle, runs: Runs) -> None:
+    chronicle.add("r", requested())
+    chronicle.add("other", requested())
+    chronicle.write("run-snapshot", "r", key=b"hold/r", value=b"\0of a newer version")
+
+    assert [(run.state.run_id, run.status) for run in runs.all()] == [("r", "stalled"), ("other", "running")]
+    assert runs.get("r").hold == Hold(RunId("r"), "stalled", "unreadable", "its hold cannot be read by this version")
 
 
 def test_a_run_is_told_step_by_step(chronicle: Chronicle, runs: Runs) -> None:

@@ -9,13 +9,13 @@ from functools import cached_property
 
 from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError, TimedOutError
-from refold.core.ids import HOLD_KEY, EntryId, RunId, home, run_id
+from refold.core.ids import EntryId, RunId, home, run_id
 from refold.core.messages import Hold
 from refold.core.run.erased import Markers
+from refold.core.run.held import held_run, read_hold
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
-from refold.core.wire import codec
 from refold.ports.log import LogReader, Record
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
@@ -144,13 +144,11 @@ class Runs:
 
 
 def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
-    key = record.key or b""
-    if not key.startswith(HOLD_KEY):
-        return
-    run = RunId(key.removeprefix(HOLD_KEY).decode(errors="replace"))
-    holds.pop(run, None)
-    if record.value is not None:
-        holds[run] = codec.decode(Hold, record.value)
+    run = held_run(record.key)
+    if run is not None:
+        holds.pop(run, None)
+        if record.value is not None:
+            holds[run] = read_hold(run, record.value)
 
 
 def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:

@@ -11,13 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.events import Failure, RunFailed
-from refold.core.ids import HOLD_KEY, RunId
+from refold.core.ids import RunId, hold_key
 from refold.core.messages import Hold, RunSignal
 from refold.core.planning.verdict import Ignore, Refuse, Ruling
+from refold.core.run.held import held_run, read_hold
 from refold.core.run.state import RunState
+from refold.core.topics import RUN_SNAPSHOT
 from refold.core.wire import canonical, codec
+from refold.core.wire.headers import cloud_event
+from refold.planner.timers import Timers
+from refold.ports.log import Outgoing
 from refold.runtime.lanes import Journal
 
 RETRY_MS = 30_000
@@ -50,10 +55,7 @@ class Holds:
         self._member, self._journal, self._publish = member, journal, publish
         self._holds: dict[RunId, Hold] = {}
         self._tried: set[RunId] = set()
-        self._retries: dict[RunId, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._holds)
+        self._retries = Timers()
 
     def get(self, run: RunId) -> Hold | None:
         """Why a run is held, if it is."""
@@ -61,20 +63,11 @@ class Holds:
 
     def follow(self, key: bytes | None, value: bytes | None) -> None:
         """A record of `run-snapshot`, at a take-over; others than holds are passed over."""
-        if key is None or not key.startswith(HOLD_KEY):
-            return
-        run = RunId(key.removeprefix(HOLD_KEY).decode(errors="replace"))
-        self._forget(run)
-        if value is not None:
-            try:
-                self._keep(codec.decode(Hold, value))
-            except (MalformedError, FoldError):
-                # Of a newer version, or nobody's: held all the same, whatever it says.
-                self._holds[run] = Hold(run, "stalled", "unreadable", "its hold cannot be read by this version")
-
-    def sleep(self) -> None:
-        """The lane is somebody else's for a while: what was about to be tried is theirs to try."""
-        self._tried.clear()
+        run = held_run(key)
+        if run is not None:
+            self._forget(run)
+            if value is not None:
+                self._keep(read_hold(run, value))
 
     def bars(self, run: RunId) -> bool:
         """Whether the code of a run must not be run."""
@@ -154,23 +147,30 @@ class Holds:
 
     def due(self, now: int) -> Iterator[RunId]:
         """The runs that are to be tried again by now."""
-        for run in [run for run, at in self._retries.items() if at <= now]:
-            del self._retries[run]
-            self._tried.add(run)
-            yield run
+        for due in self._retries.due(now):
+            self._tried.add(due.run_id)
+            yield due.run_id
 
     def next_ms(self) -> int | None:
         """When something is to be tried again."""
-        return min(self._retries.values(), default=None)
+        return self._retries.next_ms()
 
     def _keep(self, hold: Hold) -> None:
         self._holds[hold.run_id] = hold
-        if hold.retry_ms:
-            self._retries[hold.run_id] = hold.retry_ms
+        self._retries.set(hold.run_id, 0, hold.retry_ms)
 
     def _forget(self, run: RunId) -> Hold | None:
-        self._retries.pop(run, None)
+        self._retries.set(run, 0, 0)
         return self._holds.pop(run, None)
+
+
+def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -> Outgoing:
+    """The record that says that the code of a run is held, or (None) no longer."""
+    record = Outgoing(RUN_SNAPSHOT, partition, hold_key(run), None, (), 0)
+    if hold is None:
+        return record
+    headers = cloud_event(RUN_SNAPSHOT, run, id=f"{run}/{hold.at_ms}", source=source, at_ms=hold.at_ms)
+    return record._replace(value=codec.encode(hold), headers=headers)
 
 
 def _said(signal: RunSignal) -> str:

@@ -22,7 +22,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
 )
-from refold.core.ids import CallId, RunId, call_id, hold_key, log_key, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, log_key, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, request
@@ -33,6 +33,7 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_S
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
 from refold.planner.acceptance import SentEntry
+from refold.planner.holds import hold_record
 from refold.planner.inbox import Pending
 from refold.planner.snapshots import SentKept
 from refold.planner.unanswered import SentRequest, Unanswered
@@ -260,12 +261,7 @@ class Outbox:
 
     def hold(self, run: RunId, hold: Hold | None) -> None:
         """Says that the code of a run is held, or no longer."""
-        record = Outgoing(RUN_SNAPSHOT, self._partition, hold_key(run), None, (), 0)
-        if hold is not None:
-            name = f"{run}/{hold.at_ms}"
-            headers = cloud_event(RUN_SNAPSHOT, run, id=name, source=self._actor, at_ms=hold.at_ms)
-            record = record._replace(value=codec.encode(hold), headers=headers)
-        self._publish(record, SentHold(run))
+        self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
         """Sends an input that lay in a partition that is not its run's home there, unchanged."""

@@ -8,12 +8,10 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
-from refold.core.ids import hold_key, home
+from refold.core.ids import home
 from refold.core.messages import Hold
 from refold.core.planning.verdict import Rules
-from refold.core.topics import RUN_SNAPSHOT
-from refold.core.wire import codec
-from refold.core.wire.headers import cloud_event
+from refold.planner.holds import hold_record
 from refold.planner.service import Planner
 from refold.planner.settings import Budget, Limits, PlannerSettings
 from refold.planner.watchdog import Mark, Watchdog
@@ -41,10 +39,10 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     def quarantine(hold: Hold) -> None:
         # A producer of its own: that of the loop is in the hands of the code that holds it.
         publisher = KafkaPublisher(options.kafka, partitions=own.partitions, source=process.member)
-        name = f"{hold.run_id}/{hold.at_ms}"
-        headers = cloud_event(RUN_SNAPSHOT, hold.run_id, id=name, source=process.member, at_ms=hold.at_ms)
-        place = home(hold.run_id, own.partitions)
-        publisher.send_raw(RUN_SNAPSHOT, place, key=hold_key(hold.run_id), value=codec.encode(hold), headers=headers)
+        topic, place, key, value, headers, _ = hold_record(
+            home(hold.run_id, own.partitions), hold.run_id, hold, source=process.member
+        )
+        publisher.send_raw(topic, place, key=key, value=value, headers=headers)
 
     most_s = options.planner.hang_ms / 1000
     watchdog = Watchdog(mark, member=process.member, quarantine=quarantine, die=os._exit, most_s=most_s)
