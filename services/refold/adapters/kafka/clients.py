@@ -10,12 +10,12 @@ from operator import methodcaller
 from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.errors import translate
+from refold.adapters.kafka.errors import REFUSED, translate
 from refold.core.errors import UsageError
-from refold.ports.log import Membership, Record
+from refold.ports.log import NEVER, Delivery, Membership, Record
 from refold.runtime.settings import KafkaSettings
 
 Config = dict[str, Any]
@@ -163,6 +163,16 @@ def record(topic: str, message: Message) -> Record:
     headers = partial(_headers, message)
     at_ms = message.timestamp()[1]
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
+
+
+def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:
+    """What a delivery report says became of a record."""
+    if error is not None:
+        return Delivery(token, NEVER if error.code() in REFUSED else None)
+    offset = message.offset()
+    # Negative: the broker knew the record from a try whose answer was lost, and does not tell where it lies.
+    known = offset is not None and offset >= 0
+    return Delivery(token, offset, message.timestamp()[1]) if known else Delivery(token, None)
 
 
 def _headers(message: Message) -> Any:

@@ -170,14 +170,9 @@ class KafkaEventLog:
     def _delivered(
         self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
     ) -> None:
-        if error is None:
-            offset = message.offset()
-            # Negative: the broker knew the record from a try whose answer was lost, and does not tell where it lies.
-            known = offset is not None and offset >= 0
-            report(Delivery(token, offset, message.timestamp()[1]) if known else Delivery(token, None))
-            return
-        report(Delivery(token, NEVER if error.code() in REFUSED else None))
-        self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
+        report(clients.delivery(token, error, message))
+        if error is not None:
+            self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
         """See `EventLog`. **Raises** UnreachableError."""

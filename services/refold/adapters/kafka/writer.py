@@ -8,8 +8,8 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.errors import REFUSED, is_final, translate
-from refold.ports.log import NEVER, Delivery, Outgoing
+from refold.adapters.kafka.errors import is_final, translate
+from refold.ports.log import Delivery, Outgoing
 from refold.runtime.settings import KafkaSettings
 
 
@@ -26,11 +26,8 @@ class KafkaWriter:
         final: list[KafkaError] = []
 
         def answered(token: int, error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                answers.append(Delivery(token, message.offset(), message.timestamp()[1]))
-                return
-            answers.append(Delivery(token, NEVER if error.code() in REFUSED else None))
-            if is_final(error):
+            answers.append(clients.delivery(token, error, message))
+            if error is not None and is_final(error):
                 final.append(error)
 
         for record in records:
