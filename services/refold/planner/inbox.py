@@ -94,10 +94,6 @@ class Inbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.clear()
-
-    def clear(self) -> None:
-        """Forgets everything: whoever has the partition reads it again from what was committed."""
         self._ready: deque[Pending] = deque()
         self._signals: deque[Pending] = deque()
         self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}

@@ -25,9 +25,9 @@ class Limits:
     """What a lane holds at most.
 
     **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides, `turn_resumed` runs
-    it takes up after a take-over. Of a topic of which
-    so much is `parked`, and of requests while so many runs are `active` (not waiting for time or people), no more is
-    taken. A run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane.
+    it takes up after a take-over. Of a topic of which so much is `parked`, and of requests while so many runs are
+    `active` (not waiting for time or people), no more is taken. A run that waits for executors takes 7 kB with its
+    agent, so the default is some 35 MB for a lane.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES

@@ -36,9 +36,6 @@ class Unanswered:
         self._late: list[tuple[int, CallId]] = []
         self._waiting: dict[str, list[tuple[int, CallId]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._sent)
-
     @property
     def topics(self) -> list[str]:
         """The topics in which somebody waits to hear how far the executors have come."""

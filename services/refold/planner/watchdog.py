@@ -20,6 +20,7 @@ import structlog
 
 from refold.core.ids import RunId
 from refold.core.messages import Hold
+from refold.runtime.clock import clock_ms
 
 EXIT_CODE = 75
 """Of a planner that a run's code held: its supervisor starts it again, and the run is not driven there."""
@@ -125,7 +126,7 @@ class Watchdog:
             needs=driven.needs,
             code=driven.code,
             member=self._member,
-            at_ms=time.time_ns() // 1_000_000,
+            at_ms=clock_ms(),
         )
         try:
             self._quarantine(hold)

@@ -31,6 +31,7 @@ CHAINED_LEASE_MS = 10_000
 
 RETENTION_MS = 30 * 86_400_000
 """How long a run stays in the topics after its end: a month's questions are answered from there."""
+
 RUN_STEPS = 100_000
 """Of one run. Its code is run along all of them whenever it is made again: ten seconds and more, at this many."""
 

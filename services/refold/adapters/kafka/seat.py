@@ -67,11 +67,10 @@ class GroupSeat:
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """What the group has committed of these partition numbers, by topic."""
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
-        logical = {self._names[topic]: topic for topic in self._topics}
         found: dict[int, dict[str, int]] = {number: {} for number in numbers}
         for answer in self._consumer.committed(every, timeout=REQUEST_TIMEOUT_S):
             if answer.offset >= 0:
-                found[answer.partition][logical[answer.topic]] = answer.offset
+                found[answer.partition][self._names.logical(answer.topic)] = answer.offset
         return found
 
     def reopen(self, number: int) -> None:

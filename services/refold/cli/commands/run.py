@@ -227,8 +227,7 @@ def repair_run(
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    data = canonical.dumps({"head": head})
-    signal = RunSignal(ids.run_id(run), f"repair-{secrets.token_hex(6)}", "repair", data, operator.actor or login())
+    signal = _signal(run, "repair", operator, canonical.dumps({"head": head}))
     answer = _inputs(operator.platform).repair(signal, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
 

@@ -9,7 +9,6 @@ be kept in the cache, in a tenth of its memory.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -113,12 +112,6 @@ class Finished:
     def pools(self) -> list[str]:
         """The names of pools by the numbers that rows have."""
         return [",".join(names) for names in self._pools]
-
-    def rows(self) -> Iterator[bytes]:
-        """All rows, in no order."""
-        for shard in self._shards:
-            for at in range(0, len(shard), ROW_BYTES):
-                yield bytes(shard[at : at + ROW_BYTES])
 
     def _number(self, pools: tuple[str, ...]) -> int:
         if pools not in self._numbers:

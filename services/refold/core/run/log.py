@@ -126,10 +126,6 @@ class LogFold:
         self._ended = {run: state for run, state in self._ended.items() if run in stalled}
         return stalled
 
-    def resume(self) -> None:
-        """What is read from now on until `settle` may be old, and cleaned of copies."""
-        self._live = False
-
     @property
     def oldest_aside(self) -> int | None:
         """The lowest offset of a record that may still count though it was read: who goes on later begins there."""

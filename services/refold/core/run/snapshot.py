@@ -144,7 +144,7 @@ class PartitionSnapshot:
             elif kept.run_id not in self.finished:
                 runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log)
                 self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
-        # KeptEntries away since the marks, and not because it is over: what it stood for is not there.
+        # Taken away since the marks, and not because it is over: what it stood for is not there.
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         self.whole = self.whole and all(run in self.finished for run in gone)
         return runs if self.whole else {}
