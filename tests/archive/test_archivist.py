@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from refold.archive.settings import ArchivistSettings
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
+from refold.core.events import Entry
+from refold.core.ids import log_key
+from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
 
@@ -84,6 +88,18 @@ def test_a_run_of_which_nobody_has_told_is_left_alone(world: World) -> None:
 
     assert "silent" in swept.left
     assert world.values("silent")
+
+
+def test_a_run_of_which_the_log_has_two_histories_is_left_alone(world: World) -> None:
+    [*_, last] = [record for record in world.values("first") if record.topic == topics.RUN_LOG]
+    entry = replace(codec.decode(Entry, last.value or b""), nonce=b"another history!")
+    name, value = codec.encode_entry(entry)
+    later(world, 1).chronicle.write(topics.RUN_LOG, "first", key=log_key(entry.run_id, entry.seq, name), value=value)
+
+    swept = later(world, 30).archivist().sweep()
+
+    assert swept.due == ["second"]
+    assert world.values("first")
 
 
 def test_a_second_pass_finds_nothing_to_do(world: World) -> None:

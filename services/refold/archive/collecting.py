@@ -34,7 +34,7 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
     """
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
     for record in reader.scan(RUN_LOG, partition):
-        judged = fold.feed(record.key, record.value)
+        judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
         sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
         state = fold.states.get(judged.run_id)
         if judged.void or state is None or not state.over:
