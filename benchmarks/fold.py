@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
+from benchmarks.measure import STEPS
+
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.events import (
     CallCompleted,
@@ -35,7 +37,6 @@ from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.runtime.settings import KafkaSettings
 
-STEPS = 10
 RESULT = json.dumps({"image": "registry/service@sha256:" + "0" * 64, "size": 184320, "ok": 1}, separators=(",", ":"))
 ARGS = '{"service":"checkout","version":"4.2.1"}'
 ROUNDS = 5

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from benchmarks.measure import ends
+from benchmarks.measure import STEPS, ends
 from confluent_kafka import Consumer, Producer
 
 from refold.core import topics
@@ -29,7 +29,6 @@ from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.runtime.settings import KafkaSettings
 
-STEPS = 10
 EVENTS = 3 * STEPS + 3
 """Of one finished run: its request, its start, ten calls of three events, its end."""
 
