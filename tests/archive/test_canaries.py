@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from redis import Redis
 from redis.exceptions import ResponseError
 
@@ -39,23 +38,14 @@ from refold.ports.log import Outgoing, Record
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.archive.world import ALL
+from tests.kafka.cleaning import EAGER, ROUND_S, make_eager
 from tests.waiting import eventually
 
 RUNS, EVERY = 1_000, 20
 """So many runs, and of so many one is voted on and one is asked for again with other input: a dead letter."""
 CANARY = b"canary.bird.in.the.mine"
 APP = Path(__file__).with_name("app.py")
-EAGER = {
-    "segment.ms": "500",
-    "min.cleanable.dirty.ratio": "0.001",
-    "min.compaction.lag.ms": "0",
-    "max.compaction.lag.ms": "1000",
-    "delete.retention.ms": "0",
-    "file.delete.delay.ms": "0",
-}
-ROUND_S = 0.7
-"""A segment is closed by a record that comes half a second after its first, and then the cleaner has it."""
-
+AT_ONCE = {**EAGER, "file.delete.delay.ms": "0"}
 SHORT_MEMORY = {"REFOLD_REDIS__RETENTION_MS": "60000"}
 
 
@@ -166,11 +156,7 @@ def mine(tmp_path: Path) -> Iterator[Mine]:
 
     def prepare(bootstrap: str) -> None:
         needs.prepare(bootstrap)
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in EAGER.items()]
-        asked = [ConfigResource(ResourceType.TOPIC, f"refold.{topic}", incremental_configs=entries) for topic in ALL]
-        for future in admin.incremental_alter_configs(asked).values():
-            future.result(60)
+        make_eager(bootstrap, [f"refold.{topic}" for topic in ALL], settings=AT_ONCE)
 
     quick = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "0"}
     with DevStack(tmp_path, services=services, prepare=prepare, kafka_properties=quick) as stack:
@@ -183,7 +169,7 @@ def test_the_search_sees_a_canary_in_a_signed_token_too() -> None:
     assert not NEEDLES.search(b64encode(b'{"message":"nothing"}'))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     names = [f"run-{number}" for number in range(RUNS)]
     mine.request(names[::EVERY], flies=True)

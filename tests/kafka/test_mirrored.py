@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -13,7 +12,7 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.core.topics import RUN_LOG
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
-from tests.kafka.test_compaction import EAGER, JUNK
+from tests.kafka.cleaning import EAGER, JUNK
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import TOPICS, Rig
 from tests.planner.test_copies import judge, platform
@@ -51,7 +50,6 @@ def taken_back(settings: KafkaSettings, partitions: int) -> MemoryBroker:
     return broker
 
 
-@pytest.mark.timeout(150)
 def test_a_mirror_that_repeats_records_is_cleaned_and_taken_over(kafka: EmbeddedKafka) -> None:
     rng = random.Random(11)
     before = platform(RUNS, rng, watched=40, unwatched=20)
