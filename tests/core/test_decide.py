@@ -308,13 +308,19 @@ class TestTime:
         assert dispatch(call(), 1, NOW, RULES) == CallDispatched(1, 1, NOW + 40_000)
 
 
+def unsent(log: Log, *, sent_before: bool = False) -> Unsent:
+    """The request that is under way is refused."""
+    opened = log.live.open[1]
+    return Unsent(RUN, opened.seq, asked=False, attempt=opened.attempt, sent_before=sent_before)
+
+
 class TestTransport:
     """What the log does not take, and what comes out of it unreadable."""
 
     def test_an_attempt_whose_request_is_too_large_fails(self) -> None:
         log = calling("once")
 
-        (event,) = log.feed(Unsent(RUN, log.live.open[1].seq, asked=False))  # type: ignore[misc]
+        (event,) = log.feed(unsent(log))  # type: ignore[misc]
 
         assert isinstance(event, CallFailed)
         assert (event.attempt, event.failure.code) == (1, "too_large")
@@ -325,9 +331,30 @@ class TestTransport:
         log.now = log.due().due_ms
         log.feed(log.due())
 
-        (event,) = log.feed(Unsent(RUN, log.live.open[1].seq, asked=False))  # type: ignore[misc]
+        (event,) = log.feed(unsent(log))  # type: ignore[misc]
 
         assert isinstance(event, CallDoubted)
+
+    @pytest.mark.parametrize(
+        ("effect", "ending"),
+        [("pure", CallFailed), ("keyed", CallDoubted), ("probed", CallDoubted), ("once", CallDoubted)],
+    )
+    def test_so_it_does_where_the_same_attempt_went_out_before(self, effect: str, ending: type) -> None:
+        log = calling(effect)
+
+        (event,) = log.feed(unsent(log, sent_before=True))  # type: ignore[misc]
+
+        assert type(event) is ending
+        assert event.failure.code == "too_large"
+
+    def test_it_says_nothing_of_a_later_attempt(self) -> None:
+        log = calling("keyed")
+        late = unsent(log, sent_before=True)
+        log.feed(log.result(status="unknown"))
+        log.now = log.due().due_ms
+        log.feed(log.due())
+
+        assert isinstance(log.feed(late), Ignore)
 
     def test_a_question_that_is_too_large_ends_with_its_call(self) -> None:
         log = asking("once")
@@ -354,10 +381,10 @@ class TestTransport:
 
     def test_neither_says_anything_of_a_call_that_is_settled(self) -> None:
         log = calling()
-        seq = log.live.open[1].seq
+        seq, refused = log.live.open[1].seq, unsent(log)
         log.feed(log.result())
 
-        assert isinstance(log.feed(Unsent(RUN, seq, asked=False)), Ignore)
+        assert isinstance(log.feed(refused), Ignore)
         assert isinstance(log.feed(Unsent(RUN, seq, asked=True)), Ignore)
         assert isinstance(log.feed(Spoilt(RUN, seq, BOOM)), Ignore)
 

@@ -73,6 +73,40 @@ def test_a_call_whose_request_the_log_does_not_take_fails() -> None:
     assert "publish.refused" in rig.alarms
 
 
+@pytest.mark.parametrize(("agent", "ending"), [("looking", "RunFailed"), ("paying", "CallDoubted")])
+@pytest.mark.parametrize("how", ["asked again", "told by a successor", "answered by silence"])
+def test_a_call_whose_request_went_out_before_it_was_refused_is_in_doubt(agent: str, ending: str, how: str) -> None:
+    rig = Rig(payload_bytes=LIMIT)
+    if how == "answered by silence":
+        rig.silent, rig.refuses[REQUESTS] = 1, 100
+    rig.start("r", agent, {"what": "it"})
+    rig.run(10)
+    rig.take()
+    rig.refuses[REQUESTS] = 100
+
+    if how == "told by a successor":
+        rig.successor()
+    rig.run(10 if how != "asked again" else 300_000)
+
+    assert rig.kinds("r")[-1] == ending
+    assert "publish.refused" in rig.alarms
+
+
+def test_the_result_of_a_request_that_was_refused_later_ends_the_doubt() -> None:
+    rig = one_call("paying")
+    [request] = rig.take()
+    rig.refuses[REQUESTS] = 100
+    rig.successor()
+    rig.run(10)
+    before = rig.kinds("r")[-1]
+
+    rig.answer(request)
+    rig.run(10)
+
+    assert before == "CallDoubted"
+    assert rig.kinds("r")[-2:] == ["CallCompleted", "RunCompleted"]
+
+
 def test_an_outcome_that_the_log_does_not_take_is_told_without_its_result() -> None:
     rig = one_call(refuses={RUN_COMPLETED: 1_000})
     [request] = rig.take()

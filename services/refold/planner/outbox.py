@@ -224,13 +224,15 @@ class Outbox:
             record = _shortened(record)
             self._publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
-        if ordered.again:
-            return None  # executors have the first request
-        self.emitted.acknowledge(ordered.offset)
+        if not ordered.again:
+            self.emitted.acknowledge(ordered.offset)
         if record.value is None or ordered.short:
             return None
         run, seq = parse_call_id(record.key.decode())
-        return Pending(run, Unsent(run, seq, asked=record.topic == APPROVAL_REQUESTED))
+        if record.topic == APPROVAL_REQUESTED:
+            return Pending(run, Unsent(run, seq, asked=True))
+        message = codec.decode(ToolRequest, record.value)
+        return Pending(run, Unsent(run, seq, asked=False, attempt=message.attempt, sent_before=message.again))
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
@@ -296,7 +298,10 @@ class Outbox:
         if asks:
             step = opened_by(state, seq)
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
-        return record if any(opened.seq == seq for opened in state.open.values()) else None
+        if all(opened.seq != seq for opened in state.open.values()):
+            return None
+        message = codec.decode(ToolRequest, record.value)
+        return record._replace(value=codec.encode(dataclasses.replace(message, again=True)))
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
         """The record of a command that the entry at a run-log offset orders. A tombstone names the call alone."""

@@ -28,7 +28,7 @@ from refold.core.planning.verdict import (
     Unsent,
 )
 from refold.core.run.retry import backoff_ms
-from refold.core.run.state import SENT_BACK, RunState
+from refold.core.run.state import SENT_BACK, OpenStep, RunState
 from refold.core.wire import canonical
 
 
@@ -116,7 +116,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
 
 
 def _unsent(state: RunState, what: Unsent) -> Ruling:
-    """Of this attempt nothing was sent; one before it may have had its effect."""
+    """Nothing is sent for this attempt, or no more; what went out before may have had its effect."""
     failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
     if what.asked:
         step = asking.opened_by(state, what.seq)
@@ -125,8 +125,10 @@ def _unsent(state: RunState, what: Unsent) -> Ruling:
         return asking.given_up(state, step, failure, why="the question could not be asked")
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None
-    if step is None or opened is None or opened.phase != "dispatched":
-        return Ignore("the call is not under way")
+    if step is None or opened is None or opened.phase != "dispatched" or opened.attempt != what.attempt:
+        return Ignore("the attempt is not under way")
+    if what.sent_before:
+        return [_lost(state, step, opened, failure)]
     return [asking.closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
@@ -136,8 +138,13 @@ def _spoilt(state: RunState, what: Spoilt) -> Ruling:
     opened = state.open.get(step) if step else None
     if step is None or opened is None or opened.phase != "dispatched":
         return Ignore("the call is not under way")
+    return [_lost(state, step, opened, what.failure)]
+
+
+def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure) -> events.Event:
+    """The end of a call of which nobody will say any more what came of it."""
     last = course(state.call(step).effect, "unknown", sent_before=opened.may_have_happened).last
-    return [asking.closed(opened, step, what.failure, may_have_happened=last == "doubt")]
+    return asking.closed(opened, step, failure, may_have_happened=last == "doubt")
 
 
 def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:

@@ -64,11 +64,16 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """The log will never take what an attempt needs: its request or (`asked`) the question. `seq` names the event."""
+    """The log will never take what an attempt needs: its request or (`asked`) the question. `seq` names the event.
+
+    `sent_before`: this request of the attempt is not the first, and executors may have had another.
+    """
 
     run_id: RunId
     seq: int
     asked: bool
+    attempt: int = 0
+    sent_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
