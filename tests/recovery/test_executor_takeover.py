@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from refold.adapters.memory.ledger import MemoryLedger
+from refold.core.errors import UnreachableError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.settings import ExecutorSettings
-from refold.ports.ledger import Claim, Filled
+from refold.ports.ledger import Claim, Filled, Operation, Reply, Superseded
 from refold.ports.log import Reached, Record
 from tests.recovery.executor_rig import ORDERS, Rig
 
@@ -119,6 +122,55 @@ def test_nothing_above_an_open_request_is_committed_before_it_is_read_again() ->
     assert rig.commits[ORDERS, 0] == 2
 
 
+class Broken(MemoryLedger):
+    """A ledger that is away while it is told to be."""
+
+    away = False
+
+    def run(self, operations: Sequence[Operation]) -> list[Reply]:
+        if self.away:
+            raise UnreachableError("the ledger is away")
+        return super().run(operations)
+
+
+@pytest.mark.parametrize("surveyed", [False, True])
+def test_a_tombstone_is_committed_when_the_ledger_has_closed_its_call_and_not_before(surveyed: bool) -> None:
+    ledger = Broken(lambda: 1_000_000)
+    rig = Rig(shared=ledger)
+    ledger.away = True
+    rig.assign(committed=0, end=2 * surveyed)
+
+    rig.turn(asks(0, call(1)), closes(1, call(1)), Reached(ORDERS, 0, 2))
+    rig.turn(after_ms=10_000)
+    before = rig.commits.get((ORDERS, 0), 0)
+    ledger.away = False
+    rig.turn(after_ms=1_000)
+    rig.turn(after_ms=1_000)
+
+    assert before <= 1
+    assert rig.commits[ORDERS, 0] == 2
+
+
+def test_a_successor_closes_a_call_whose_tombstone_its_predecessor_had_read() -> None:
+    ledger = Broken(lambda: 1_000_000)
+    rig = Rig(shared=ledger)
+    rig.ask(call(1))
+    rig.end(result="1")
+    ledger.away = True
+    rig.turn(closes(1, call(1)))
+    rig.turn(after_ms=10_000)
+
+    ledger.away = False
+    successor = Rig(shared=ledger)
+    successor.assign(committed=rig.commits.get((ORDERS, 0), 0), end=2)
+    successor.turn(*[asks(0, call(1)), closes(1, call(1))][rig.commits.get((ORDERS, 0), 0) :])
+    successor.turn(after_ms=1_000)
+
+    token, lease = "another", 1_000
+    [said] = ledger.run([Claim(0, "default", "key-1", call(1).call_id, 1, token, lease, b"")])
+    assert said == Superseded(closed=True)
+
+
 # What is old
 
 
@@ -190,6 +242,7 @@ def test_the_tombstone_of_a_call_whose_tool_is_not_here_lets_it_go() -> None:
     rig = Rig(ExecutorSettings(tools=frozenset()))
 
     rig.turn(asks(0, call(1)), closes(1, call(1)))
+    rig.turn(after_ms=1_000)
     rig.turn(after_ms=1_000)
 
     assert rig.commits[ORDERS, 0] == 2

@@ -12,7 +12,7 @@ from refold.core.wire import codec
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
 from refold.executor.inputs import CallQueue, Requested
-from refold.executor.outbox import ExecutorOutbox
+from refold.executor.outbox import Closing, ExecutorOutbox
 from refold.executor.survey import Survey
 from refold.ports.effects import Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -50,6 +50,7 @@ class ExecutorLane:
         self._catch_up = CatchUp(assigned, (CATALOG,))
         self._catch_up.reached(CATALOG, self.catalog.position)
         self._outstanding = Outstanding()
+        self._closing: list[Closing] = []
         self.clock.fresh, self.beat_due = False, 0
         return True
 
@@ -105,19 +106,24 @@ class ExecutorLane:
         self.waiting.withdraw(call)
 
     def low_water(self) -> Positions:
-        position = self._outstanding.low_water()
+        self._closing = [each for each in self._closing if not each.done]
+        position = None if self._closing else self._outstanding.low_water()
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 
     def _read(self, record: Record) -> None:
         request = _request_of(record)
         poison = isinstance(request, MalformedError | FoldError)
+        # Committed before the ledger has closed it, a tombstone would be lost with the process: the entry would stay.
+        closing = self._outbox.closing(self.partition) if record.value is None else None
         if not self._survey.complete:
+            if closing is not None and closing not in self._closing:
+                self._closing.append(closing)
             self._survey.follow(record, poison=poison)
             self._surveyed()
             return
         if not self._survey.passes(record):
             return
-        owed = Owed(done=True)
+        owed: Owed = closing or Owed(done=True)
         if record.value is not None and self._survey.open(record, poison=poison):
             if isinstance(request, ToolRequest):
                 owed = requested = Requested(request, record.value, record.at_ms)

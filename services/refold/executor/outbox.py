@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
@@ -53,6 +53,13 @@ class TimeAsked:
     sent_ms: int
 
 
+@dataclass(slots=True, eq=False)
+class Closing(Owed):
+    """Calls whose tombstones were read, each with its key. Done with when the ledger has closed them."""
+
+    calls: list[tuple[str, CallId]] = field(default_factory=list)
+
+
 class Recent(OrderedDict[str, str]):
     """The last `limit` names, and what was said of each."""
 
@@ -82,22 +89,29 @@ class ExecutorOutbox(Generic[Claimant]):
         self.now, self.journal = Now(0, 0), Journal()
         self.ended, self.gone = Recent(settings.remember), Recent(settings.remember)
         self.keys = Recent(settings.remember)
-        self.ledger: Batches[Claimant] = Batches(token, resend_ms=settings.resend_ms)
+        self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
         self._sent: Tokens[Claimant | Burial | TimeAsked] = Tokens(token)
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
-        self._closes: dict[int, list[tuple[str, CallId]]] = {}
+        self._closing: dict[int, Closing] = {}
+
+    def closing(self, home: int) -> Closing:
+        """The calls that are closed next, with the others of this moment."""
+        return self._closing.setdefault(home, Closing())
 
     def close(self, home: int, key: str, call: CallId) -> None:
-        """Has the ledger forget a call that is settled or cancelled, with the others of this moment."""
-        self._closes.setdefault(home, []).append((key, call))
+        """Has the ledger forget a call that is settled or cancelled."""
+        self.closing(home).calls.append((key, call))
 
     def send_closes(self) -> None:
         """Asks the ledger to forget what was closed since the last time."""
-        for home, calls in self._closes.items():
-            self.ledger.ask(Close(home, self.settings.pool, tuple(calls)))
-        self._closes = {}
+        for home, closing in self._closing.items():
+            if closing.calls:
+                self.ledger.ask(Close(home, self.settings.pool, tuple(closing.calls)), closing)
+            else:  # nobody here knows the keys
+                closing.done = True
+        self._closing = {}
 
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
         """Writes a claim to the chain of its call."""

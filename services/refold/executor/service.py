@@ -130,10 +130,12 @@ class Executor:
             self._outbox.gone.add(call)
 
     def _answered(self, answers: Answers) -> None:
-        for attempt, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
-            if attempt is not None:
-                attempt.answered(operation, reply)
-                self._retire(attempt)
+        for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
+            if isinstance(asker, Attempt):
+                asker.answered(operation, reply)
+                self._retire(asker)
+            elif asker is not None:
+                asker.done = True
             elif isinstance(operation, Lapsed):
                 self._reaped(operation.home, reply)
             elif isinstance(operation, Fill) and isinstance(reply, Filled) and (lane := self.lanes.get(operation.home)):
