@@ -23,6 +23,8 @@ class Back:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         return [TopicPartition(each.topic, each.partition, 7) for each in asked]
 
+    def list_topics(self, topic: str, timeout: float) -> None: ...
+
 
 def test_a_broker_that_does_not_know_its_partitions_yet_is_asked_again() -> None:
     ends = latest(cast(Consumer, Back(unknown=3)), [TopicPartition("run-log", 2)])

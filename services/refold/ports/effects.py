@@ -28,7 +28,7 @@ class Publish(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """-> `End`, before anything else."""
+    """-> `End`, before anything else; later while nobody says where it ends. It is as it was when it is told."""
 
     topic: str
     partition: int

@@ -157,7 +157,7 @@ class EventLog(Protocol):
         ...
 
     def end(self, topic: str, partition: int) -> int:
-        """The high watermark, asked of the broker now."""
+        """The high watermark, asked of the broker now. **Raises** UnreachableError: ask again."""
         ...
 
     def committed(self, group: str, topic: str) -> dict[int, int]:

@@ -31,6 +31,9 @@ TAKE = 500
 IDLE_S = 0.1
 """The longest sleep between two turns: bounds how late a timer is seen, and how fast a stop."""
 
+ASK_AGAIN_S = 0.5
+"""How long after a question to the log that had no answer. All turns wait while one is asked."""
+
 ALARMS = frozenset({
     "approval.held",
     "call.doubted",
@@ -78,6 +81,8 @@ class Host:
         self._room = threading.Semaphore(4)
         self._stopped = threading.Event()
         self._assignments: dict[int, int] = {}
+        self._ends: dict[effects.AskEnd, None] = {}
+        self._ask_end_s = 0.0
         self._reader: threading.Thread | None = None
         self.turns = 0
 
@@ -149,7 +154,7 @@ class Host:
             elif isinstance(effect, effects.Commit):
                 self._log.commit(effect.positions)
             elif isinstance(effect, effects.AskEnd):
-                answers.append(End(effect.topic, effect.partition, self._log.end(effect.topic, effect.partition)))
+                self._ends[effect] = None
             elif isinstance(effect, effects.AskCommitted):
                 positions = self._log.committed(effect.group, effect.topic)
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
@@ -162,7 +167,20 @@ class Host:
                 steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
         if starts:
             self._start(starts)
-        return answers + self._ask(asked)
+        return answers + self._ask(asked) + self._ask_ends()
+
+    def _ask_ends(self) -> list[effects.Item]:
+        """Where partitions end. One without a leader says nothing: it is asked again, and the others go on."""
+        answers: list[effects.Item] = []
+        while self._ends and time.monotonic() >= self._ask_end_s:
+            ask = next(iter(self._ends))
+            try:
+                answers.append(End(ask.topic, ask.partition, self._log.end(ask.topic, ask.partition)))
+                del self._ends[ask]
+            except UnreachableError:
+                self._ends[ask] = self._ends.pop(ask)  # the others come first then
+                self._ask_end_s = time.monotonic() + ASK_AGAIN_S
+        return answers
 
     def _start(self, orders: list[effects.StartTool]) -> None:
         assert self._tools is not None, "only a host with tools has services that start some"

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import Names
-from refold.adapters.kafka.trouble import Trouble
+from refold.adapters.kafka.trouble import ANSWER_S, Trouble, Waiting
 from refold.ports.log import Membership, Place, Reached, Shrunk, Taken
 from refold.runtime.settings import KafkaSettings
 
@@ -30,16 +30,18 @@ class Intake:
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
         self._paused: set[Place] = set()
+        self._waiting = Waiting("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
         """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
 
         Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
+        **Raises** KafkaException when there is no answer for one of them.
         """
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
         starts, ends = (
             {(self._logical[topic], number): at for (topic, number), at in found.items()}
-            for found in (offsets.latest(self._consumer, every, which) for which in (offsets.EARLIEST, offsets.LATEST))
+            for found in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
         )
         self._ends.update(ends)
         return starts, ends
@@ -128,6 +130,9 @@ class Intake:
             self._ends.pop(place, None)
             taken.reached.append(Reached(*place, offset))
 
+    def _asked(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
+        return offsets.asked(self._consumer, where, which, patience_s=ANSWER_S)
+
     def _out_of_range(self, place: Place, taken: Taken) -> None:
         """The position is not in the log: what was there is deleted, which is a hole, or was never to be lost."""
         position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
@@ -135,11 +140,12 @@ class Intake:
             return
         key = (where[0].topic, where[0].partition)
         try:
-            start = offsets.latest(self._consumer, where, offsets.EARLIEST)[key]
-            end = offsets.latest(self._consumer, where)[key]
+            start, end = (self._asked(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
         except KafkaException as error:
-            self._trouble.ends_with(error, f"read {where[0].topic}")
+            self._waiting.late(error)
+            self.read(place, position)  # and is out of range once more
             return
+        self._waiting.over()
         if position < start:
             taken.reached.append(Reached(*place, start))
             self.read(place, start)

@@ -22,7 +22,8 @@ from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
 from refold.adapters.kafka.errors import REFUSED, of, translate
 from refold.adapters.kafka.intake import Intake
 from refold.adapters.kafka.seat import GroupSeat
-from refold.adapters.kafka.trouble import Trouble
+from refold.adapters.kafka.trouble import ANSWER_S, Trouble, Waiting
+from refold.core.errors import UnreachableError
 from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
 
@@ -32,8 +33,8 @@ _SLICE_S = 0.002
 _IDLE_SLICE_S = 0.02
 """How long a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
 
-COMMITTED_S = 2.0
-"""How long a service may wait to hear what another group has committed. It can do without, and asks again."""
+_ASK_AGAIN_S = 1.0
+"""How long after an answer that did not come: partitions that are here already are served in between."""
 
 
 class KafkaEventLog:
@@ -55,6 +56,9 @@ class KafkaEventLog:
         self._assignments: dict[int, int] = {}
         self._number = count(1)
         self._reported: deque[Delivery] = deque()
+        self._coming: set[int] = set()
+        self._ask_s = 0.0
+        self._opening, self._ending = Waiting("begin with partitions"), Waiting("ask where partitions end")
 
     # What comes in
 
@@ -101,21 +105,34 @@ class KafkaEventLog:
 
     def _look(self, taken: Taken) -> None:
         gone, came = self._seat.look()
-        for number in sorted(gone):
+        for number in sorted(gone - self._coming):
             self._intake.drop(number)
             self._assignments.pop(number, None)
             taken.rebalances.append(Revoked(number))
         if gone:  # what was read of them in this take would come behind their next assignment
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
-        if came:
+        self._coming = (self._coming - gone) | came
+        if self._coming and time.monotonic() >= self._ask_s:
+            self._open(taken)
+
+    def _open(self, taken: Taken) -> None:
+        """Tells of the numbers that came, as soon as the cluster says where they begin and end."""
+        came = self._coming
+        try:
             committed, (starts, ends) = self._seat.committed(came), self._intake.capture(came)
-            for number in sorted(came):
-                first, last = (
-                    {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
-                )
-                self._assignments[number] = assignment = next(self._number)
-                taken.rebalances.append(Assigned(number, committed[number], first, last, assignment))
+        except KafkaException as error:
+            self._opening.late(error)
+            self._ask_s = time.monotonic() + _ASK_AGAIN_S
+            return
+        self._opening.over()
+        self._coming = set()
+        for number in sorted(came):
+            first, last = (
+                {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
+            )
+            self._assignments[number] = assignment = next(self._number)
+            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment))
 
     def _collect(self, taken: Taken) -> None:
         self._intake.collect(taken)
@@ -175,16 +192,23 @@ class KafkaEventLog:
             self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
-        """See `EventLog`. **Raises** UnreachableError."""
+        """See `EventLog`."""
         name = self._names[topic]
-        return offsets.latest(self._asker(self._membership.group), [TopicPartition(name, partition)])[name, partition]
+        where = [TopicPartition(name, partition)]
+        try:
+            end = offsets.asked(self._asker(self._membership.group), where, patience_s=ANSWER_S)[name, partition]
+        except KafkaException as error:
+            self._ending.late(error)
+            raise UnreachableError(f"nobody says where {name} ends", kafka=of(error).name()) from None
+        self._ending.over()
+        return end
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """See `EventLog`. Nothing, with a warning, when there is no answer or this principal may not see the group."""
         name = self._names[topic]
         asked = [TopicPartition(name, number) for number in range(self._settings.partitions)]
         try:
-            answers = self._asker(group).committed(asked, timeout=COMMITTED_S)
+            answers = self._asker(group).committed(asked, timeout=ANSWER_S)
         except KafkaException as error:
             self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
 from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, of, translate
@@ -15,16 +16,21 @@ _UNKNOWN_S = 3.0
 """How long a partition may be unknown: a broker that is just back answers before it has its partitions again."""
 
 
-def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATEST) -> dict[tuple[str, int], int]:
+_UNLED = UNKNOWN_TOPIC | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+
+
+def asked(
+    asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, patience_s: float
+) -> dict[tuple[str, int], int]:
     """The high watermarks now (or the first offsets), by topic and partition, in one request per broker.
 
-    **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
+    **Raises** KafkaException, when there is no answer in time, as while a leader is elected: with what was said last.
     """
     begun = time.monotonic()
-    asked = [TopicPartition(each.topic, each.partition, which) for each in partitions]
-    while asked:
+    places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
+    while places:
         try:
-            answers = asker.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
+            answers = asker.offsets_for_times(places, timeout=patience_s)
             if not (errors := [each.error for each in answers if each.error]):
                 return {(each.topic, each.partition): each.offset for each in answers}
             error = errors[0]
@@ -32,8 +38,28 @@ def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATES
             error = of(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.
         waited = time.monotonic() - begun
-        patience = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else REQUEST_TIMEOUT_S
-        if waited >= patience:
-            raise translate(error, f"ask for the end of {asked[0].topic}")
+        longest = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else patience_s
+        if waited >= min(longest, patience_s):
+            raise KafkaException(error)
+        if error.code() in _UNLED:
+            _look_again(asker, {each.topic for each in places}, patience_s)
         time.sleep(0.02)
     return {}
+
+
+def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
+    """A client that has heard of a partition without a leader believes it for minutes, unless it asks for more."""
+    with suppress(KafkaException):
+        for topic in sorted(topics):
+            asker.list_topics(topic, timeout_s)
+
+
+def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATEST) -> dict[tuple[str, int], int]:
+    """As `asked`, for whoever can only wait or give up.
+
+    **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
+    """
+    try:
+        return asked(asker, partitions, which, patience_s=REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        raise translate(error, f"ask for the end of {partitions[0].topic}") from None

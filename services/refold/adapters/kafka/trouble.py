@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
+import time
+
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from refold.adapters.kafka.clients import Throttle
-from refold.adapters.kafka.errors import is_final, translate
+from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, of, translate
 from refold.core.errors import RefoldError
 
 _log = structlog.get_logger()
+
+
+ANSWER_S = 2.0
+"""How long a service may wait for one answer of the cluster. Whatever else it has to do waits too; it asks again."""
+
+LONG_S = 10.0
+"""How long the election of a leader takes at the most, where all is well."""
+
+MISSING_S = 60.0
+"""How long a topic may be unknown that was there when the service started: brokers that are just back know nothing."""
+
+
+class Waiting:
+    """An answer that the cluster owes. Said once, louder when it takes long, and once more when it is there."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._since_s, self._told = what, 0.0, 0
+
+    def late(self, error: KafkaException) -> None:
+        """There is none so far. **Raises** the error, as one of ours, if waiting cannot help."""
+        now, said = time.monotonic(), of(error)
+        if not self._told:
+            self._since_s, self._told = now, 1
+            _log.warning("kafka.waiting", what=self._what, error=str(said))
+        waited = now - self._since_s
+        if is_final(said) and (said.code() not in UNKNOWN_TOPIC or waited > MISSING_S):
+            raise translate(said, self._what)
+        if self._told == 1 and waited > LONG_S:
+            self._told = 2
+            _log.error("kafka.waiting_long", what=self._what, seconds=round(waited), error=str(said))
+
+    def over(self) -> None:
+        """It is there."""
+        if self._told:
+            _log.info("kafka.answered", what=self._what, seconds=round(time.monotonic() - self._since_s, 1))
+        self._told = 0
 
 
 class Trouble:

@@ -1,0 +1,136 @@
+"""Partitions without a leader: services wait until one is elected, and go on with all else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from structlog.testing import capture_logs
+
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.memory.broker import MemoryBroker
+from refold.adapters.memory.log import MemoryEventLog
+from refold.core.errors import UnreachableError
+from refold.ports.effects import AskEnd, Effect, Item, News, Now
+from refold.ports.log import Assigned, End, Membership, Outgoing, Taken
+from refold.runtime.host import ASK_AGAIN_S, Host
+from refold.runtime.settings import KafkaSettings
+from tests.embedded.cluster import KafkaCluster
+from tests.waiting import eventually
+
+LED, ORPHAN = 0, 1
+VICTIM = 3
+"""The node that alone has the second partition of every topic."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Give a cluster with topics of which one copy is all there is."""
+    with KafkaCluster(tmp_path_factory.mktemp("orphans")) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        new = [NewTopic(f"refold.{topic}", 2, replica_assignment=[[1], [VICTIM]]) for topic in ("asked", "joined")]
+        for done in admin.create_topics(new).values():
+            done.result(15)
+        yield running
+        running.kill()
+
+
+def log_of(cluster: KafkaCluster, topic: str) -> KafkaEventLog:
+    return KafkaEventLog(KafkaSettings(bootstrap=cluster.bootstrap), Membership(f"of-{topic}", "a", (topic,)))
+
+
+def take(log: KafkaEventLog) -> Taken:
+    return log.take(100, 0.05)
+
+
+def assigned(log: KafkaEventLog) -> set[int]:
+    return {change.partition for change in take(log).rebalances if isinstance(change, Assigned)}
+
+
+def test_a_member_is_told_of_partitions_when_somebody_leads_them(cluster: KafkaCluster) -> None:
+    log = log_of(cluster, "joined")
+    cluster.nodes[VICTIM - 1].kill()
+    waiting: list[str] = []
+
+    with capture_logs() as lines:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(waiting) < 2:
+            assert not assigned(log)
+            waiting = [line["event"] for line in lines if line["event"].startswith("kafka.waiting")]
+        cluster.nodes[VICTIM - 1].start()
+        eventually(lambda: assigned(log) == {LED, ORPHAN}, within=60)
+
+    assert waiting == ["kafka.waiting", "kafka.waiting_long"]
+    assert [line["event"] for line in lines if line["event"] == "kafka.answered"] == ["kafka.answered"]
+    log.close()
+
+
+def test_the_end_of_a_partition_that_nobody_leads_is_not_known_and_others_are(cluster: KafkaCluster) -> None:
+    log = log_of(cluster, "asked")
+    log.append([Outgoing("asked", ORPHAN, b"k", b"1", (), 0)])
+    cluster.nodes[VICTIM - 1].kill()
+
+    with pytest.raises(UnreachableError):
+        log.end("asked", ORPHAN)
+
+    assert log.end("asked", LED) == 0
+    cluster.nodes[VICTIM - 1].start()
+    eventually(lambda: _end(log) == 1, within=60)
+    log.close()
+
+
+def _end(log: KafkaEventLog) -> int | None:
+    try:
+        return log.end("asked", ORPHAN)
+    except UnreachableError:
+        return None
+
+
+class Asking:
+    """A service that wants to know two ends, once each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.news: list[News] = []
+        self.told: list[Item] = []
+        self._asks: list[Effect] = [AskEnd("t", ORPHAN), AskEnd("t", LED)]
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        self.told += inbox
+        asks, self._asks = self._asks, []
+        return asks
+
+    def next_due_ms(self) -> int | None:
+        return None
+
+
+class Leaderless(MemoryEventLog):
+    """Nobody leads a partition before `elected`."""
+
+    elected = False
+
+    def end(self, topic: str, partition: int) -> int:
+        if partition == ORPHAN and not self.elected:
+            raise UnreachableError("nobody leads it")
+        return super().end(topic, partition)
+
+
+def test_a_host_asks_again_for_an_end_that_nobody_has_told() -> None:
+    log = Leaderless(MemoryBroker(("t",), 2), Membership("g", "a", ("t",)))
+    service, stop = Asking(), threading.Event()
+    host = threading.Thread(target=Host([service], log).run, args=(stop,), daemon=True)
+    host.start()
+
+    eventually(lambda: End("t", LED, 0) in service.told, within=20 + ASK_AGAIN_S)
+    before = list(service.told)
+    log.elected = True
+    eventually(lambda: End("t", ORPHAN, 0) in service.told, within=20 + ASK_AGAIN_S)
+    stop.set()
+    host.join(20)
+
+    assert End("t", ORPHAN, 0) not in before
+    assert not host.is_alive()
