@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.archive.world import World
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
 
+APP = Path(__file__).with_name("app.py")
 RUNS = ("first", "second", "third")
 
 
@@ -129,3 +132,30 @@ def test_a_run_that_lives_is_not_erased(dev: Dev) -> None:
     assert "refold run cancel keeps-1" in refused.stderr
     hold.unlink()
     assert "no run never-1" in dev.refold("run", "erase", "never-1", "--no-archive", "--yes", code=3).stderr
+
+
+def archivist(dev: Dev, *words: str) -> subprocess.CompletedProcess[str]:
+    """A pass of the archivist over a platform."""
+    command = [
+        sys.executable,
+        "-m",
+        "refold",
+        "serve",
+        "archivist",
+        "--once",
+        "--app",
+        str(APP),
+        "--data",
+        str(dev.data),
+    ]
+    return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_an_archivist_erases_without_a_copy_only_if_it_is_told_to_and_says_so(dev: Dev) -> None:
+    asked, told = archivist(dev), archivist(dev, "--no-archive")
+
+    assert (asked.returncode, told.returncode) == (2, 0)
+    assert "REFOLD_ARCHIVE__URL" in asked.stderr
+    assert "--no-archive" in asked.stderr
+    assert "archivist.no_archive" in told.stdout + told.stderr
+    assert "archivist.swept" in told.stdout + told.stderr

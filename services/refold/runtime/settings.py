@@ -106,7 +106,7 @@ class ArchivePart(_Room):
     """When runs that are over leave the topics, and where they go. **Units**: milliseconds."""
 
     url: str = ""
-    """`file:///folder`, `s3://bucket/path` and what else obstore knows. Empty: runs are erased without a copy."""
+    """`file:///folder`, `s3://bucket/path` and what else obstore knows. Empty: none is named."""
     retention_ms: int = Field(defaults.RETENTION_MS, ge=0)
     """Since the end of a run. An agent may have another: `@app.agent(retention=...)`."""
     every_ms: int = Field(3_600_000, ge=100)

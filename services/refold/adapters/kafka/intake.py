@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import Names
-from refold.adapters.kafka.trouble import ANSWER_S, Trouble, Waiting
+from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.ports.log import Membership, Place, Reached, Shrunk, Taken
 from refold.runtime.settings import KafkaSettings
 
@@ -30,7 +30,7 @@ class Intake:
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
         self._paused: set[Place] = set()
-        self._waiting = Waiting("ask where a partition ends whose records are gone")
+        self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
         """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
@@ -131,7 +131,7 @@ class Intake:
             taken.reached.append(Reached(*place, offset))
 
     def _asked(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
-        return offsets.asked(self._consumer, where, which, patience_s=ANSWER_S)
+        return offsets.asked(self._consumer, where, which, patience_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, taken: Taken) -> None:
         """The position is not in the log: what was there is deleted, which is a hole, or was never to be lost."""

@@ -22,7 +22,7 @@ from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
 from refold.adapters.kafka.errors import REFUSED, of, translate
 from refold.adapters.kafka.intake import Intake
 from refold.adapters.kafka.seat import GroupSeat
-from refold.adapters.kafka.trouble import ANSWER_S, Trouble, Waiting
+from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.core.errors import UnreachableError
 from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
@@ -58,7 +58,7 @@ class KafkaEventLog:
         self._reported: deque[Delivery] = deque()
         self._coming: set[int] = set()
         self._ask_s = 0.0
-        self._opening, self._ending = Waiting("begin with partitions"), Waiting("ask where partitions end")
+        self._opening, self._ending = Overdue("begin with partitions"), Overdue("ask where partitions end")
 
     # What comes in
 
@@ -196,7 +196,7 @@ class KafkaEventLog:
         name = self._names[topic]
         where = [TopicPartition(name, partition)]
         try:
-            end = offsets.asked(self._asker(self._membership.group), where, patience_s=ANSWER_S)[name, partition]
+            end = offsets.asked(self._asker(self._membership.group), where, patience_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
             self._ending.late(error)
             raise UnreachableError(f"nobody says where {name} ends", kafka=of(error).name()) from None
@@ -208,7 +208,7 @@ class KafkaEventLog:
         name = self._names[topic]
         asked = [TopicPartition(name, number) for number in range(self._settings.partitions)]
         try:
-            answers = self._asker(group).committed(asked, timeout=ANSWER_S)
+            answers = self._asker(group).committed(asked, timeout=ONE_ANSWER_S)
         except KafkaException as error:
             self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import Names
-from refold.adapters.kafka.trouble import ANSWER_S, Trouble
+from refold.adapters.kafka.trouble import ONE_ANSWER_S, Trouble
 from refold.ports.log import Membership, Place
 from refold.runtime.settings import KafkaSettings
 
@@ -68,7 +68,7 @@ class GroupSeat:
         """What the group has committed of these partition numbers, by topic. **Raises** KafkaException."""
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
         found: dict[int, dict[str, int]] = {number: {} for number in numbers}
-        for answer in self._consumer.committed(every, timeout=ANSWER_S):
+        for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
             if answer.offset >= 0:
                 found[answer.partition][self._names.logical(answer.topic)] = answer.offset
         return found

@@ -14,7 +14,7 @@ from refold.core.errors import RefoldError
 _log = structlog.get_logger()
 
 
-ANSWER_S = 2.0
+ONE_ANSWER_S = 2.0
 """How long a service may wait for one answer of the cluster. Whatever else it has to do waits too; it asks again."""
 
 LONG_S = 10.0
@@ -24,7 +24,7 @@ MISSING_S = 60.0
 """How long a topic may be unknown that was there when the service started: brokers that are just back know nothing."""
 
 
-class Waiting:
+class Overdue:
     """An answer that the cluster owes. Said once, louder when it takes long, and once more when it is there."""
 
     def __init__(self, what: str) -> None:

@@ -15,7 +15,7 @@ from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
-from refold.core.errors import UnreachableError
+from refold.core.errors import UnreachableError, UsageError
 from refold.embedded.signals import stop_signals
 
 archivist_group = Commands()
@@ -27,12 +27,17 @@ def archivist(
     app: ServedApp,
     *,
     once: Annotated[bool, typer.Option("--once", help="One pass, then end; for a cron job.")] = False,
+    no_archive: Annotated[bool, typer.Option("--no-archive", help="Erase without a copy.")] = False,
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Archive and erase what ended long ago, again and again."""
+    """Archive and erase what ended long ago, again and again. The archive is REFOLD_ARCHIVE__URL."""
     process = served("archivist", member, data)
     options = process.where.settings
+    url = "" if no_archive else options.archive.url
+    if not (url or no_archive):
+        hint = "REFOLD_ARCHIVE__URL, or --no-archive to erase without"
+        raise UsageError("say whether copies of the runs are to be kept", hint=hint)
     loaded = process.load(app)
     own = ArchivistSettings(
         retention_ms=options.archive.retention_ms,
@@ -43,7 +48,9 @@ def archivist(
         },
         pools=loaded.pools,
     )
-    copies = Shelf(options.archive.url) if options.archive.url else None
+    copies = Shelf(url) if url else None
+    if copies is None:
+        _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
     with stop_signals() as asked:
         while not asked.is_set():
             try:
