@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BeforeValidator
 
-from refold.approval.question import oversized
 from refold.approval.settings import ApprovalLimits
 from refold.core.approval import signature
+from refold.core.approval.ballot import oversized
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_VOTED

@@ -226,6 +226,16 @@ class TestVoting:
         with pytest.raises(MalformedError):
             desk.approvals.get("nothing")
 
+    def test_a_vote_that_says_too_much_is_not_sent(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+        before = len(list(world.records("approval-voted")))
+
+        with pytest.raises(UsageError, match=r"have 1200\d+ bytes as JSON, and a decision takes at most 524288"):
+            desk.vote(asked, "ada", "reject", message="字" * 200_000)
+
+        assert len(list(world.records("approval-voted"))) == before
+
 
 class TestChanging:
     def test_one_argument_is_changed_and_the_others_stay(self) -> None:

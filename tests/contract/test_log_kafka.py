@@ -132,6 +132,22 @@ def test_a_client_publishes_to_the_home_of_the_run(settings: KafkaSettings) -> N
     assert signal.key == b"r-1.7/s-1"
 
 
+@pytest.mark.parametrize(
+    "message",
+    [RunRequest("r-1", "deploy", '"' + "字" * 1_366 + '"'), RunSignal("r-1", "s", "x", '"' + "a" * 4_097 + '"')],
+)
+def test_a_client_is_told_how_much_is_too_much_before_it_is_sent(
+    settings: KafkaSettings, message: RunRequest | RunSignal
+) -> None:
+    Topics(settings).apply()
+    publisher = KafkaPublisher(settings, partitions=2, payload_bytes=4_098)
+
+    with pytest.raises(UsageError, match=r"has (4,?100|4,?099) bytes, more than 4,?098.*REFOLD_MAX_PAYLOAD_BYTES"):
+        publisher.send(message)
+
+    assert list(KafkaLogReader(settings).scan(codec.SUBJECTS[type(message)])) == []
+
+
 def test_services_refuse_to_start_without_the_topics(settings: KafkaSettings) -> None:
     with pytest.raises(UsageError, match="refold topics apply"):
         Topics(settings).check()

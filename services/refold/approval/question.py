@@ -10,7 +10,6 @@ from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import ApprovalRequest
-from refold.core.wire import canonical
 from refold.ports.log import Record
 from refold.sdk.tool import ToolDef
 
@@ -51,7 +50,7 @@ class OpenQuestion:
         if vote is None:
             vote = vote_in(token, catalog)
             if isinstance(vote, Vote):
-                vote = oversized(vote, self.said_bytes) or unfit(self.request, vote, tools) or vote
+                vote = ballot.oversized(vote, self.said_bytes) or unfit(self.request, vote, tools) or vote
             self._read[token] = vote
         return vote
 
@@ -124,18 +123,6 @@ def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
         return ballot.open_vote(token, catalog.keys)
     except (UnauthorisedError, MalformedError) as error:
         return Objection(error.code, error.message)
-
-
-def oversized(vote: Vote, limit: int) -> Objection | None:
-    """Why a vote says more than a decision can hold. **Units**: bytes of JSON, so a quote or a new line takes two.
-
-    A message counts twice: a rejection is told by the decision, by the failure of the call and by that of the run.
-    """
-    size = len(canonical.dumps([vote.args, vote.result, vote.message, vote.message]).encode())
-    if size <= limit:
-        return None
-    parts = "arguments, result and twice the message of the vote"
-    return Objection("too_large", f"{parts} have {size} bytes as JSON, and a decision takes at most {limit}")
 
 
 def unfit(request: ApprovalRequest, vote: Vote, tools: ToolDefs) -> Objection | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from refold.core.approval.signature import TOKEN_BYTES
+from refold.core.approval import ballot
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Membership
 from refold.runtime import defaults
@@ -32,11 +32,8 @@ class ApprovalLimits:
 
     @property
     def said_bytes(self) -> int:
-        """What a vote may bring into a decision, as JSON: base64 makes two thirds of the largest payload of it.
-
-        The last third is for what is decided on, and who has decided.
-        """
-        return min(self.payload_bytes, TOKEN_BYTES) // 2
+        """What a vote may bring into a decision, as JSON."""
+        return ballot.most_said(self.payload_bytes)
 
 
 @dataclass(frozen=True, slots=True)

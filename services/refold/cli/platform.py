@@ -66,7 +66,10 @@ class Platform:
     @cached_property
     def publisher(self) -> KafkaPublisher:
         """Sends inputs and dead letters."""
-        return KafkaPublisher(self.settings.kafka, partitions=self.runs.partitions, source="refold-cli")
+        most = self.settings.max_payload_bytes
+        return KafkaPublisher(
+            self.settings.kafka, partitions=self.runs.partitions, source="refold-cli", payload_bytes=most
+        )
 
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker of the list accepts a connection."""

@@ -22,6 +22,7 @@ from refold.core.messages import ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
 from refold.ports.log import LogReader
+from refold.runtime import defaults
 from refold.runtime.clock import clock_ms
 
 SETTLE_S = 1.0
@@ -47,8 +48,16 @@ class Answered:
 class Approvals:
     """The approvals in the log, and what is said of them. **Units**: timeouts and `settle_s` in seconds."""
 
-    def __init__(self, reader: LogReader, *, partitions: int, settle_s: float = SETTLE_S) -> None:
+    def __init__(
+        self,
+        reader: LogReader,
+        *,
+        partitions: int,
+        settle_s: float = SETTLE_S,
+        payload_bytes: int = defaults.PAYLOAD_BYTES,
+    ) -> None:
         self._reader, self._partitions, self._settle_s = reader, partitions, settle_s
+        self._said_bytes = ballot.most_said(payload_bytes)
 
     def read(self, partition: int | None = None) -> Register:
         """Everything that is in the topics now."""
@@ -106,6 +115,8 @@ class Approvals:
             remember=remember,
         )
         ballot.check_vote(vote)
+        if large := ballot.oversized(vote, self._said_bytes):
+            raise UsageError(large.reason, hint="say less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere")
         if approval is not None and (problem := _objection(approval, vote)):
             raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")
         return vote

@@ -10,9 +10,8 @@ from refold.core.ids import RunId, parse_call_id, run_id
 from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Spoilt, Start
 from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
-from refold.core.wire import canonical, codec, headers
+from refold.core.wire import codec, headers, sizes
 from refold.ports.log import Record
-from refold.runtime.defaults import ENVELOPE_BYTES
 
 TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED)
 
@@ -29,7 +28,8 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     value = record.value
     assert value is not None, "a tombstone is no input"
     # Plain JSON may be written with spaces and escapes, and a decision holds its payload in base64, and the votes.
-    _check_size("value", len(value), (1 if record.topic == TOOL_COMPLETED else 2) * max_bytes + ENVELOPE_BYTES)
+    most = (1 if record.topic == TOOL_COMPLETED else 2) * max_bytes + sizes.ENVELOPE_BYTES
+    sizes.check_size("value", len(value), most)
     if record.topic == TOOL_COMPLETED:
         result = codec.decode_message(ToolResult, value)
         if parse_call_id(result.call_id)[0] != result.run_id:
@@ -43,14 +43,11 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         return run, Decided(run, seq, message.token)
     if record.topic == RUN_SIGNALLED:
         signal = codec.decode_input(RunSignal, value, json_fields=("data",))
-        _check_size("data", canonical.utf8_bytes(signal.data), max_bytes)
-        _check_size("envelope", sum(map(canonical.utf8_bytes, (signal.kind, signal.actor))), ENVELOPE_BYTES)
+        sizes.check_input(signal, max_bytes)
         _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal
     request = codec.decode_input(RunRequest, value, json_fields=("input",))
-    _check_size("input", canonical.utf8_bytes(request.input), max_bytes)
-    around = (request.agent, request.requester, *request.labels, *request.labels.values())
-    _check_size("envelope", sum(map(canonical.utf8_bytes, around)), ENVELOPE_BYTES)
+    sizes.check_input(request, max_bytes)
     _check_key(record, request.run_id)
     return run_id(request.run_id), _start(request, record)
 
@@ -65,12 +62,6 @@ def spoilt(record: Record, error: MalformedError) -> Spoilt | None:
         return None
     code = "too_large" if error.fields.get("limit") else "unreadable"
     return Spoilt(run, seq, Failure(code, f"what the executor sent cannot be used: {error.message}"))
-
-
-def _check_size(name: str, size: int, limit: int) -> None:
-    if size > limit:
-        message = f"the {name} has {size} bytes, more than {limit}"
-        raise MalformedError(message, hint="REFOLD_MAX_PAYLOAD_BYTES", limit=limit)
 
 
 def _start(request: RunRequest, record: Record) -> Start:

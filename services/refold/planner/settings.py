@@ -15,9 +15,9 @@ from refold.core.topics import (
     RUN_SNAPSHOT,
     TOOL_COMPLETED,
 )
+from refold.core.wire.sizes import ENVELOPE_BYTES
 from refold.ports.log import Membership
 from refold.runtime import defaults
-from refold.runtime.defaults import ENVELOPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,6 @@ from __future__ import annotations
 PAYLOAD_BYTES = 1_048_576
 """The longest input, argument or result, as JSON text in UTF-8. Kafka's own limit, so that any cluster takes it."""
 
-ENVELOPE_BYTES = 65_536
-"""What a record may have around its payload: ids, names, the text of a failure, a trace."""
-
 ACTIVE_RUNS = 5_000
 """Runs of one partition that are with executors at once: more than any pool works on, and little memory."""
 

@@ -6,21 +6,35 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import REFUSED, of, translate
-from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.core.errors import MalformedError, RefoldError, UnreachableError, UsageError
 from refold.core.ids import home
 from refold.core.messages import ApprovalVote, RunRequest, RunSignal
-from refold.core.wire import codec
+from refold.core.wire import codec, sizes
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers
+from refold.runtime import defaults
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 
+_SEND_LESS = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
+
 
 class KafkaPublisher:
-    """What the command line and the client send with. `partitions` is the count that all topics have."""
+    """What the command line and the client send with. `partitions` is the count that all topics have.
 
-    def __init__(self, settings: KafkaSettings, *, partitions: int, source: str = "refold") -> None:
+    **Units**: `payload_bytes` is what services take, in bytes of JSON text.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        partitions: int,
+        source: str = "refold",
+        payload_bytes: int = defaults.PAYLOAD_BYTES,
+    ) -> None:
         self._prefix, self._partitions, self._source = settings.prefix, partitions, source
+        self._payload_bytes = payload_bytes
         self._producer = clients.producer(settings, source)
 
     def send(
@@ -32,6 +46,11 @@ class KafkaPublisher:
         UsageError when it is too large or the topic is missing.
         """
         topic = codec.SUBJECTS[type(message)]
+        if not isinstance(message, ApprovalVote):
+            try:
+                sizes.check_input(message, self._payload_bytes)
+            except MalformedError as error:
+                raise UsageError(error.message, hint=_SEND_LESS) from None
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"
         else:
@@ -80,6 +99,5 @@ class KafkaPublisher:
 
 def _failure(error: KafkaError, name: str) -> RefoldError:
     if error.code() in REFUSED:
-        hint = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
-        return UsageError(f"the record is too large for {name}", hint=hint)
+        return UsageError(f"the record is too large for {name}", hint=_SEND_LESS)
     return translate(error, f"write to {name}")

@@ -299,7 +299,8 @@ def answer_text(answer: Answered, action: str) -> str:
 
 
 def _approvals(platform: Platform) -> Approvals:
-    return Approvals(platform.runs.reader, partitions=platform.runs.partitions)
+    most = platform.settings.max_payload_bytes
+    return Approvals(platform.runs.reader, partitions=platform.runs.partitions, payload_bytes=most)
 
 
 def vote_key(path: str, data: str) -> SigningKey:

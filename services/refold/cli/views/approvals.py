@@ -70,6 +70,7 @@ def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
         return
     columns = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
     print_table(columns, map(_cells, rows))
+    say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
     if any(len(canonical.dumps(each["args"])) > _ARGUMENTS for each in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
@@ -102,6 +103,7 @@ def print_grants(rows: Sequence[Data]) -> None:
         return
     columns = ("grant", "state", "tool", "scope", "given by", "until", "used")
     print_table(columns, map(_grant_cells, rows))
+    say("[dim]until is by Kafka's clock, which decides; the state by the clock of this machine[/]")
 
 
 def _grant_cells(each: Data) -> list[str]:

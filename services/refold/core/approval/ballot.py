@@ -301,6 +301,26 @@ def _remember(content: Any) -> Remember | None:
     return Remember(content["for_ms"], content["uses"])
 
 
+def most_said(payload_bytes: int) -> int:
+    """What a vote may bring into a decision, as bytes of JSON: base64 makes two thirds of the largest payload of it.
+
+    The last third is for what is decided on, and who has decided.
+    """
+    return min(payload_bytes, signature.TOKEN_BYTES) // 2
+
+
+def oversized(vote: Vote, limit: int) -> Objection | None:
+    """Why a vote says more than a decision can hold. **Units**: bytes of JSON, so a quote or a new line takes two.
+
+    A message counts twice: a rejection is told by the decision, by the failure of the call and by that of the run.
+    """
+    size = len(canonical.dumps([vote.args, vote.result, vote.message, vote.message]).encode())
+    if size <= limit:
+        return None
+    parts = "arguments, result and twice the message of the vote"
+    return Objection("too_large", f"{parts} have {size} bytes as JSON, and a decision takes at most {limit}")
+
+
 def check_vote(vote: Vote) -> None:
     """Whether a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
     if vote.action not in ACTIONS or not vote.actor or not vote.vote or "/" in vote.vote:
