@@ -20,8 +20,8 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
 from refold.core.wire import canonical, codec
-from refold.ports.effects import Effect, Item, Now, Publish, Read
-from refold.ports.log import Delivery, Outgoing, Record
+from refold.ports.effects import AskEnd, Effect, Flow, Item, Now, Publish, Read
+from refold.ports.log import Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.questions import NOW, RUN
@@ -168,7 +168,14 @@ class Process:
             if isinstance(effect, Read):
                 self.log.read(*effect)
                 continue
-            assert isinstance(effect, Publish), "the service does nothing but read and publish"
+            if isinstance(effect, AskEnd):
+                self._answers.append(End(*effect, self.log.end(*effect)))
+                continue
+            if isinstance(effect, Flow):
+                steer = self.log.pause if effect.action == "pause" else self.log.resume
+                steer(effect.topic, effect.partition)
+                continue
+            assert isinstance(effect, Publish), "the service does nothing but read, ask and publish"
             for record in effect.records:
                 self._carry_out(record)
         return effects

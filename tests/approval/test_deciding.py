@@ -100,31 +100,49 @@ class TestDeciding:
         assert world.letters() == [(APPROVAL_VOTED, late, "late")]
         assert not any(lane.questions for lane in process.service.lanes)
 
-    def test_a_vote_that_is_read_before_its_request_waits_for_it(self, world: World, process: Process) -> None:
+    def test_a_vote_that_is_read_before_its_request_waits_for_it_however_long_that_takes(
+        self, world: World, process: Process
+    ) -> None:
         asked = request()
+        place = APPROVAL_REQUESTED, home(asked.run_id, PARTITIONS)
+        process.log.pause(*place)
+        world.ask(asked)
         world.vote(asked, "ada")
         process.run()
-        world.ask(asked)
+        world.now += 30 * 86_400_000
+        process.run()
+        before = world.letters()
+
+        process.log.resume(*place)
         process.run()
 
+        assert before == []
         assert world.verdicts(asked) == ["approve"]
 
-    def test_a_vote_on_what_nobody_asked_is_put_away_after_a_while(self, world: World, process: Process) -> None:
+    def test_a_vote_on_what_nobody_asked_is_put_away_at_once(self, world: World, process: Process) -> None:
         offset = world.vote(request(), "ada")
-        process.run()
-        assert world.letters() == []
-
-        world.now = process.service.next_due_ms() or 0
         process.run()
 
         assert world.letters() == [(APPROVAL_VOTED, offset, "unknown")]
 
-    def test_only_so_many_votes_wait(self, world: World) -> None:
+    def test_beyond_so_many_votes_that_wait_no_more_are_read_and_none_is_dropped(self, world: World) -> None:
         process = Process(world, limits=ApprovalLimits(parked=2)).run()
-        offsets = [world.vote(request(f"run-1/{number}"), "ada") for number in (5, 7, 9)]
+        questions = [request(f"run-1/{number}") for number in range(5, 25, 2)]
+        place = APPROVAL_REQUESTED, home(questions[0].run_id, PARTITIONS)
+        process.log.pause(*place)
+        for asked in questions:
+            world.ask(asked)
+            world.vote(asked, "ada")
+        for _ in range(20):
+            process.turn(limit=1)
+        waiting = max(lane.parked for lane in process.service.lanes)
+
+        process.log.resume(*place)
         process.run()
 
-        assert world.letters() == [(APPROVAL_VOTED, offsets[0], "unknown")]
+        assert waiting == 3
+        assert world.letters() == []
+        assert [world.verdicts(asked) for asked in questions] == [["approve"]] * 10
 
 
 class TestTime:

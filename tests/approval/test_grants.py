@@ -15,7 +15,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.errors import MalformedError
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
-from refold.core.topics import APPROVAL_VOTED
+from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED
 from refold.core.wire import codec
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process, World, request
@@ -176,9 +176,12 @@ class TestWhatItCovers:
     def test_a_rejection_goes_before_a_grant(self, world: World, process: Process) -> None:
         give(world, process)
         later = request("run-1/9", step=2)
+        place = APPROVAL_REQUESTED, home(later.run_id, PARTITIONS)
+        process.log.pause(*place)
+        world.ask(later)
         world.vote(later, "bob", "reject")
         process.run()
-        world.ask(later)
+        process.log.resume(*place)
         process.run()
 
         assert world.verdicts(later) == ["reject"]

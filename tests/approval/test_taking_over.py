@@ -240,9 +240,12 @@ def test_whatever_dies_whenever_there_is_one_verdict_and_it_is_the_votes(seed: i
     world, member = World(), "a"
     process = Process(world, member)
     asked = [request(f"run-{number}/5", by="two") for number in range(3)]
-    steps = [partial(world.ask, each) for each in asked]
-    steps += [partial(world.vote, each, who) for each in asked for who in ("ada", "bob", "zoe")]
-    chance.shuffle(steps)
+    votes = [partial(world.vote, each, who) for each in asked for who in ("ada", "bob", "zoe")]
+    chance.shuffle(votes)
+    steps: list[partial[int]] = [*votes]
+    for each in asked:  # people have seen what they vote on; in which order it is read is another matter
+        first = min(steps.index(vote) for vote in votes if vote.args[0] is each)
+        steps.insert(chance.randint(0, first), partial(world.ask, each))
     for step in steps:
         step()
         process.fate = chance.choice(["sent", "lost", "unsure"])

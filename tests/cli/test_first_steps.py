@@ -168,6 +168,7 @@ def test_a_list_of_approvals_tells_the_open_ones_apart(
     head, *rows = [line.split() for line in told.splitlines() if line.strip() and "─" not in line]
     assert {"call", "arguments", "age"} <= set(head)
     assert '{"table":"users"}' in rows[0]
+    assert "Kafka's clock" in told
     assert "are cut: `refold approval show CALL`" in told
 
 

@@ -37,12 +37,6 @@ class Counter:
         return {("inputs", self.partition): len(self.fed)} if self.fed else {}
 
 
-@dataclass(frozen=True)
-class Vote:
-    name: str
-    due_ms: int
-
-
 def lanes(left: list[int] | None = None) -> Lanes[Counter]:
     gone = left if left is not None else []
     return Lanes(
@@ -211,35 +205,31 @@ def test_a_journal_counts_what_it_tells() -> None:
     assert journal.counts["lane.live"] == 1
 
 
-def test_parked_items_come_back_by_what_they_wait_for_and_by_their_time() -> None:
-    parking = Parking[Vote](10)
-    first, second, third = Vote("first", 50), Vote("second", 60), Vote("third", 40)
-    for awaited, vote in (("a", first), ("a", second), ("b", third)):
-        assert parking.park(awaited, vote) == []
+def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_asked_for_after_them() -> None:
+    parking = Parking[str]()
+    for awaited, item in (("a", "first"), ("b", "second")):
+        parking.park(awaited, item)
+    asked = [parking.asks()]
+    parking.park("b", "third")
+    asked.append(parking.asks())
+    parking.reached_end(40)
 
-    assert parking.next_due_ms() == 40
-    assert parking.overdue(39) == []
-    assert parking.overdue(40) == [third]
-    assert parking.next_due_ms() == 50
-    assert parking.take("a") == [first, second]
-    assert (parking.next_due_ms(), parking.overdue(999)) == (None, [])
-
-
-def test_parking_that_is_full_lets_the_oldest_go() -> None:
-    parking = Parking[Vote](2)
-    votes = [Vote(str(number), number) for number in range(3)]
-    gone = [parking.park(f"approval-{vote.name}", vote) for vote in votes]
-
-    assert gone == [[], [], [votes[0]]]
-    assert parking.full
+    assert asked == [True, False]
+    assert parking.take("a") == ["first"]
+    assert parking.over(39) == []
+    assert parking.over(40) == ["second"]
+    assert (parking.asks(), len(parking)) == (True, 1)
+    parking.reached_end(50)
+    assert (parking.over(50), len(parking)) == (["third"], 0)
 
 
-def test_what_was_taken_and_parked_again_is_due_by_its_own_time() -> None:
-    parking = Parking[Vote](10)
-    parking.park("a", Vote("early", 10))
+def test_what_was_taken_and_parked_again_waits_for_an_end_of_its_own() -> None:
+    parking = Parking[str]()
+    parking.park("a", "early")
+    parking.asks()
     parking.take("a")
-    parking.park("a", Vote("late", 90))
+    parking.park("a", "late")
+    parking.reached_end(10)
 
-    assert parking.overdue(50) == []
-    assert parking.next_due_ms() == 90
-    assert parking.overdue(90) == [Vote("late", 90)]
+    assert parking.over(10) == []
+    assert parking.take("a") == ["late"]

@@ -41,11 +41,10 @@ class Equipment:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A vote that waits for its request, until `due_ms` at the latest."""
+    """A vote that waits for its request."""
 
     record: Record
     token: str
-    due_ms: int
 
 
 class ApprovalLane:
@@ -64,7 +63,8 @@ class ApprovalLane:
         ends = self._catch_up.ends
         self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
         self.live = False
-        self._parking: Parking[Parked] = Parking(self._limits.parked)
+        self._parking: Parking[Parked] = Parking()
+        self._asked_to = 0
         self._over = Over(self._limits.remember)
         self._held: list[Record] = []
         self._due: dict[str, None] = {}
@@ -88,7 +88,9 @@ class ApprovalLane:
         """Takes what was read, in order of offset per topic."""
         if isinstance(item, Reached):
             self._reached(item.topic, item.offset)
-        elif isinstance(item, Record):
+        elif isinstance(item, End):
+            self._parking.reached_end(item.offset)
+        else:
             self.clock.read(item.at_ms)
             if not self.live and item.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
                 self._held.append(item)
@@ -134,22 +136,32 @@ class ApprovalLane:
                 self._due[question.request.approval_id] = None
         while self._stale:
             self.outbox.ask_again(*self._stale.popitem(), now=self.now)
-        for parked in self._parking.overdue(self.now):
+        for parked in self._parking.over(self._asked_to):
             self.outbox.dead_letter(parked.record, Objection("unknown", "there is no such approval"), now=self.now)
         return counted
 
     def next_due_ms(self) -> int | None:
-        """When something waits for time alone: a parked vote, or a key that may not sign yet; or for the next turn."""
+        """When something waits for time alone, a key that may not sign yet, or for the next turn."""
         if not (self.live and self.clock.fresh):
             return None
         if self._due:
             return self.clock.mono_ms
-        due = [due for due in (self._parking.next_due_ms(), self._again_ms) if due]
-        return self.clock.mono_of(min(due)) if due else None
+        return self.clock.mono_of(self._again_ms) if self._again_ms else None
+
+    @property
+    def parked(self) -> int:
+        """How many votes wait for their requests."""
+        return len(self._parking) if self.live else 0
+
+    def wants_end(self) -> bool:
+        """Whether the end of the requests is to be asked for, once for all votes that have begun to wait."""
+        return self.live and self.clock.fresh and self._parking.asks()
 
     def _reached(self, topic: str, offset: int) -> None:
         if topic == CATALOG:
             self.catalog.reached(offset)
+        elif topic == APPROVAL_REQUESTED:
+            self._asked_to = max(self._asked_to, offset)
         self._catch_up.reached(topic, offset)
 
     def _go_live(self) -> None:
@@ -224,10 +236,7 @@ class ApprovalLane:
         elif approval in self._over:
             self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
         else:
-            waits = Parked(record, message.token, self.now + self._limits.park_ms)
-            for parked in self._parking.park(approval, waits):
-                void = Objection("unknown", "too many votes wait for approvals that nobody knows")
-                self.outbox.dead_letter(parked.record, void, now=self.now)
+            self._parking.park(approval, Parked(record, message.token))
 
     def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
         if question.decided:

@@ -16,14 +16,13 @@ REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 class ApprovalLimits:
     """What a lane keeps.
 
-    **Units**: milliseconds and bytes. `parked` votes wait for an approval that is not known yet, `park_ms` each: the
+    **Units**: bytes. While more than `parked` votes wait for an approval that is not known yet, no more are read: the
     topics of a partition are read in any order. An approval keeps so many `votes`. `remember` is how many approvals
     that are over are known, so that a request that comes once more is not asked again. A turn counts about `turn_votes`
     anew and leaves the rest to the next: half a second if every signature has to be verified, as a new key in the
     catalog makes it for all that is open.
     """
 
-    park_ms: int = defaults.PARK_MS
     parked: int = 1_000
     votes: int = 1_000
     remember: int = 100_000

@@ -11,9 +11,6 @@ PAYLOAD_BYTES = 1_048_576
 ACTIVE_RUNS = 5_000
 """Runs of one partition that are with executors at once: more than any pool works on, and little memory."""
 
-PARK_MS = 60_000
-"""How long a vote waits for what it is about: topics are read in any order, and a minute is ages for that."""
-
 COMMIT_MS = 500
 """How often positions are committed: so much is read a second time after a crash, and does nothing then."""
 

@@ -1,70 +1,67 @@
-"""Inputs about what is not known so far: the topics of a partition are read in any order."""
+"""Inputs about what is not known so far: the topics of a partition are read in any order.
+
+They wait for a position and not for a time: the end of the topic that would make it known, captured after they were
+read. Past that one it is not there, however long the way to it was.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from collections import deque
+from itertools import count
+from typing import Generic, TypeVar
 
-
-class Waiting(Protocol):
-    """Something that waits for what it is about, until `due_ms` at the latest."""
-
-    @property
-    def due_ms(self) -> int: ...
-
-
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W")
 
 
 class Parking(Generic[W]):
-    """What a lane has parked, by what it waits for, the longest waiting first; no more than so many."""
+    """What a lane has parked, by what it waits for."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._waiting: OrderedDict[str, list[W]] = OrderedDict()
-        self._due: list[tuple[int, str]] = []
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._waiting: dict[str, dict[int, W]] = {}
         self._count = 0
+        self._fresh: list[tuple[str, int]] = []
+        self._asked: list[tuple[str, int]] = []
+        self._ends: deque[tuple[int, list[tuple[str, int]]]] = deque()
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._waiting))
+    def __len__(self) -> int:
+        """How many items are parked."""
+        return self._count
 
-    @property
-    def full(self) -> bool:
-        """Whether something would have to go for the next."""
-        return self._count >= self._limit
-
-    def park(self, awaited: str, item: W) -> list[W]:
-        """Keeps an item; returns those that had to go for it."""
-        gone: list[W] = []
-        while self.full and self._waiting:
-            gone += self.take(next(iter(self._waiting)))
-        if awaited not in self._waiting:
-            self._waiting[awaited] = []
-            heapq.heappush(self._due, (item.due_ms, awaited))
-        self._waiting[awaited].append(item)
+    def park(self, awaited: str, item: W) -> None:
+        """Keeps an item."""
+        number = next(self._numbers)
+        self._waiting.setdefault(awaited, {})[number] = item
+        self._fresh.append((awaited, number))
         self._count += 1
-        return gone
 
     def take(self, awaited: str) -> list[W]:
         """What waits for this, and is parked no longer."""
-        items = self._waiting.pop(awaited, [])
+        items = [*self._waiting.pop(awaited, {}).values()]
         self._count -= len(items)
         return items
 
-    def overdue(self, now: int) -> list[W]:
-        """What has waited long enough, with all that waits for the same, and is parked no longer."""
-        items: list[W] = []
-        while (due_ms := self.next_due_ms()) is not None and due_ms <= now:
-            items += self.take(heapq.heappop(self._due)[1])
-        return items
+    def asks(self) -> bool:
+        """Whether the end is to be asked for now; once for all that was parked since the last time."""
+        if self._asked or not self._fresh:
+            return False
+        self._asked, self._fresh = self._fresh, []
+        return True
 
-    def next_due_ms(self) -> int | None:
-        """When the next item has waited long enough."""
-        while self._due:
-            due_ms, awaited = self._due[0]
-            if awaited in self._waiting and self._waiting[awaited][0].due_ms == due_ms:
-                return due_ms
-            heapq.heappop(self._due)  # what was taken meanwhile
-        return None
+    def reached_end(self, end: int) -> None:
+        """The end that was asked for."""
+        self._ends.append((end, self._asked))
+        self._asked = []
+
+    def over(self, position: int) -> list[W]:
+        """What has waited in vain now that reading has come so far, and is parked no longer."""
+        items: list[W] = []
+        while self._ends and self._ends[0][0] <= position:
+            for awaited, number in self._ends.popleft()[1]:
+                waiting = self._waiting.get(awaited, {})
+                if number in waiting:
+                    items.append(waiting.pop(number))
+                    self._count -= 1
+                if not waiting:
+                    self._waiting.pop(awaited, None)
+        return items

@@ -95,11 +95,9 @@ class ExecutorPart(_Room):
 
 
 class ApprovalPart(_Room):
-    """How votes are judged. **Units**: milliseconds; `key` is the file of the key that signs decisions."""
+    """How votes are judged; `key` is the file of the key that signs decisions."""
 
     key: str = ""
-    park_ms: int = Field(defaults.PARK_MS, ge=100)
-    """How long a vote waits for its approval to be known."""
 
 
 class ArchivePart(_Room):

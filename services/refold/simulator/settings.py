@@ -44,7 +44,6 @@ class SimSettings:
     commit_ms: int = 150
     resend_ms: int = 50
     sweep_ms: int = 400
-    park_ms: int = 2_000
     payload_bytes: int = 8_000
     session_ms: int = 250
     zombie_ms: int = 2_500

@@ -61,7 +61,7 @@ def _approval(world: Surroundings, member: str) -> tuple[list[Service], Membersh
         partitions=chosen.partitions,
         member=member,
         environment=ENVIRONMENT,
-        limits=ApprovalLimits(park_ms=chosen.park_ms, payload_bytes=chosen.payload_bytes),
+        limits=ApprovalLimits(payload_bytes=chosen.payload_bytes),
     )
     service = ApprovalService(
         simulated, settings, key=world.decision_key, nonce=lambda: world.chance.rng.randbytes(8).hex()

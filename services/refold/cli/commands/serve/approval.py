@@ -37,7 +37,7 @@ def approval(
         partitions=options.kafka.partitions,
         member=process.member,
         environment=options.environment,
-        limits=ApprovalLimits(payload_bytes=options.max_payload_bytes, park_ms=options.approval.park_ms),
+        limits=ApprovalLimits(payload_bytes=options.max_payload_bytes),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
     if not (path := key or options.approval.key):
