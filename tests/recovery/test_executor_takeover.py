@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.settings import ExecutorSettings
+from refold.executor.survey import Survey
 from refold.ports.ledger import Claim, Filled, Operation, Reply, Superseded
 from refold.ports.log import Reached, Record
 from tests.recovery.executor_rig import ORDERS, Rig
@@ -96,6 +98,28 @@ def test_a_second_reading_that_finds_less_than_the_first_is_asked_for_once_more(
 
     assert [read.offset for read in rig.reads] == [0, 0]
     assert begun(rig) == ["r3/3"]
+
+
+def test_what_is_open_is_remembered_until_it_is_read_again_and_no_longer() -> None:
+    count = 5_000
+    survey = Survey(0, count)
+    tracemalloc.start()
+    try:
+        for offset in range(count):
+            survey.follow(asks(offset, call(offset)), poison=False)
+        used, _ = tracemalloc.get_traced_memory()
+        remembered = len(survey)
+        for offset in range(count - 1):
+            request = asks(offset, call(offset))
+            assert survey.passes(request)
+            assert survey.open(request, poison=False)
+    finally:
+        tracemalloc.stop()
+
+    assert used / count < 260  # 126 at best: a dictionary doubles
+    assert (remembered, len(survey)) == (count, 1)
+    assert survey.open(asks(count, call(count)), poison=False)
+    assert len(survey) == 0
 
 
 def test_where_everything_is_closed_nothing_is_read_twice_and_the_end_is_committed() -> None:

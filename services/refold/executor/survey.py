@@ -13,7 +13,7 @@ class Survey:
 
     A request may be followed by its tombstone, and the marker of that call in the ledger may be gone: an executor that
     was away for long, or whose group has lost its offsets, would make every call of the past again.
-    **Units**: monotonic milliseconds.
+    **Units**: monotonic milliseconds. Of each open call 126 bytes are remembered until it is read for the second time.
     """
 
     def __init__(self, start: int, end: int) -> None:
@@ -64,6 +64,16 @@ class Survey:
         return self._restarted
 
     def open(self, record: Record, *, poison: bool) -> bool:
-        """Whether a request of the second reading is the last word on its call."""
+        """Whether a request of the second reading, which comes once, is the last word on its call."""
+        if record.offset >= self._end:
+            self._open = {}
+            return True
         key = b"\0%d" % record.offset if poison else record.key or b""
-        return record.offset >= self._end or self._open.get(key) == record.offset
+        if self._open.get(key) != record.offset:
+            return False
+        del self._open[key]
+        return True
+
+    def __len__(self) -> int:
+        """How many open calls are remembered."""
+        return len(self._open)
