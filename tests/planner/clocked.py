@@ -169,12 +169,13 @@ class Rig:
     def _settle(self) -> None:
         quiet = 0
         while quiet < 3:
-            quiet = 0 if self._turn() else quiet + 1
+            quiet = 0 if self.turn() else quiet + 1
 
     def _true(self, mono_ms: int) -> int:
         return NOW + mono_ms
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
+        """One turn; whether anything happened."""
         taken = self.log.take(500, 0)
         inbox: list[effects.Item] = [
             *taken.rebalances,

@@ -150,6 +150,10 @@ class Outbox:
         """Whether something of a take-over is not acknowledged so far."""
         return self.emitted.low_water(self._begun + 1) <= self._begun
 
+    def told(self, position: int) -> bool:
+        """Whether all that was ordered below a position is acknowledged, but for what a take-over has yet to tell."""
+        return self.beginning or self.emitted.low_water(position) == position
+
     def settled(self, after: RunState, entry: Entry, offset: int) -> None:
         """What an entry has ended, if nobody has told: orders may be closed by now, but an end is one for ever."""
         if offset < self._begun:

@@ -38,6 +38,7 @@ class Planner:
         self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
+        self._draining = False
         self._full: set[int] = set()
         self._paused: dict[int, frozenset[str]] = {}
 
@@ -51,9 +52,18 @@ class Planner:
         for partition, waited in self._patience.over({lane.partition: lane.decided() for lane in self.lanes}):
             if (served := self.lanes.get(partition)) is not None:
                 served.inbox.give_up(waited)
-        for lane in self.lanes:
+        for lane in self.lanes if not self._draining else ():
             lane.work()
-        return [*effects, *self._collect(), *self._ask(), *self._flow(), *self.lanes.commit(now)]
+        commit = self.lanes.commit(now, at_once=self._draining)
+        return [*effects, *self._collect(), *self._ask(), *self._flow(), *commit]
+
+    def drain(self) -> bool:
+        """Decides nothing more. True when all that was ordered is in its topics, and the group knows that it is.
+
+        A successor tells what it does not know to be told: without this every deploy would publish outcomes twice.
+        """
+        begins, self._draining = not self._draining, True
+        return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""

@@ -108,9 +108,9 @@ class Lanes(Generic[L]):
                 effects += [Flow("resume", topic, partition) for topic in topics]
         return effects
 
-    def commit(self, now: Now) -> list[Effect]:
+    def commit(self, now: Now, *, at_once: bool = False) -> list[Effect]:
         """Commits what has changed, if it is time."""
-        if now.mono_ms < self._commit_due:
+        if now.mono_ms < self._commit_due and not at_once:
             return []
         self._commit_due = now.mono_ms + self._commit_ms
         return self._commit(self._lanes.values())

@@ -19,6 +19,9 @@ from refold.runtime.host import Host
 
 planner_group = Commands()
 
+DRAIN_S = 1.0
+"""How long a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
+
 
 @planner_group.command()
 def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
@@ -47,5 +50,5 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     most_s = options.planner.hang_ms / 1000
     watchdog = Watchdog(mark, member=process.member, quarantine=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
-    process.run(Host([service], event_log))
+    process.run(Host([service], event_log), drain=service.drain, grace_s=DRAIN_S)
     watchdog.stop()
