@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
 import pytest
 
-from tests.planner.clocked import Rig
+from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.topics import Topics
+from refold.core.messages import RunRequest
+from refold.core.topics import RUN_COMPLETED
+from refold.embedded.kafka import EmbeddedKafka
+from refold.planner.service import Planner
+from refold.planner.settings import PlannerSettings
+from refold.runtime.host import Host
+from refold.runtime.settings import KafkaSettings
+from tests.planner.clocked import Rig, app
+from tests.waiting import eventually
 
 
 def leave(rig: Rig) -> list[bool]:
@@ -61,3 +81,39 @@ def test_who_leaves_waits_for_what_is_not_acknowledged() -> None:
     assert said[0] is False
     assert said[-1] is True
     assert len(rig.requests()) == 2  # the first publish had no answer, so it went out again
+
+
+@contextmanager
+def served(kafka: KafkaSettings, member: str) -> Iterator[Planner]:
+    """A planner on a real broker, which leaves in the end as SIGTERM lets it."""
+    settings = PlannerSettings(kafka.partitions, member, "test")
+    planner, stop = Planner(app, settings, lambda: os.urandom(16)), threading.Event()
+    host = Host([planner], KafkaEventLog(kafka, settings.membership))
+    thread = threading.Thread(target=host.run, args=(stop.is_set,), kwargs={"drain": planner.drain, "grace_s": 30.0})
+    thread.start()
+    try:
+        yield planner
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def test_planners_that_follow_each_other_publish_every_outcome_once(kafka: EmbeddedKafka) -> None:
+    settings = KafkaSettings(bootstrap=kafka.bootstrap, prefix=f"leaving-{uuid.uuid4().hex[:8]}.", partitions=2)
+    Topics(settings).apply()
+    publisher = KafkaPublisher(settings, partitions=2)
+
+    def told() -> Counter[bytes | None]:
+        return Counter(record.key for record in KafkaLogReader(settings).scan(RUN_COMPLETED))
+
+    def told_of(runs: int) -> bool:
+        return len(told()) == runs
+
+    for number in range(4):
+        with served(settings, f"planner-{number}") as planner:
+            eventually(lambda: planner.counts["lane.live"] == 2, within=60)
+            for run in range(10):
+                publisher.send(RunRequest(f"r-{number}-{run}", "idling"))
+            eventually(partial(told_of, 10 * (number + 1)), within=60)
+
+    assert set(told().values()) == {1}

@@ -122,7 +122,7 @@ class Leaderless(MemoryEventLog):
 def test_a_host_asks_again_for_an_end_that_nobody_has_told() -> None:
     log = Leaderless(MemoryBroker(("t",), 2), Membership("g", "a", ("t",)))
     service, stop = Asking(), threading.Event()
-    host = threading.Thread(target=Host([service], log).run, args=(stop,), daemon=True)
+    host = threading.Thread(target=Host([service], log).run, args=(stop.is_set,), daemon=True)
     host.start()
 
     eventually(lambda: End("t", LED, 0) in service.told, within=20 + ASK_AGAIN_S)
