@@ -135,7 +135,7 @@ class TestDeciding:
             world.vote(asked, "ada")
         for _ in range(20):
             process.turn(limit=1)
-        waiting = max(lane.parked for lane in process.service.lanes)
+        waiting = max(len(lane.parking) for lane in process.service.lanes)
 
         process.log.resume(*place)
         process.run()

@@ -48,7 +48,7 @@ class Parked:
 
 
 class ApprovalLane:
-    """See the module. `work` is called once a turn, after what came was taken."""
+    """See the module. `work` is called once a turn, after what came was taken; `parking`: early votes."""
 
     def __init__(self, assigned: Assigned, equipment: Equipment, mono_ms: int) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
@@ -63,7 +63,7 @@ class ApprovalLane:
         ends = self._catch_up.ends
         self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
         self.live = False
-        self._parking: Parking[Parked] = Parking()
+        self.parking: Parking[Parked] = Parking()
         self._asked_to = 0
         self._over = Over(self._limits.remember)
         self._held: list[Record] = []
@@ -89,7 +89,7 @@ class ApprovalLane:
         if isinstance(item, Reached):
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
-            self._parking.reached_end(item.offset)
+            self.parking.reached_end(item.offset)
         else:
             self.clock.read(item.at_ms)
             if not self.live and item.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
@@ -136,7 +136,7 @@ class ApprovalLane:
                 self._due[question.request.approval_id] = None
         while self._stale:
             self.outbox.ask_again(*self._stale.popitem(), now=self.now)
-        for parked in self._parking.over(self._asked_to):
+        for parked in self.parking.over(self._asked_to):
             self.outbox.dead_letter(parked.record, Objection("unknown", "there is no such approval"), now=self.now)
         return counted
 
@@ -147,15 +147,6 @@ class ApprovalLane:
         if self._due:
             return self.clock.mono_ms
         return self.clock.mono_of(self._again_ms) if self._again_ms else None
-
-    @property
-    def parked(self) -> int:
-        """How many votes wait for their requests."""
-        return len(self._parking) if self.live else 0
-
-    def wants_end(self) -> bool:
-        """Whether the end of the requests is to be asked for, once for all votes that have begun to wait."""
-        return self.live and self.clock.fresh and self._parking.asks()
 
     def _reached(self, topic: str, offset: int) -> None:
         if topic == CATALOG:
@@ -216,7 +207,7 @@ class ApprovalLane:
             question = OpenQuestion(request, self._limits.said_bytes, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
-            for parked in self._parking.take(approval):
+            for parked in self.parking.take(approval):
                 self._say(question, parked.record, parked.token)
         elif question.request.question != request.question:
             raise MalformedError(f"approval {approval} was asked with another question")
@@ -236,7 +227,7 @@ class ApprovalLane:
         elif approval in self._over:
             self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
         else:
-            self._parking.park(approval, Parked(record, message.token))
+            self.parking.park(approval, Parked(record, message.token))
 
     def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
         if question.decided:

@@ -47,10 +47,10 @@ class ApprovalService:
             if lane.outbox.publishes:
                 effects.append(Publish(lane.outbox.publishes))
                 lane.outbox.publishes = []
-            if lane.wants_end():
+            if lane.live and lane.clock.fresh and lane.parking.asks():
                 effects.append(AskEnd(APPROVAL_REQUESTED, lane.partition))
         limit = self._equipment.settings.limits.parked
-        return effects + self.lanes.throttle(lambda lane: lane.parked, limit=limit, topics=(APPROVAL_VOTED,))
+        return effects + self.lanes.throttle(lambda lane: len(lane.parking), limit=limit, topics=(APPROVAL_VOTED,))
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""
