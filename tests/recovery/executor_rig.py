@@ -39,7 +39,8 @@ ORDERS = "tool-requested.default"
 class Rig:
     """One partition, one process. `turn` goes on until nothing more is to be done at this moment.
 
-    `shared` is a real ledger in the place of that in memory.
+    `shared` is a real ledger in the place of that in memory. While it is `silent` the log says nothing of what is
+    published, until it is `heard`.
     """
 
     settings: ExecutorSettings = field(default_factory=ExecutorSettings)
@@ -53,6 +54,8 @@ class Rig:
         self.now_ms = 1_000_000
         self.ledger = MemoryLedger(lambda: self.now_ms)
         self.unreachable = 0
+        self.silent = False
+        self.unheard: list[Outgoing] = []
         self.relay = Relay(RelaySettings(), token=lambda: next(numbers))
         self.executor = Executor(self.settings, self.relay, token=lambda: next(numbers), fresh=lambda: next(names))
         self.started: list[StartTool] = []
@@ -99,6 +102,11 @@ class Rig:
         self.turn(ToolEnded(self.started[-1].number, status, result, message=message))
         self.turn(after_ms=100)
 
+    def heard(self) -> None:
+        """The log has taken what was published meanwhile."""
+        self.silent, records, self.unheard = False, self.unheard, []
+        self.turn(*[self._publish(record, offset) for offset, record in enumerate(records)])
+
     def told(self, call: CallId) -> list[ToolResult]:
         """What was said of a call."""
         return [result for result in self.results if result.call_id == call]
@@ -119,6 +127,9 @@ class Rig:
                 items.append(Record(TOOL_CLAIMED, self.home, offset, record.key, record.value, lambda: None))
             return items
         if isinstance(order, Publish):
+            if self.silent:
+                self.unheard += order.records
+                return []
             return [self._publish(record, offset) for offset, record in enumerate(order.records)]
         if isinstance(order, StartTool):
             self.started.append(order)

@@ -16,7 +16,7 @@ from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.settings import ExecutorSettings
 from refold.executor.survey import Survey
-from refold.ports.ledger import Claim, Filled, Operation, Reply, Superseded
+from refold.ports.ledger import Claim, Filled, Operation, Reply, Superseded, Unpublished
 from refold.ports.log import Reached, Record
 from tests.recovery.executor_rig import ORDERS, Rig
 
@@ -341,3 +341,19 @@ def test_a_log_that_takes_nothing_at_all_is_tried_again_once_a_minute() -> None:
     assert refused == 2
     assert [told.status for told in rig.results] == ["completed"]
     assert not any(rig.ledger.outbox().values())
+
+
+def test_a_result_stays_in_the_outbox_until_the_log_has_it() -> None:
+    rig = Rig()
+    rig.silent = True
+    rig.ask(call(1))
+    rig.end(result="1")
+    rig.turn(after_ms=10_000)
+    before = rig.ledger.run([Unpublished(0, "default", 10)])[0]
+
+    rig.heard()
+    rig.turn(after_ms=10_000)
+
+    assert [field for field, _ in before or []] == ["r1/3#1"]  # type: ignore[union-attr, misc]
+    assert [told.result for told in rig.told(call(1).call_id)] == ["1"]
+    assert rig.ledger.run([Unpublished(0, "default", 10)]) == [[]]

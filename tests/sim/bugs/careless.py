@@ -73,14 +73,6 @@ def _as_read(self: Outstanding) -> int | None:
     return self._inputs[-1][0] + 1 if self._inputs else self.position
 
 
-def _drops_at_once(original: Callable[..., None]) -> Callable[..., None]:
-    def offer(self: Relay, home: int, *, field: str, result: bytes) -> None:
-        original(self, home, field=field, result=result)
-        self._sent.setdefault(home, []).append(field)
-
-    return offer
-
-
 def _failed_for_good(original: Callable[..., Any]) -> Callable[..., Any]:
     def claim(self: MemoryLedger, operation: ledger.Claim, now: int) -> ledger.Reply:
         entry = self._find(operation.home, operation.key, now)
@@ -192,7 +184,6 @@ CARELESS: dict[str, Bug] = {
     "calls-never-closed": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_tombstones),)),
     "outcome-untold": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_outcomes),)),
     "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),)),
-    "dropped-before-published": Bug(("keyed", "once"), (_wrapped(Relay, "offer", _drops_at_once),)),
     "failure-for-good": Bug(("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),)),
 }
 """By name."""

@@ -38,7 +38,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "Offsets are committed after the claim.": ("commit-before-claim",),
     "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
     "A stored success answers every attempt, a stored failure only its own.": ("failure-for-good",),
-    "The relay waits for the acknowledgement, then deletes.": ("dropped-before-published",),
     "A settled call is withdrawn: nothing of it begins any more.": ("closed-too-early",),
     # Effects
     "A timeout or an exception after something was sent is an unknown outcome, never a failure.": (
