@@ -8,16 +8,23 @@ import random
 from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry
 from refold.core.ids import log_key
-from refold.core.topics import RUN_LOG
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing, Record
 from tests.planner.rig import TOPICS, Rig
 
 
-def mirrored(source: MemoryBroker, rng: random.Random, *, repeats: float = 0.01, clean: bool = True) -> MemoryBroker:
-    """All topics once more, in order, with some records repeated later; the broker then keeps the last of each key."""
+def mirrored(
+    source: MemoryBroker, rng: random.Random, *, repeats: float = 0.01, clean: bool = True, kept: bool = True
+) -> MemoryBroker:
+    """All topics once more, in order, with some records repeated later; the broker then keeps the last of each key.
+
+    Unless `kept` the snapshot is left out.
+    """
     target = MemoryBroker(TOPICS, source.partitions)
     for topic in TOPICS:
+        if topic == RUN_SNAPSHOT and not kept:
+            continue
         for number in range(source.partitions):
             records = list(source.log(topic, number).records)
             copies: dict[int, list[Record]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import count
 
 from refold import App, Context
@@ -54,6 +54,14 @@ class World:
         return self.results[request.key]
 
 
+class WatchedLog(MemoryEventLog):
+    """Knows from where it was read, by topic and partition."""
+
+    def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
+        self.__dict__.setdefault("reads", defaultdict(list))[topic, partition].append(offset)
+        super().read(topic, partition, offset, under=under)
+
+
 class Rig:
     """A planner and its topics. `answers` may hold the executors back."""
 
@@ -61,7 +69,8 @@ class Rig:
         self, world: World | None = None, broker: MemoryBroker | None = None, *, partitions: int = 1, member: str = "p"
     ) -> None:
         self.world, self.broker = world or World(), broker or MemoryBroker(TOPICS, partitions)
-        self.settings = PlannerSettings(self.broker.partitions, member)
+        # Everything that moves is kept at once: a successor finds marks up to the last turn.
+        self.settings = PlannerSettings(self.broker.partitions, member, snapshot_ms=0)
         self.answers = True
         self._read = dict.fromkeys(range(self.broker.partitions), 0)
         self.boot()
@@ -69,7 +78,7 @@ class Rig:
     def boot(self) -> None:
         """A fresh planner process; the one before it is gone without a word."""
         self.planner = Planner(app, self.settings, lambda: next(_NONCES).to_bytes(16))
-        self.log = MemoryEventLog(self.broker, self.settings.membership)
+        self.log = WatchedLog(self.broker, self.settings.membership)
         self.host = Host([self.planner], self.log)
         self.pump()
 
@@ -80,8 +89,13 @@ class Rig:
 
     def start(self, run: str, steps: int = 3) -> None:
         """Asks for a run."""
+        self.broker.write(self.asking(run, steps))
+
+    def asking(self, run: str, steps: int = 3) -> Outgoing:
+        """The request of a run."""
         request = RunRequest(run, "errand", json.dumps({"run": run, "steps": steps}))
-        self.write(topics.RUN_REQUESTED, run, run, codec.encode(request))
+        number = home(run, self.broker.partitions)
+        return Outgoing(topics.RUN_REQUESTED, number, run.encode(), codec.encode(request), (), 0)
 
     def signal(self, run: str, kind: str, data: str = "{}", number: int = 1) -> None:
         """Says something to a run."""

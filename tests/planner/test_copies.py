@@ -35,9 +35,9 @@ def platform(runs: int, rng: random.Random, *, watched: int = 0, unwatched: int 
     return rig
 
 
-def taken_over(rig: Rig, rng: random.Random, *, repeats: float = 0.01) -> Rig:
+def taken_over(rig: Rig, rng: random.Random, *, repeats: float = 0.01, kept: bool = True) -> Rig:
     """The same on a cluster that mirrors it, with no offsets, and executors that know what their claims say."""
-    return Rig(rig.world, mirrored(rig.broker, rng, repeats=repeats))
+    return Rig(rig.world, mirrored(rig.broker, rng, repeats=repeats, kept=kept))
 
 
 def judge(before: Rig, after: Rig, runs: int) -> None:
@@ -55,14 +55,27 @@ def judge(before: Rig, after: Rig, runs: int) -> None:
         assert told.get(run, after.outcomes()[run]) == after.outcomes()[run]
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["with-snapshot", "without"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_mirror_that_repeats_a_hundredth_of_all_records_changes_no_run(seed: int) -> None:
+def test_a_mirror_that_repeats_a_hundredth_of_all_records_changes_no_run(seed: int, kept: bool) -> None:
     rng = random.Random(seed)
     before = platform(RUNS, rng)
 
-    after = taken_over(before, rng)
+    after = taken_over(before, rng, kept=kept)
 
     judge(before, after, RUNS)
+    assert after.stalled == {}
+    assert after.planner.counts["marks.foreign"] == 2 * kept
+
+
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_what_a_snapshot_says_of_ended_runs_holds_in_a_mirror_too(seed: int) -> None:
+    rng = random.Random(seed)
+    before = platform(60, rng, watched=10, unwatched=20)
+
+    after = taken_over(before, rng, repeats=0.2)
+
+    judge(before, after, 60)
     assert after.stalled == {}
 
 
@@ -70,7 +83,7 @@ def test_where_zombies_wrote_and_nobody_looked_runs_stall_and_none_changes() -> 
     rng = random.Random(3)
     before = platform(300, rng, unwatched=60)
 
-    after = taken_over(before, rng, repeats=0.2)
+    after = taken_over(before, rng, repeats=0.2, kept=False)
 
     judge(before, after, 300)
     assert set(after.stalled.values()) == {FORKED}
@@ -115,7 +128,7 @@ class TestRepair:
         rng = random.Random(3)
         before = platform(120, rng, unwatched=40)
         truth = {run: before.state(run).head for n in range(120) if (run := f"run-{n}")}  # type: ignore[union-attr]
-        after = taken_over(before, rng, repeats=0.2)
+        after = taken_over(before, rng, repeats=0.2, kept=False)
         stalled = dict(after.stalled)
         assert stalled
 
@@ -134,7 +147,7 @@ class TestRepair:
 
     def test_who_names_no_head_is_told_which_there_are(self) -> None:
         rng = random.Random(3)
-        after = taken_over(platform(120, rng, unwatched=40), rng, repeats=0.2)
+        after = taken_over(platform(120, rng, unwatched=40), rng, repeats=0.2, kept=False)
         run = next(iter(after.stalled))
 
         after.signal(run, "repair", '{"head":""}')

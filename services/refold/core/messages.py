@@ -266,7 +266,9 @@ class Marks:
     """Topic `run-snapshot`, key marks: how far the other records of the partition hold. Written after all of them.
 
     The runs hold what the run log has below `log`, and all that it orders is acknowledged; below `inputs` (offsets by
-    topic, as text) every input is settled. `round` only grows. `check` is what all the others add up to.
+    topic, as text) every input is settled. `round` only grows. `check` is what all the others add up to. The `anchor`
+    is the id (hex) of an entry below `log`, at `anchor_offset` since `anchor_ms` (append time): where another record
+    lies there, these are marks of another log. Without one they say nothing about positions.
     """
 
     round: int
@@ -274,6 +276,9 @@ class Marks:
     check: bytes
     inputs: dict[str, str]
     member: str = ""
+    anchor: str = ""
+    anchor_offset: int = 0
+    anchor_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

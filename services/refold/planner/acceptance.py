@@ -23,20 +23,24 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
-from refold.planner.snapshots import Keeper, SentKept
+from refold.planner.snapshots import Anchor, Keeper, SentKept
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
 
 @dataclass(slots=True, eq=False)
 class SentEntry:
-    """An entry on its way into the log: the input that it answers and the state that it makes."""
+    """An entry on its way into the log: the input that it answers and the state that it makes.
+
+    `at_ms` is when the log has taken it.
+    """
 
     id: EntryId
     entry: Entry
     after: RunState
     value: bytes
     item: Pending
+    at_ms: int = 0
 
 
 class Told(Protocol):
@@ -226,6 +230,7 @@ class Acceptance:
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self._speculated.get(run) is sent.after:
             del self._speculated[run]
+        self.keeper.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
         self._take(judged, offset, sent.value, own=True)
 
     def _accept_read(self, record: Record) -> None:
@@ -241,6 +246,8 @@ class Acceptance:
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
         if not judged.void or judged.mended:
             self.drop(judged.run_id)
+            if not judged.void:
+                self.keeper.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
             self._take(judged, record.offset, record.value or b"", own=False)
             if self.live:  # the agent's code has to catch up with somebody else's entry
                 self.journal.counts["record.foreign"] += 1
@@ -304,6 +311,7 @@ class Acceptance:
 
     def _count_void(self, judged: Judged) -> None:
         if judged.void == "copy":
+            self.keeper.anchors.leave(judged.run_id)
             self.journal.counts["record.copy"] += 1
             # Whoever repeats records repeats many: of them the first is told, the second, the fourth and so on.
             if (count := self.journal.counts["record.copy"]) & (count - 1) == 0:

@@ -52,6 +52,7 @@ class Lane:
         rules: Rules,
         catalog: Catalog,
         mono_ms: int,
+        distrust: bool = False,
     ) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
@@ -79,7 +80,7 @@ class Lane:
         self.repairs = self._new_repairs()
         self._receipts = Receipts(self.log, self.outbox, self.inbox, answering=self._answering, holds=self.holds)
         self._timers = Timers()
-        self._start = TakeOver(assigned, self.log, self.outbox, inbox=self.inbox, holds=self.holds)
+        self.start = TakeOver(assigned, self.log, self.outbox, inbox=self.inbox, holds=self.holds, distrust=distrust)
         self._moved()
 
     def _keeps(self, sent: SentKept) -> None:
@@ -94,7 +95,7 @@ class Lane:
     # Whose it is
 
     def reads(self) -> Mapping[str, int]:
-        return {CATALOG: self._catalog.position, **self._start.wants()}
+        return {CATALOG: self._catalog.position, **self.start.wants()}
 
     def sleep(self) -> bool:
         """What is another's now goes on elsewhere; a successor of ours begins with what that one has kept of it."""
@@ -108,6 +109,8 @@ class Lane:
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:
+        if not isinstance(item, End) and item.topic == RUN_LOG and not self.start.admits(item):
+            return
         if isinstance(item, End):
             if item.topic == CATALOG:
                 self.inbox.catalog.reached_end(item.offset)
@@ -118,7 +121,7 @@ class Lane:
             if item.topic == CATALOG:
                 self._catalog.reached(item.offset)
             elif item.topic == RUN_SNAPSHOT:
-                self._start.reached(item.topic, item.offset)
+                self.start.reached(item.topic, item.offset)
             elif item.topic == RUN_LOG:
                 self.log.reached(item.offset)
                 self.repairs.reached(item.offset)
@@ -134,7 +137,7 @@ class Lane:
             # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
             if not self.log.live:
                 self.holds.follow(item.key, item.value)
-            self._start.follow(item)
+            self.start.follow(item)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)
         else:
@@ -151,6 +154,7 @@ class Lane:
             self.clock.delivered(delivery.at_ms)
             self._beat_due = self.clock.mono_ms + QUIET_MS
         if isinstance(asker, SentEntry):
+            asker.at_ms = delivery.at_ms
             self.log.delivered(asker, offset)
             self._moved()
         elif asker is not None:
@@ -171,7 +175,7 @@ class Lane:
             self.outbox.beat()
         if not self.clock.fresh or not self.log.keeper.opened:
             return
-        self._start.resume(self._limits.turn_resumed)
+        self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
         for timer in self._timers.due(now):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
@@ -189,9 +193,9 @@ class Lane:
 
     def _keep(self) -> None:
         """Writes what has moved, every few seconds, some of it in every turn."""
-        if self.clock.mono_ms >= self._round_due and not (self._start.resuming or self.outbox.beginning):
+        if self.clock.mono_ms >= self._round_due and not (self.start.resuming or self.outbox.beginning):
             self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
-            inputs = self._start.inputs | self.inbox.low_water()
+            inputs = self.start.inputs | self.inbox.low_water()
             self.log.keeper.round(self.outbox.emitted.low_water(self.log.position), inputs)
         self.log.keeper.write(self.log.position)
 
@@ -231,11 +235,11 @@ class Lane:
 
     def decided(self) -> int:
         """Up to where all requests of this partition are decided."""
-        return max(self._start.inputs.get(RUN_REQUESTED, 0), self.inbox.passed(RUN_REQUESTED))
+        return max(self.start.inputs.get(RUN_REQUESTED, 0), self.inbox.passed(RUN_REQUESTED))
 
     def low_water(self) -> Positions:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""
-        settled = self._start.inputs | self.inbox.low_water()
+        settled = self.start.inputs | self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
         if self.log.live:
             positions[RUN_LOG, self.partition] = self.outbox.emitted.low_water(self.log.position)
@@ -247,7 +251,7 @@ class Lane:
             return None
         if not self.clock.fresh:
             return self._beat_due
-        if (self.inbox or self._start.resuming) and not self.log.blocked and not self.log.flying:
+        if (self.inbox or self.start.resuming) and not self.log.blocked and not self.log.flying:
             return 0
         if self.log.keeper.writing:
             return 0
@@ -306,9 +310,9 @@ class Lane:
         """The fold may have come further."""
         for key in self.log.swept():
             self.outbox.sweep(key)
-        self._start.reached(RUN_LOG, self.log.position)
-        self._start.reached(CATALOG, self._catalog.position)
-        if not self.log.live and self._start.done:
+        self.start.reached(RUN_LOG, self.log.position)
+        self.start.reached(CATALOG, self._catalog.position)
+        if not self.log.live and self.start.done:
             self._go_live()
         if not self.log.flying:
             self.inbox.settle(self.log.position)
@@ -328,15 +332,11 @@ class Lane:
                 self._active.add(run)
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
         self.inbox.push(Pending(run, None) for run in ready)
-        self._start.begin(states)
+        self.start.begin(states)
         self._beat_due = self.clock.mono_ms + (0 if self.log.keeper.opened else BEAT_MS)
         runs = len(states) + len(asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
         tell_resumed(self._journal, states.values())
-
-    def wants(self) -> Mapping[str, int]:
-        """From where it wants to be read besides, by topic: known only when the snapshot was read."""
-        return self._start.wants()
 
 
 def _waits_for_people(state: RunState) -> bool:

@@ -18,7 +18,7 @@ from refold.planner.patience import ASK_MS, Patience
 from refold.planner.settings import PlannerSettings
 from refold.planner.watchdog import Mark
 from refold.ports.effects import Append, AskCommitted, AskEnd, CommittedAt, Effect, Flow, Item, Now, Publish, Read
-from refold.ports.log import Assigned, Delivery, End, Outgoing, Revoked
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 from refold.runtime.lanes import Journal, Lanes, Tokens
 from refold.sdk.app import App
 
@@ -40,6 +40,7 @@ class Planner:
         self._mono = self._ask_due = 0
         self._draining = False
         self._full: set[int] = set()
+        self._distrusted: set[int] = set()
         self._paused: dict[int, frozenset[str]] = {}
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -89,10 +90,12 @@ class Planner:
                 self._patience.forget(item.partition)
                 self._full.discard(item.partition)
                 self._paused.pop(item.partition, None)
+            elif isinstance(item, Shrunk):
+                self._distrusted.add(item.partition)  # what the marks call settled may be what is lost
             effects = self.lanes.route(item)
             if isinstance(item, Assigned) and (given := self.lanes.get(item.partition)) is not None:
                 given.clock.tick(self._mono)  # one that slept has missed the ticks
-            return effects
+            return [*effects, *self._distrust(item)]
         return []
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
@@ -103,6 +106,16 @@ class Planner:
         if not lane.log.shrunk:
             return []
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
+        self._distrusted.add(lane.partition)
+        return self.lanes.begin_anew(lane.partition)
+
+    def _distrust(self, item: Item) -> list[Effect]:
+        """Where the marks are of another log the lane begins anew, and takes their positions for none."""
+        lane = self.lanes.get(item.partition) if isinstance(item, Record | Reached) else None
+        if lane is None or not lane.start.foreign:
+            return []
+        self.journal.tell("marks.foreign", partition=lane.partition)
+        self._distrusted.add(lane.partition)
         return self.lanes.begin_anew(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
@@ -116,8 +129,17 @@ class Planner:
         versions = {name: agent.version for name, agent in self._app.agents.items()}
         rules = replace(settings.rules, authority=authority, versions=versions, app=self._app.version)
         agents = Agents(self._app, rules, settings.environment, budget=settings.budget, mark=self._mark)
+        distrust = assigned.partition in self._distrusted
+        self._distrusted.discard(assigned.partition)
         return Lane(
-            assigned, self._shared, self._tokens, agents=agents, rules=rules, catalog=catalog, mono_ms=self._mono
+            assigned,
+            self._shared,
+            self._tokens,
+            agents=agents,
+            rules=rules,
+            catalog=catalog,
+            mono_ms=self._mono,
+            distrust=distrust,
         )
 
     def _collect(self) -> list[Effect]:
@@ -131,7 +153,7 @@ class Planner:
             if lane.repairs.wants_log:
                 lane.repairs.wants_log = False
                 asks.append(Read(RUN_LOG, lane.partition, 0))
-            asks += [Read(topic, lane.partition, offset) for topic, offset in lane.wants().items()]
+            asks += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]
             if lane.wants_end:
                 asks.append(AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.catalog.wants_end:

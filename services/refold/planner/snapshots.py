@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from refold.core.ids import RunId
+from refold.core.ids import EntryId, RunId
 from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
 from refold.core.run import snapshot
 from refold.core.run.finished import ROW_BYTES, Finished
@@ -36,6 +36,44 @@ class SentKept:
     key: bytes
     value: bytes | None
     marks: Marks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """An entry that counts, and where and since when the log has it."""
+
+    run: RunId
+    name: EntryId
+    offset: int
+    at_ms: int
+
+
+class Anchors:
+    """Entries by which marks can be told from those of another log, oldest first; the marks name one below them.
+
+    Of many between two rounds every other will do. One of a run that was erased, or repeated, may be cleaned away.
+    """
+
+    _MOST = 256
+
+    def __init__(self) -> None:
+        self._anchors: deque[Anchor] = deque()
+
+    def add(self, anchor: Anchor) -> None:
+        """One more entry counts."""
+        self._anchors.append(anchor)
+        if len(self._anchors) > self._MOST:
+            self._anchors = deque(list(self._anchors)[::2])
+
+    def leave(self, run: RunId) -> None:
+        """The entries of a run need not stay where they are."""
+        self._anchors = deque(anchor for anchor in self._anchors if anchor.run != run)
+
+    def below(self, log: int) -> Anchor | None:
+        """The newest one below an offset, which only grows."""
+        while len(self._anchors) > 1 and self._anchors[1].offset < log:
+            self._anchors.popleft()
+        return self._anchors[0] if self._anchors and self._anchors[0].offset < log else None
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +129,7 @@ class Keeper:
     ) -> None:
         self._finished, self._member, self._send, self._state = finished, member, send, state
         self.marks = Marks(0, 0, bytes(16), {}, member)
+        self.anchors = Anchors()
         self.opened = False
         self.refused = 0
         self._kept: dict[RunId, Kept] = {}
@@ -133,6 +172,7 @@ class Keeper:
 
     def forget(self, run: RunId) -> None:
         """A run is erased."""
+        self.anchors.leave(run)
         self._pinned.discard(run)
         self._over.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -176,10 +216,7 @@ class Keeper:
         """
         if self._round or self._next or self.refused or self._pinned or not self.opened:
             return
-        if not (self._moved or self._over or self._stale) and (emitted, _texts(inputs)) == (
-            self.marks.log,
-            self.marks.inputs,
-        ):
+        if not (self._moved or self._over or self._stale) and _same(self._marks(emitted, inputs), self.marks):
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in self._kept]:
@@ -227,7 +264,17 @@ class Keeper:
             self._send(SentKept(MARKS_KEY, codec.encode(self._next), self._next))
 
     def _marks(self, log: int, inputs: dict[str, int]) -> Marks:
-        return Marks(self.marks.round + 1, log, self._check.to_bytes(16), _texts(inputs), self._member)
+        anchor = self.anchors.below(log) or Anchor(RunId(""), EntryId(b""), 0, 0)
+        return Marks(
+            round=self.marks.round + 1,
+            log=log,
+            check=self._check.to_bytes(16),
+            inputs={topic: str(position) for topic, position in inputs.items()},
+            member=self._member,
+            anchor=anchor.name.hex(),
+            anchor_offset=anchor.offset,
+            anchor_ms=anchor.at_ms,
+        )
 
     def _put(self, key: bytes, value: bytes | None) -> int:
         """Sends a record; what it adds to the check."""
@@ -278,5 +325,5 @@ class Keeper:
         self._stale |= {key: weight for key, (_, weight) in gone.items()}
 
 
-def _texts(inputs: dict[str, int]) -> dict[str, str]:
-    return {topic: str(position) for topic, position in inputs.items()}
+def _same(marks: Marks, others: Marks) -> bool:
+    return (marks.log, marks.inputs, marks.anchor) == (others.log, others.inputs, others.anchor)

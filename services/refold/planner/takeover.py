@@ -1,41 +1,61 @@
-"""How a lane comes to know its partition: the snapshot first, which says from where the log and the inputs are read."""
+"""How a lane comes to know its partition: the snapshot first, which says from where the log and the inputs are read.
+
+What a snapshot says of positions holds in the log in which it was written, and in no mirror of that. So the log is read
+from the entry on that the marks name, and unless that lies where they say, everything is read from its start.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from refold.core.ids import RunId
+from refold.core.ids import RunId, parse_log_key
+from refold.core.messages import Marks
 from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.inputs import TOPICS
 from refold.planner.outbox import Outbox
-from refold.ports.log import Assigned, Record
+from refold.planner.snapshots import Anchor
+from refold.ports.log import Assigned, Reached, Record
 from refold.runtime.lanes import CatchUp, resumed
 
 
 class TakeOver:
     """What has to be read before a lane is live, and the runs that it takes up then.
 
-    `inputs` is from where the inputs are read, by topic.
+    `inputs` is from where the inputs are read, by topic. With `distrust` no position is believed, whoever says it.
+    `foreign`: the marks proved to be those of another log; what was read so far is of no use.
     """
 
-    def __init__(self, assigned: Assigned, log: Acceptance, outbox: Outbox, *, inbox: Inbox, holds: Holds) -> None:
-        self._assigned, self._log, self._outbox, self._journal = assigned, log, outbox, log.journal
-        self._inbox, self._holds = inbox, holds
+    def __init__(
+        self,
+        assigned: Assigned,
+        log: Acceptance,
+        outbox: Outbox,
+        *,
+        inbox: Inbox,
+        holds: Holds,
+        distrust: bool = False,
+    ) -> None:
+        self._assigned = replace(assigned, committed={}) if distrust else assigned
+        self._log, self._outbox, self._journal = log, outbox, log.journal
+        self._inbox, self._holds, self._distrust = inbox, holds, distrust
         self._waiting: deque[RunId] = deque()
         self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
+        self.foreign = False
         self.inputs: dict[str, int] = {}
-        self._reads_log = False
+        self._positions: dict[str, int] = {}
+        self._reads_log, self._anchored = False, True
         self._wants = {RUN_SNAPSHOT: assigned.starts.get(RUN_SNAPSHOT, 0)}
         self.reached(RUN_SNAPSHOT, 0)
 
     @property
     def done(self) -> bool:
         """Whether all that was there at the take-over has been read."""
-        return self._reads_log and self._catch_up.done
+        return self._reads_log and self._anchored and self._catch_up.done
 
     def wants(self) -> Mapping[str, int]:
         """From where topics are to be read, each told once."""
@@ -55,6 +75,21 @@ class TakeOver:
         if not self._reads_log and self._catch_up.has(RUN_SNAPSHOT):
             self._reads_log = True
             self._read_log()
+
+    def admits(self, item: Record | Reached) -> bool:
+        """Whether what comes of the run log may be taken: where the anchor lies has to lie the anchor."""
+        marks = self._log.snapshot.marks
+        if self.foreign or self._anchored or marks is None:
+            return not self.foreign
+        if isinstance(item, Reached):
+            self.foreign = item.offset > marks.anchor_offset
+        elif item.offset == marks.anchor_offset and (anchor := _anchor(marks, item)) is not None:
+            self._anchored = True
+            self._log.keeper.anchors.add(anchor)
+            self._read_inputs(self._positions)
+        else:
+            self.foreign = item.offset >= marks.anchor_offset
+        return not self.foreign
 
     def begin(self, states: Iterable[RunId]) -> None:
         """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""
@@ -85,27 +120,49 @@ class TakeOver:
                 self._outbox.begun()
 
     def _read_log(self) -> None:
-        snapshot, start, end = self._log.snapshot, self._assigned.starts.get(RUN_LOG, 0), self._assigned.ends[RUN_LOG]
-        asleep, marks = snapshot.close(), snapshot.marks
-        self.inputs = resumed(self._assigned, TOPICS)
-        emit_from = self._assigned.committed.get(RUN_LOG, start)
+        snapshot, number, start = self._log.snapshot, self._assigned.partition, self._assigned.starts.get(RUN_LOG, 0)
+        asleep, marks, end = snapshot.close(), snapshot.marks, self._assigned.ends[RUN_LOG]
         if marks is None and end > start:
             # Either of the first version, which had the group's offsets alone, or somebody has emptied a topic.
-            self._journal.tell("marks.missing", partition=self._assigned.partition)
-        elif marks is not None:
-            # The group's offsets only mirror the marks, but are the fresher ones where they are there at all.
-            emit_from = max(marks.log, emit_from if emit_from <= end else 0)
-            for topic, position in self.inputs.items():
-                mirrored = position if position <= self._assigned.ends.get(topic, position) else 0
-                self.inputs[topic] = max(mirrored, int(marks.inputs.get(topic, 0)))
-            if marks.log > end:
-                self._journal.tell("log.shrunk", partition=self._assigned.partition, marks=marks.log, end=end)
-                snapshot.whole, emit_from = False, start
-            elif not snapshot.whole:
-                self._journal.tell("snapshot.broken", partition=self._assigned.partition, round=marks.round)
-        if marks is not None and snapshot.whole:
-            self._log.asleep, start = asleep, marks.log
-        self._log.position = start
+            self._journal.tell("marks.missing", partition=number)
+        elif marks is not None and not self._distrust and not self._has_all(marks):
+            self._distrust, self._assigned = True, replace(self._assigned, committed={})
+            self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
+        mirrored, emit_from = resumed(self._assigned, TOPICS), self._assigned.committed.get(RUN_LOG, start)
+        if marks is None or not marks.anchor or self._distrust:
+            snapshot.whole = False
+            self._begin(start, start, emit_from=emit_from)
+            self._read_inputs(mirrored)
+            return
+        # The group's offsets only mirror the marks, but are the fresher ones where they are there at all.
+        self._positions = {topic: max(at, int(marks.inputs.get(topic, 0))) for topic, at in mirrored.items()}
+        emit_from, self._anchored = max(marks.log, emit_from if emit_from <= end else 0), False
+        if snapshot.whole:
+            self._log.asleep = asleep
+            self._begin(marks.log, marks.anchor_offset, emit_from=emit_from)
+        else:
+            self._journal.tell("snapshot.broken", partition=number, round=marks.round)
+            self._begin(start, start, emit_from=emit_from)
+
+    def _has_all(self, marks: Marks) -> bool:
+        """Whether all topics go on to where the marks say that they were read."""
+        ends, positions = self._assigned.ends, {RUN_LOG: str(marks.log), **marks.inputs}
+        return all(int(position) <= ends.get(topic, int(position)) for topic, position in positions.items())
+
+    def _read_inputs(self, positions: dict[str, int]) -> None:
+        self.inputs = positions
+        self._wants |= positions
+
+    def _begin(self, position: int, reads: int, *, emit_from: int) -> None:
+        self._log.position = position
         self._outbox.begin(emit_from)
-        self._wants |= {RUN_LOG: start, **self.inputs}
-        self._catch_up.reached(RUN_LOG, start)
+        self._wants |= {RUN_LOG: reads}
+        self._catch_up.reached(RUN_LOG, position)
+
+
+def _anchor(marks: Marks, record: Record) -> Anchor | None:
+    """The anchor of the marks, if this is it. A mirror appends at a time of its own."""
+    parts = parse_log_key(record.key)
+    if parts is None or not record.value or parts[2].hex() != marks.anchor or record.at_ms != marks.anchor_ms:
+        return None
+    return Anchor(parts[0], parts[2], record.offset, record.at_ms)

@@ -42,6 +42,7 @@ ALARMS = frozenset({
     "input.dead",
     "ledger.full",
     "log.shrunk",
+    "marks.foreign",
     "marks.missing",
     "publish.refused",
     "record.copied",

@@ -161,7 +161,9 @@ CARELESS: dict[str, Bug] = {
     "unknown-is-failure": Bug(("once-raises",), _attempt(Shut)),
     "late-result-dropped": Bug(("once-late", "keyed-late"), ((Relay, "late", _nothing),)),
     "commits-what-was-read": Bug(("keyed-eager", "two-runs-eager"), ((Outstanding, "low_water", _as_read),)),
-    "input-done-when-read": Bug(("keyed-eager", "two-runs-eager"), (_wrapped(Inbox, "take", _of_its_own),)),
+    "input-done-when-read": Bug(
+        ("keyed-eager", "two-runs-eager"), (_wrapped(Inbox, "take", _of_its_own),), ("lost", "die")
+    ),
     "stray-decided-where-it-fell": Bug(("stray",), ((Answering, "_forward", _no),)),
     "contradiction-swallowed": Bug(("conflict",), (_wrapped(decide, "_start", _same_whatever_it_says),)),
     "second-start-taken": Bug(("repeated",), (_wrapped(decide, "_start", _another_run),)),

@@ -1,0 +1,132 @@
+"""Marks say positions of one log: in a mirror of it, or where it was cut off and went on, nobody believes them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from refold.adapters.memory.broker import MemoryBroker
+from refold.core.messages import Marks
+from refold.core.run.snapshot import MARKS_KEY
+from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.core.wire import codec
+from tests.planner.mirror import again, mirrored
+from tests.planner.rig import TOPICS, Rig
+
+
+def marks_of(rig: Rig) -> Marks:
+    """The last marks of the first partition."""
+    values = [r.value for r in rig.broker.log(RUN_SNAPSHOT, 0).records if r.key == MARKS_KEY]
+    return codec.decode(Marks, values[-1] or b"")
+
+
+def busy(rig: Rig, runs: int = 6) -> Rig:
+    """Some runs are over, and one waits for executors."""
+    for n in range(runs):
+        rig.start(f"run-{n}")
+    rig.pump()
+    rig.answers = False
+    rig.start("waits")
+    rig.pump()
+    return rig
+
+
+def foreign(rig: Rig) -> bool:
+    """Whether the planner took the marks for those of another log."""
+    return rig.planner.counts["marks.foreign"] > 0
+
+
+def test_a_successor_on_the_same_log_reads_from_the_anchor_on() -> None:
+    rig = busy(Rig())
+    marks = marks_of(rig)
+    rig.broker.expire("refold-planner", "p")
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert marks.anchor
+    assert marks.anchor_offset < marks.log
+    assert not foreign(after)
+    assert after.log.reads[RUN_LOG, 0] == [marks.anchor_offset]
+    assert after.log.reads[RUN_REQUESTED, 0] == [int(marks.inputs[RUN_REQUESTED])]
+
+
+@pytest.mark.parametrize("topic", [RUN_LOG, RUN_REQUESTED])
+@pytest.mark.parametrize("by", [-1, 1])
+def test_marks_of_a_log_with_other_offsets_are_not_believed(topic: str, by: int) -> None:
+    rig = busy(Rig(broker=MemoryBroker(TOPICS, clock_ms=lambda: 1_000)))
+    if by < 0:
+        rig.broker.skip(topic, 0)
+        rig.start("one-more")
+        rig.pump()
+    target = MemoryBroker(TOPICS, clock_ms=lambda: 2_000)
+    if by > 0:
+        target.skip(topic, 0)
+    for name in TOPICS:
+        for record in rig.broker.log(name, 0).records:
+            target.write(again(record))
+    target.write(rig.asking("asked-for-at-last"))
+
+    after = Rig(rig.world, target)
+
+    assert foreign(after) or after.planner.counts["log.shrunk"]
+    assert after.state("asked-for-at-last").status == "completed"  # type: ignore[union-attr]
+    assert after.state("waits").status == "completed"  # type: ignore[union-attr]
+    assert set(after.world.done.values()) == {1}
+    assert {run: told for run, told in after.outcomes().items() if len(told) > 1} == {}
+
+
+def test_a_log_that_was_cut_off_below_the_marks_is_read_from_its_start() -> None:
+    rig = busy(Rig())
+    rig.broker.expire("refold-planner", "p")
+    rig.broker.truncate(RUN_LOG, 0, marks_of(rig).log - 3)
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert after.log.reads[RUN_LOG, 0] == [0]
+    assert after.log.reads[RUN_REQUESTED, 0] == [0]
+    assert all(after.state(f"run-{n}").status == "completed" for n in range(6))  # type: ignore[union-attr]
+    assert after.state("waits").status == "completed"  # type: ignore[union-attr]
+    assert set(after.world.done.values()) == {1}
+
+
+def test_a_log_that_was_cut_off_and_went_on_is_another() -> None:
+    rig = busy(Rig())
+    rig.broker.expire("refold-planner", "p")
+    log, marks = rig.broker.log(RUN_LOG, 0), marks_of(rig)
+    other = busy(Rig(), runs=9)
+    rig.broker.truncate(RUN_LOG, 0, marks.anchor_offset)
+    for record in other.broker.log(RUN_LOG, 0).records[marks.anchor_offset : log.end + 9]:
+        rig.broker.write(again(record))
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert foreign(after)
+
+
+def test_where_the_snapshot_is_broken_too_the_anchor_is_looked_at_when_it_comes() -> None:
+    rng = random.Random(1)
+    rig = busy(Rig())
+    target = mirrored(rig.broker, rng, repeats=0.3)
+    log = target.log(RUN_SNAPSHOT, 0)
+    log.records = [record for record in log.records if not (record.key or b"").startswith(b"run/")]
+
+    after = Rig(rig.world, target)
+
+    assert foreign(after)
+    assert after.state("waits").status == "completed"  # type: ignore[union-attr]
+    assert set(after.world.done.values()) == {1}
+
+
+def test_a_log_without_the_anchor_or_anything_after_it_is_another() -> None:
+    rig = busy(Rig())
+    rig.broker.expire("refold-planner", "p")
+    log, anchor = rig.broker.log(RUN_LOG, 0), marks_of(rig).anchor_offset
+    end = log.end
+    rig.broker.truncate(RUN_LOG, 0, anchor)
+    rig.broker.skip(RUN_LOG, 0, end - anchor)
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert foreign(after)
+    assert after.state("waits").status == "completed"  # type: ignore[union-attr]
