@@ -7,10 +7,14 @@ import random
 import pytest
 
 from refold.adapters.memory.broker import MemoryBroker
+from refold.core.events import Entry, NoteRecorded
+from refold.core.ids import log_key, parse_log_key
 from refold.core.messages import Marks
+from refold.core.run.chain import Head
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.ports.log import Outgoing
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import TOPICS, Rig
 
@@ -130,3 +134,45 @@ def test_a_log_without_the_anchor_or_anything_after_it_is_another() -> None:
 
     assert foreign(after)
     assert after.state("waits").status == "completed"  # type: ignore[union-attr]
+
+
+def test_a_successor_links_what_was_held_aside_when_the_marks_were_written() -> None:
+    rig = busy(Rig())
+    first, second, third = unwritten(rig, "waits")
+    rig.broker.write(third)
+    rig.pump()
+    rig.broker.write(first)  # the run moves, and is kept with all that counts
+    rig.pump()
+    assert marks_of(rig).log <= rig.broker.log(RUN_LOG, 0).end - 2
+    rig.broker.expire("refold-planner", "p")
+    rig.broker.write(second)
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    _, seq, name = parse_log_key(third.key) or ("", 0, b"")
+    state = after.state("waits")
+    assert state is not None
+    assert state.entry_at(seq) == name
+
+
+def unwritten(rig: Rig, run: str) -> list[Outgoing]:
+    """Three entries that a zombie has on its way, one after the other: each is a note."""
+    state = rig.state(run)
+    assert state is not None
+    found, head = list[Outgoing](), state.head
+    for n in range(3):
+        step = len(state.steps) + 1 + n
+        entry = Entry(
+            run_id=state.run_id,
+            seq=head.seq + 1,
+            prev=head.id,
+            at_ms=state.at_ms,
+            cause=None,
+            actor="zombie",
+            nonce=bytes([n]) * 16,
+            events=[NoteRecorded(step, "k", "1")],
+        )
+        name, value = codec.encode_entry(entry)
+        found.append(Outgoing(RUN_LOG, 0, log_key(state.run_id, entry.seq, name), value, (), 0))
+        head = Head(name, entry.last_seq)
+    return found

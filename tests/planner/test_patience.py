@@ -128,3 +128,48 @@ def test_a_group_that_takes_long_to_answer_is_not_asked_without_a_pause() -> Non
     rig.run(30_000)
 
     assert 2 < rig.asked - before <= 2 * 30 // 3
+
+
+def test_a_successor_hears_what_was_said_of_a_run_before_it_starts_that() -> None:
+    rig = Rig()
+    for number in range(1_200):  # more than is read in a turn, or two
+        rig.signal(f"nobody-{number}", "cancel")
+    rig.signal("mine", "cancel")
+    rig.run(10)
+    rig.start("mine", "paying", {"what": "it"})
+    while not rig.kinds("mine"):
+        rig.turn()
+    assert rig.kinds("mine") == ["RunRequested"]
+
+    rig.successor(ahead=100)
+    rig.run(5_000)
+
+    assert rig.kinds("mine") == ["RunRequested", "RunCancelled"]
+    assert rig.requests() == []
+
+
+def test_a_successor_hears_what_was_said_of_a_run_before_it_reads_that_it_was_asked_for() -> None:
+    rig = Rig()
+    for number in range(1_200):  # more than is read in a turn, or two
+        rig.signal(f"nobody-{number}", "cancel")
+    rig.signal("mine", "cancel")
+    rig.start("mine", "paying", {"what": "it"})
+
+    rig.successor(ahead=100)
+    rig.run(5_000)
+
+    assert rig.kinds("mine") == ["RunRequested", "RunCancelled"]
+    assert rig.requests() == []
+
+
+def test_more_signals_than_may_wait_at_once_keep_no_run_from_starting() -> None:
+    rig = Rig(parked=100)
+    for number in range(500):
+        rig.signal(f"nobody-{number}", "cancel")
+    rig.start("mine", "idling", {})
+
+    rig.successor(ahead=100)
+    rig.run(60_000)
+
+    assert rig.kinds("mine")[-1] == "RunCompleted"
+    assert len(rig.letters()) == 500

@@ -177,6 +177,11 @@ class Acceptance:
             self.journal.tell("run.stalled", run_id=run, reason=reason)
         self.live = True
 
+    def settled(self, emitted: int) -> int:
+        """The offset below which nothing is owed: all orders are out, and what was read counts for good, or never."""
+        aside = self.fold.oldest_aside
+        return emitted if aside is None else min(emitted, aside)
+
     def swept(self) -> list[bytes]:
         """The keys of records that can never count, once: a tombstone each, before copies and cleaning move them."""
         keys, self.fold.sweep = self.fold.sweep, []
@@ -274,6 +279,9 @@ class Acceptance:
         if state is None or record.offset >= self._known.get(run, 0):
             return False
         read = chain.read(record.key, record.value)
+        # Beyond all that is known of its run it was held aside, and may count when its predecessor comes.
+        if isinstance(read, LogRecord) and read.entry.seq > state.head.seq:
+            return False
         # What it orders may not be out, though what it says is known.
         if isinstance(read, LogRecord) and state.entry_at(read.entry.seq) == read.id:
             self._told.accepted(state, read.entry, record.offset, False)

@@ -202,6 +202,10 @@ class Inbox:
         """Reading has come to this offset, though nothing lies before it any more."""
         self._outstanding[topic].add(offset - 1, Pending(RunId(""), None, done=True))
 
+    def read(self, topic: str) -> int:
+        """The offset to which a topic was read; 0 before the first record."""
+        return self._outstanding[topic].end
+
     def passed(self, topic: str) -> int:
         """The offset below which every input of a topic is settled; 0 before the first."""
         return self._outstanding[topic].low_water() or 0

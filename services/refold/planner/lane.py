@@ -177,7 +177,7 @@ class Lane:
             return
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
-        for timer in self._timers.due(now):
+        for timer in self.start.ready(self._timers.due(now)):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
@@ -196,7 +196,7 @@ class Lane:
         if self.clock.mono_ms >= self._round_due and not (self.start.resuming or self.outbox.beginning):
             self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
             inputs = self.start.inputs | self.inbox.low_water()
-            self.log.keeper.round(self.outbox.emitted.low_water(self.log.position), inputs)
+            self.log.keeper.round(self.log.settled(self.outbox.emitted.low_water(self.log.position)), inputs)
         self.log.keeper.write(self.log.position)
 
     def passed(self, answer: CommittedAt) -> None:
@@ -223,7 +223,7 @@ class Lane:
 
     def _room(self) -> int:
         """How many more runs may be with executors."""
-        return self._limits.active - len(self._active) - self.log.flying
+        return self._limits.active - len(self._active) - self.log.flying if self.start.heard else 0
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
         """The topics of which no more is to be taken. `before`: of which none is taken so far."""

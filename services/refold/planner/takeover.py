@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import Marks
-from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
+from refold.core.planning.verdict import Due
+from refold.core.topics import CATALOG, RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
@@ -44,6 +45,7 @@ class TakeOver:
         self._log, self._outbox, self._journal = log, outbox, log.journal
         self._inbox, self._holds, self._distrust = inbox, holds, distrust
         self._waiting: deque[RunId] = deque()
+        self._unheard: list[Due] = []
         self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
         self.foreign = False
         self.inputs: dict[str, int] = {}
@@ -90,6 +92,20 @@ class TakeOver:
         else:
             self.foreign = item.offset >= marks.anchor_offset
         return not self.foreign
+
+    @property
+    def heard(self) -> bool:
+        """Whether all was read that was said of runs before the take-over, or as much of it as may wait at once."""
+        read = max(self.inputs.get(RUN_SIGNALLED, 0), self._inbox.read(RUN_SIGNALLED))
+        return read >= self._assigned.ends.get(RUN_SIGNALLED, 0) or self._inbox.crowded(RUN_SIGNALLED)
+
+    def ready(self, timers: Iterable[Due]) -> list[Due]:
+        """What may be done of what is due. No run starts before all is heard: a cancel comes before any cost."""
+        due, self._unheard = [*self._unheard, *timers], []
+        if self.heard:
+            return due
+        self._unheard = [timer for timer in due if timer.step == 0]
+        return [timer for timer in due if timer.step != 0]
 
     def begin(self, states: Iterable[RunId]) -> None:
         """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""

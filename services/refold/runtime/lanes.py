@@ -194,15 +194,20 @@ class Owed:
 
 
 class Outstanding:
-    """The inputs of one topic in order; `position` is what may be committed: everything below it is done."""
+    """The inputs of one topic in order; `position` is what may be committed: everything below it is done.
+
+    `end` is up to where they are known.
+    """
 
     def __init__(self) -> None:
         self._inputs: deque[tuple[int, Owed]] = deque()
         self.position: int | None = None
+        self.end = 0
 
     def add(self, offset: int, owed: Owed) -> None:
         """Takes note of an input, in order of offset."""
         self._inputs.append((offset, owed))
+        self.end = offset + 1
 
     def low_water(self) -> int | None:
         """The offset below which everything is done, or None before the first."""
