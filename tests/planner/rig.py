@@ -15,7 +15,7 @@ from refold.core.messages import RunOutcome, RunRequest, RunSignal, ToolRequest,
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
+from refold.planner.settings import Limits, PlannerSettings
 from refold.ports.log import Outgoing
 from refold.runtime.host import Host
 
@@ -66,11 +66,17 @@ class Rig:
     """A planner and its topics. `answers` may hold the executors back."""
 
     def __init__(
-        self, world: World | None = None, broker: MemoryBroker | None = None, *, partitions: int = 1, member: str = "p"
+        self,
+        world: World | None = None,
+        broker: MemoryBroker | None = None,
+        *,
+        partitions: int = 1,
+        member: str = "p",
+        parked: int = 10_000,
     ) -> None:
         self.world, self.broker = world or World(), broker or MemoryBroker(TOPICS, partitions)
         # Everything that moves is kept at once: a successor finds marks up to the last turn.
-        self.settings = PlannerSettings(self.broker.partitions, member, snapshot_ms=0)
+        self.settings = PlannerSettings(self.broker.partitions, member, snapshot_ms=0, limits=Limits(parked=parked))
         self.answers = True
         self._read = dict.fromkeys(range(self.broker.partitions), 0)
         self.boot()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
 
-from refold.core.ids import RunId, parse_log_key
-from refold.core.messages import DeadLetter
+from refold.core.events import Entry
+from refold.core.ids import HOLD_KEY, RunId, log_key, parse_log_key
+from refold.core.messages import DeadLetter, Hold, ToolRequest
 from refold.core.run.log import FORKED
-from refold.core.topics import DEAD_LETTER, RUN_LOG
+from refold.core.topics import DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Record
+from refold.ports.log import Outgoing, Record
 from tests.planner.mirror import again, fork, mirrored
-from tests.planner.rig import Rig
+from tests.planner.rig import POOL, Rig
 
 RUNS = 300
 
@@ -121,6 +123,119 @@ def run_of(record: Record) -> RunId:
     parts = parse_log_key(record.key)
     assert parts is not None
     return parts[0]
+
+
+def holds(rig: Rig) -> dict[str, str]:
+    """The holds in `run-snapshot`, and why."""
+    records = {r.key: r.value for r in rig.reader.scan(RUN_SNAPSHOT) if (r.key or b"").startswith(HOLD_KEY)}
+    return {hold.run_id: hold.reason for value in records.values() if value and (hold := codec.decode(Hold, value))}
+
+
+def torn(*, parked: int = 10_000) -> tuple[Rig, RunId, bytes]:
+    """A platform on which a run waits for executors and has two histories; the head of the one that was first."""
+    rig = Rig()
+    rig.start("run-0")
+    rig.pump()
+    rig.answers = False
+    rig.start("torn")
+    rig.start("sound")
+    rig.pump()
+    first = next(r for r in rig.broker.log(RUN_LOG, 0).records if run_of(r) == "torn")
+    entry = codec.decode(Entry, first.value or b"")
+    name, value = codec.encode_entry(dataclasses.replace(entry, nonce=bytes(16), at_ms=entry.at_ms - 120_000))
+    rig.broker.write(Outgoing(RUN_LOG, 0, log_key(entry.run_id, 1, name), value, (), 0))
+    rig.broker.write(again(first))
+    rig.broker.compact(RUN_LOG, 0)
+    rig.broker.expire("refold-planner", "p")
+    after = Rig(rig.world, rig.broker, member="next", parked=parked)
+    parts = parse_log_key(first.key)
+    assert parts is not None
+    return after, parts[0], parts[2]
+
+
+class TestStandingStill:
+    def test_a_run_of_two_histories_is_held_and_goes_on_when_it_is_repaired(self) -> None:
+        rig, run, head = torn()
+        assert holds(rig) == {run: "forked"}
+
+        rig.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        rig.pump()
+
+        assert holds(rig) == {}
+        state = rig.state(run)
+        assert state is not None
+        assert state.status == "completed"
+        assert set(rig.world.done.values()) == {1}
+
+    def test_a_mended_run_asks_for_what_is_open(self) -> None:
+        rig, run, head = torn()
+        rig.answers = False
+        before = rig.broker.log(POOL, 0).end
+
+        rig.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        rig.pump()
+
+        asked = [codec.decode(ToolRequest, r.value or b"") for r in rig.broker.log(POOL, 0).records[before:] if r.value]
+        assert {request.run_id for request in asked} == {run}
+        assert asked[0].again
+        assert holds(rig) == {}
+
+    def test_what_is_said_of_it_waits_and_others_go_on(self) -> None:
+        rig, run, head = torn(parked=10)
+
+        for n in range(30):
+            rig.signal(run, "cancel", number=n)
+        rig.start("after")
+        rig.signal("after", "cancel", number=99)
+        rig.pump()
+
+        letters = [codec.decode(DeadLetter, r.value or b"") for r in rig.reader.scan(DEAD_LETTER)]
+        assert [letter.code for letter in letters] == ["stalled"] * 20
+        assert rig.state("after").over  # type: ignore[union-attr]
+        rig.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        rig.pump()
+        assert rig.state(run).status == "cancelled"  # type: ignore[union-attr]
+
+    def test_its_request_may_be_repeated(self) -> None:
+        rig, run, _ = torn()
+
+        rig.start(run)
+        rig.pump()
+
+        lane = rig.planner.lanes.get(0)
+        assert lane is not None
+        assert lane.inbox.kept == 0
+        assert list(rig.reader.scan(DEAD_LETTER)) == []
+
+    def test_how_it_has_ended_is_told_when_it_is_repaired_and_not_before(self) -> None:
+        rng = random.Random(3)
+        before = platform(120, rng, unwatched=40)
+        target = mirrored(before.broker, rng, repeats=0.2, kept=False)
+        ends = [target.log(RUN_COMPLETED, number).end for number in range(2)]
+        after = Rig(before.world, target)
+        over = {RunId(run) for run in before.outcomes()} & set(after.stalled)
+        assert over
+        assert not told_since(after, ends) & set(after.stalled)
+
+        for run in after.stalled:
+            head = before.state(run).head.id  # type: ignore[union-attr]
+            after.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        after.pump()
+
+        assert over <= told_since(after, ends)
+        assert holds(after) == {}
+        judge(before, after, 120)
+
+
+def told_since(rig: Rig, ends: list[int]) -> set[RunId]:
+    """The runs of which outcomes lie beyond these offsets."""
+    logs = [rig.broker.log(RUN_COMPLETED, number) for number in range(len(ends))]
+    return {
+        RunId((record.key or b"").decode())
+        for log, end in zip(logs, ends, strict=True)
+        for record in log.records
+        if record.offset >= end
+    }
 
 
 class TestRepair:

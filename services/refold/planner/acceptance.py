@@ -58,8 +58,8 @@ class Told(Protocol):
         """The entries of a run that was asleep were looked into."""
         ...
 
-    def mended(self, state: RunState) -> None:
-        """A run that was stalled goes on."""
+    def mended(self, state: RunState, offset: int) -> None:
+        """A run that was stalled goes on, by the record at `offset`, and all that counts of it was told."""
         ...
 
 
@@ -110,6 +110,10 @@ class Acceptance:
         if run in self.asleep:
             self._wake(run)
         return self.fold.states.get(run)
+
+    def known(self, run: RunId) -> RunState | None:
+        """A run as it will be, or one that stands still at what was read of it."""
+        return self.latest(run) or self.fold.ended(run)
 
     def speculates(self, run: RunId) -> bool:
         """Whether entries of a run are on their way."""
@@ -168,14 +172,17 @@ class Acceptance:
             self._read_back = max(self._read_back, end)
             self.lost = False
 
-    def go_live(self) -> None:
-        """The fold has reached the end that was captured at the take-over: what it reads from now on is new."""
-        for run, reason in self.fold.settle().items():
+    def go_live(self) -> dict[RunId, str]:
+        """The fold has reached the end that was captured at the take-over: what it reads from now on is new.
+
+        The runs of which the log has no history that could be told from another, and why: they stand still.
+        """
+        self.live, stalled = True, self.fold.settle()
+        for run in stalled:
             self.drop(run)
             self.finished.forget(run)
             self.keeper.pin(run)
-            self.journal.tell("run.stalled", run_id=run, reason=reason)
-        self.live = True
+        return stalled
 
     def settled(self, emitted: int) -> int:
         """The offset below which nothing is owed: all orders are out, and what was read counts for good, or never."""
@@ -293,11 +300,12 @@ class Acceptance:
         if judged.mended:
             self.journal.tell("run.mended", run_id=run)
             self.keeper.pin(run)
-            self._told.mended(self.fold.states[run])
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
                 self._note(each, offset, value if each is judged else b"")
                 self._told.accepted(each.state, each.entry, offset, own)
+        if judged.mended:
+            self._told.mended(self.fold.states[run], offset)
         if judged.linked:
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from refold.core.errors import FoldError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
-from refold.core.ids import call_id, home
+from refold.core.ids import CallId, call_id, home, parse_call_id
 from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Again, Decided, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
+from refold.core.planning.verdict import Again, Decided, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, link, wakes
 from refold.core.run.state import RunState
@@ -75,9 +75,9 @@ class Answering:
         if run in self._log.erased.runs:
             self._refuse_erased(item, now)
             return
-        state = self._log.latest(run)
-        if run in self._log.fold.frozen:
-            self._keep(item)  # its history goes on where this version does not see it: another will read on
+        state, frozen = self._log.known(run), run in self._log.fold.frozen
+        if frozen and not self._repeats(item):
+            self._keep(item, now)  # its history goes on where this version does not see it: another will read on
             return
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
@@ -89,7 +89,9 @@ class Answering:
             return
         else:
             verdict = self._decide(state, item, now)
-        if isinstance(verdict, list):
+        if isinstance(verdict, list) and frozen:
+            self._keep(item, now)
+        elif isinstance(verdict, list):
             # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
             self._append(state, verdict, item, max(now, state.at_ms) if state else now)
         elif isinstance(verdict, Again):
@@ -136,6 +138,14 @@ class Answering:
         self._journal.counts["request.again"] += 1
         self._outbox.ask_again(state, step, issued=sent.issued, now=now)
         unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
+
+    def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
+        """Nobody has answered these calls, which is to be decided about. `passed`: executors have come beyond them."""
+        for call in calls:
+            run, seq = parse_call_id(call)
+            state = self._log.fold.states.get(run)
+            if state is not None and (step := state.step_of(seq)) is not None:
+                self._inbox.push([Pending(run, Due(run, step, now), passed=passed)])
 
     def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:
         """An input that changes nothing."""
@@ -292,8 +302,16 @@ class Answering:
             item.waited, item.end = True, None
             self._inbox.catalog.ask(item)
 
-    def _keep(self, item: Pending) -> None:
+    def _repeats(self, item: Pending) -> bool:
+        """Whether an input only asks for a run that is there, whatever its history is."""
+        return isinstance(item.input, Start) and self._log.known(item.run_id) is not None
+
+    def _keep(self, item: Pending, now: int) -> None:
+        """Keeps an input for a run that stands still: of those of users so many; those of services are all needed."""
         if item.record is None:
             item.done = True
+        elif item.record.topic in inputs.FROM_USERS and self._inbox.kept >= self._limits.parked:
+            reason = f"run {item.run_id} stands still: {self._log.fold.frozen[item.run_id]}"
+            self.bury(item, "stalled", f"{reason}; too much waits for such runs: say it again when it goes on", now)
         else:
-            self._inbox.park(item)
+            self._inbox.keep(item)

@@ -100,6 +100,17 @@ class Holds:
         self._journal.tell("run.stalled", run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
         self._publish(run, hold)
 
+    def tangle(self, run: RunId, why: str, now: int) -> None:
+        """The history of a run cannot be told from the log: it stands still until it is repaired."""
+        reason, _, message = why.partition(": ")
+        before = self._holds.get(run)
+        self._tried.discard(run)
+        self._journal.tell("run.stalled", run_id=run, reason=reason, message=message)
+        if before is None or before.reason != reason:
+            hold = Hold(run, "stalled", reason, message, member=self._member, at_ms=now)
+            self._keep(hold)
+            self._publish(run, hold)
+
     def lift(self, run: RunId, *, over: bool = False) -> None:
         """The run goes on, or is over; nothing happens to one that is not held."""
         self._tried.discard(run)

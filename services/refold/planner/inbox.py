@@ -90,7 +90,7 @@ class Unconfirmed:
 
 
 class Inbox:
-    """The inputs of one lane."""
+    """The inputs of one lane. `kept` is how many of users wait for runs that stand still."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -99,6 +99,8 @@ class Inbox:
         self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}
         self._parked: dict[RunId, list[Pending]] = {}
         self._parked_of: Counter[str] = Counter()
+        self._kept: dict[RunId, list[Pending]] = {}
+        self.kept = 0
         self._held: deque[Pending] = deque()
         self.unconfirmed = Unconfirmed()
         self.catalog = Unconfirmed()
@@ -162,7 +164,7 @@ class Inbox:
             count -= 1
 
     def park(self, item: Pending) -> None:
-        """Keeps an input for a run that is not known so far, or cannot be read."""
+        """Keeps an input for a run that is not known so far."""
         assert item.record is not None, "only records are parked"
         item.end = None
         self._parked.setdefault(item.run_id, []).append(item)
@@ -176,8 +178,17 @@ class Inbox:
         """Whether no more of a topic is to be taken, because so much of it is parked."""
         return self._parked_of[topic] >= self._limits.parked
 
+    def keep(self, item: Pending) -> None:
+        """Keeps an input of a run that stands still, which may be for months: no topic waits for that."""
+        item.end = None
+        self._kept.setdefault(item.run_id, []).append(item)
+        self.kept += item.record is not None and item.record.topic in inputs.FROM_USERS
+
     def unpark(self, run: RunId) -> None:
         """Something has become known of this run."""
+        kept = self._kept.pop(run, [])
+        self.kept -= sum(item.record is not None and item.record.topic in inputs.FROM_USERS for item in kept)
+        self._ready.extend(kept)
         for item in self._parked.pop(run, []):
             self._leave(item)
 

@@ -6,12 +6,12 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from refold.core import events
 from refold.core.approval.catalog import Catalog
-from refold.core.ids import CallId, RunId, parse_call_id
-from refold.core.planning.verdict import Due, Rules
+from refold.core.ids import RunId
+from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.planner import inputs
@@ -181,8 +181,7 @@ class Lane:
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
-        late = self._unanswered(self.outbox.unanswered.due(now), now)
-        self.inbox.push(Pending(timer.run_id, timer) for timer in late)
+        self._answering.late(self.outbox.unanswered.due(now), now)
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
         self.inbox.admit(self._room())
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
@@ -202,15 +201,7 @@ class Lane:
     def passed(self, answer: CommittedAt) -> None:
         """Executors have come so far: what they have passed and not answered goes out again."""
         calls = self.outbox.unanswered.passed(answer.topic, answer.positions.get(self.partition, 0))
-        late = self._unanswered(calls, self.clock.now_ms)
-        self.inbox.push(Pending(timer.run_id, timer, passed=True) for timer in late)
-
-    def _unanswered(self, calls: Iterable[CallId], now: int) -> Iterator[Due]:
-        for call in calls:
-            run, seq = parse_call_id(call)
-            state = self.log.fold.states.get(run)
-            if state is not None and (step := state.step_of(seq)) is not None:
-                yield Due(run, step, now)
+        self._answering.late(calls, self.clock.now_ms, passed=True)
 
     @property
     def _timed(self) -> bool:
@@ -300,10 +291,14 @@ class Lane:
         else:
             self._active.discard(state.run_id)
 
-    def mended(self, state: RunState) -> None:
+    def mended(self, state: RunState, offset: int) -> None:
         """A run that was stalled has one history again: from here on it is like any other."""
-        if not state.over and self.log.live:
+        self.holds.lift(state.run_id, over=state.over)
+        self.outbox.open_orders(state, offset)
+        if not state.over:
+            self._count(state)
             self._timers.rebuild(state)
+            self.inbox.push([Pending(state.run_id, None)])
         self.inbox.unpark(state.run_id)
 
     def _moved(self) -> None:
@@ -320,7 +315,9 @@ class Lane:
 
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over. Runs that wait are left asleep."""
-        self.log.go_live()
+        for run, reason in self.log.go_live().items():
+            self.holds.tangle(run, reason, self.clock.now_ms)
+        self.outbox.release(self.log.fold.frozen)
         frozen, asleep = self.log.fold.frozen, self.log.asleep
         states = {run: state for run, state in self.log.fold.states.items() if run not in frozen}
         for state in states.values():

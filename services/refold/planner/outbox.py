@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from refold.core.events import (
@@ -25,7 +25,7 @@ from refold.core.events import (
 from refold.core.ids import CallId, RunId, call_id, log_key, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
-from refold.core.planning.commands import Command, ask_people, close, commands, request
+from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request
 from refold.core.planning.verdict import Decided, Unsent
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
@@ -70,6 +70,9 @@ Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 
+MOST_ENDS = 10_000
+"""Ends of runs that a take-over holds back at most: some 10 MB, more than end between two snapshots."""
+
 _ENDS = (ApprovalDecided, CallCompleted, CallFailed, RunCompleted, RunFailed, RunCancelled)
 """What ends an order that was open, or a run."""
 
@@ -102,6 +105,7 @@ class Outbox:
         self._partition, self._actor, self._token = partition, actor, token
         self._begun = 0
         self._touched: set[RunId] = set()
+        self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
         self._heard: list[tuple[RunState, Entry, int]] = []
@@ -155,38 +159,57 @@ class Outbox:
         return self.beginning or self.emitted.low_water(position) == position
 
     def settled(self, after: RunState, entry: Entry, offset: int) -> None:
-        """What an entry has ended, if nobody has told: orders may be closed by now, but an end is one for ever."""
+        """What an entry has ended, if nobody has told: orders may be closed by now, but an end is one for ever.
+
+        So the end of a run waits until the log is read: only then it is sure that the run has no other history.
+        """
         if offset < self._begun:
             return
         self._touched.add(after.run_id)
         ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
-        if ends:
-            ended = commands(after, dataclasses.replace(entry, events=ends), offset)
+        ended = commands(after, dataclasses.replace(entry, events=ends), offset)
+        if after.over:
+            self._ends[after.run_id] = [self._record(after, order, self._begun, entry.at_ms) for order in ended]
+            if len(self._ends) > MOST_ENDS:
+                self._send(self._ends.popitem(last=False)[1], self._begun)
+        else:
             self._order(after, ended, self._begun, entry.at_ms)
 
-    def open_orders(self, state: RunState) -> None:
+    def release(self, frozen: Container[RunId]) -> None:
+        """Tells the ends of runs, but for those that stand still."""
+        for run in [run for run in self._ends if run not in frozen]:
+            self._send(self._ends.pop(run), self._begun)
+
+    def take_up(self, state: RunState) -> None:
         """What a run waits for from executors and people as of now, unless that was told before."""
-        if state.run_id not in self._touched:
-            return
-        self._touched.discard(state.run_id)
-        orders: list[Command] = []
-        for step, opened in sorted(state.open.items()):
+        if state.run_id in self._touched:
+            self._touched.discard(state.run_id)
+            self.open_orders(state, self._begun)
+
+    def open_orders(self, state: RunState, offset: int) -> None:
+        """What a run waits for as of now, or its outcome; the entry at `offset` is why."""
+        ends = self._ends.pop(state.run_id, [])
+        if state.over and state.end is None:  # no more is known of it than that its end was not told
+            self._send(ends, offset)
+        orders = [outcome(state)] if state.end else []
+        for step, opened in sorted(state.open.items()) if not state.over else ():
             if opened.phase == "dispatched":
                 # A predecessor has sent it, most likely: what one executor says of itself need not hold for another.
-                orders.append(
-                    request(state, step, opened.attempt, issued=self._begun, at_ms=opened.sent_ms, again=True)
-                )
+                orders.append(request(state, step, opened.attempt, issued=offset, at_ms=opened.sent_ms, again=True))
             orders += ask_people(state, step)
-        self._order(state, orders, self._begun, state.at_ms)
+        self._order(state, orders, offset, state.at_ms)
 
     def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int) -> None:
-        if orders:
-            self.emitted.add(offset, len(orders))
+        self._send([self._record(state, order, offset, at_ms) for order in orders], offset)
         for order in orders:
-            record = self._record(state, order, offset, at_ms)
-            self._publish(record, Ordered(offset, record))
             if order.message is None:
                 self.unanswered.close(CallId(order.key))
+
+    def _send(self, records: list[Outgoing], offset: int) -> None:
+        if records:
+            self.emitted.add(offset, len(records))
+        for record in records:
+            self._publish(record, Ordered(offset, record))
 
     def keep(self, sent: SentKept, now: int) -> None:
         """A record of the lane's snapshot. Sent again it is the same event, for it is named by what it says."""

@@ -51,7 +51,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
                     closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.question.seq), None))
                 if opened.phase != "sleep":
                     closed.append(close(state, step))
-            found.append(_outcome(state, event))
+            found.append(outcome(state))
     return found + closed
 
 
@@ -96,9 +96,10 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
     return Command(tool_requested(call.pool), name, message)
 
 
-def _outcome(state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> Command:
-    request = state.request
-    outcome = RunOutcome(
+def outcome(state: RunState) -> Command:
+    """How a run that is over has ended."""
+    request, event = state.request, state.end
+    message = RunOutcome(
         run_id=state.run_id,
         status=state.status,
         agent=request.agent if request else "",
@@ -108,4 +109,4 @@ def _outcome(state: RunState, event: events.RunCompleted | events.RunFailed | ev
         request=state.position,
         at_ms=state.at_ms,
     )
-    return Command(RUN_COMPLETED, state.run_id, outcome)
+    return Command(RUN_COMPLETED, state.run_id, message)

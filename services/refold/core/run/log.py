@@ -103,6 +103,10 @@ class LogFold:
         """Whether it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
         return run in self._ended
 
+    def ended(self, run: RunId) -> RunState | None:
+        """What is known of a run that seemed over, without its input and its steps."""
+        return self._ended.get(run)
+
     def forget(self, run: RunId) -> None:
         """Makes a run unknown: it was erased, and what was read of it is none."""
         for known in (self.states, self.frozen, self._ended):
