@@ -61,6 +61,12 @@ async def paying(ctx: Context, what: str) -> str:
     return await ctx.call(pay, what)
 
 
+@app.agent(name="swelling")
+async def swelling(ctx: Context, letters: int) -> str:
+    """Looks at something long."""
+    return await ctx.call(look, "ä" * letters)
+
+
 @app.agent(name="idling")
 async def idling(ctx: Context) -> str:
     """Does nothing."""

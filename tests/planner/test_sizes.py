@@ -150,3 +150,17 @@ def test_a_dead_letter_that_the_log_does_not_take_is_shortened_and_alarmed(limit
     assert [len(letter.value) for letter in rig.letters()] == [1_000] * letters
     assert "publish.refused" in rig.alarms
     assert rig.broker.groups["refold-planner"].committed["run-requested", 0] == 1
+
+
+def test_a_call_with_too_long_arguments_fails_its_run_before_anything_is_sent() -> None:
+    rig = Rig(payload_bytes=20_000)
+    rig.start("fits", "swelling", {"letters": 9_900})
+    rig.start("does-not", "swelling", {"letters": 10_100})
+
+    rig.run(1_000)
+
+    assert [request.run_id for request in rig.requests()] == ["fits"]
+    [outcome] = rig.outcomes()
+    assert outcome.failure is not None
+    assert outcome.failure.code == "too_large"
+    assert "the arguments of look" in outcome.failure.message

@@ -105,7 +105,7 @@ class Answering:
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
         if isinstance(item.input, RunSignal) and item.input.kind in SIGNALS and state is not None:
-            return self._holds.judge(item.input, state)
+            return self._holds.judge(item.input, state, sent_ms=item.record.at_ms if item.record else now)
         sent_ms = item.record.at_ms if item.record else None
         return decide(state, self._given(item), now, self._rules, sent_ms=sent_ms)
 

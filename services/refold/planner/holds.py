@@ -56,17 +56,19 @@ class Holds:
         self._holds: dict[RunId, Hold] = {}
         self._tried: set[RunId] = set()
         self._retries = Timers()
+        self._since: dict[RunId, int] = {}
 
     def get(self, run: RunId) -> Hold | None:
         """Why a run is held, if it is."""
         return self._holds.get(run)
 
-    def follow(self, key: bytes | None, value: bytes | None) -> None:
-        """A record of `run-snapshot`, at a take-over; others than holds are passed over."""
+    def follow(self, key: bytes | None, value: bytes | None, *, at_ms: int) -> None:
+        """A record of `run-snapshot`, there since `at_ms`, at a take-over; others than holds are passed over."""
         run = held_run(key)
         if run is not None:
             self._forget(run)
             if value is not None:
+                self._since[run] = at_ms
                 self._keep(read_hold(run, value))
 
     def bars(self, run: RunId) -> bool:
@@ -96,6 +98,9 @@ class Holds:
             tries=tries,
         )
         self._keep(hold)
+        # Tried again by itself it is the same hold still.
+        if before is None or not tries:
+            self._since[run] = now
         self._tried.discard(run)
         self._journal.tell("run.stalled", run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
         self._publish(run, hold)
@@ -123,8 +128,8 @@ class Holds:
         """Nobody knows whether the hold of a run came into its topic: says again what is true by now."""
         self._publish(run, self._holds.get(run))
 
-    def judge(self, signal: RunSignal, state: RunState) -> Ruling:
-        """What a human says of a run that is held."""
+    def judge(self, signal: RunSignal, state: RunState, *, sent_ms: int) -> Ruling:
+        """What a human says of a run that is held. **Units**: `sent_ms` by the log's clock."""
         run = state.run_id
         if state.over:
             return Ignore("the run is over")
@@ -135,6 +140,9 @@ class Holds:
             return []
         if run not in self._holds:
             return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
+        # It was meant for a hold that is gone, and comes once more because positions were lost.
+        if sent_ms < self._since.get(run, 0):
+            return Refuse("conflict", f"run {run} was not held like this when this was said: see `refold run list`")
         return [RunFailed(Failure("given_up", _said(signal), self._holds[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
@@ -172,6 +180,7 @@ class Holds:
 
     def _forget(self, run: RunId) -> Hold | None:
         self._retries.set(run, 0, 0)
+        self._since.pop(run, None)
         return self._holds.pop(run, None)
 
 

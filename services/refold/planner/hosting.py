@@ -20,6 +20,7 @@ from refold.core.planning.verdict import Rules
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Returned, Sleep, replay
 from refold.core.run.state import RunState
+from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.planner.holds import Stall
 from refold.planner.settings import Budget
@@ -193,6 +194,9 @@ class Agents:
         if isinstance(intent, Sleep):
             return [events.SleepStarted(step, intent.until_ms)]
         assert isinstance(intent, Call), "gather is never a step"
+        if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
+            message = f"the arguments of {intent.tool} have {size:,} bytes, more than {self._budget.payload_bytes:,}"
+            raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
         key = idempotency_key(
             environment=self._environment, run=state.run_id, step=step, tool=intent.tool, args=intent.args
         )

@@ -136,7 +136,7 @@ class Lane:
             self.log.erase(item)
             # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
             if not self.log.live:
-                self.holds.follow(item.key, item.value)
+                self.holds.follow(item.key, item.value, at_ms=item.at_ms)
             self.start.follow(item)
         elif item.topic == CATALOG:
             self._catalog.follow(item.offset, item.key, item.value)

@@ -128,7 +128,8 @@ class Planner:
         authority = Authority(tools, settings.environment, catalog)
         versions = {name: agent.version for name, agent in self._app.agents.items()}
         rules = replace(settings.rules, authority=authority, versions=versions, app=self._app.version)
-        agents = Agents(self._app, rules, settings.environment, budget=settings.budget, mark=self._mark)
+        budget = replace(settings.budget, payload_bytes=settings.limits.payload_bytes)
+        agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
         distrust = assigned.partition in self._distrusted
         self._distrusted.discard(assigned.partition)
         return Lane(

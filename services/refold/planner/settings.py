@@ -46,12 +46,14 @@ class Limits:
 class Budget:
     """What one run may take of its planner; one that takes more fails, and its failure says so.
 
-    **Units**: steps; bytes of history; `turn`: what its code may do between two waits, see `core.run.replay`.
+    **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8); `turn`: what its code may
+    do between two waits, see `core.run.replay`.
     """
 
     steps: int = defaults.RUN_STEPS
     history_bytes: int = defaults.RUN_BYTES
     turn: int = MOST_ASKED
+    payload_bytes: int = defaults.PAYLOAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
