@@ -277,3 +277,24 @@ def test_a_run_that_is_over_is_no_row_before_what_it_ordered_is_acknowledged() -
 
     assert not any(key.startswith(b"over/") for key in before)
     assert any(key.startswith(b"over/") for key, _ in lane.topic)
+
+
+def test_what_is_kept_of_a_run_goes_only_when_its_row_is_there_for_sure() -> None:
+    log = Log(run_id="run-0")
+    log.append([RunRequested("a", "1", "ab" * 16, ""), RunStarted()])
+    lane = Partition(log.records)
+    lane.begin([])
+    lane.round(1)
+    lane.deliver()
+    log.append([RunCompleted("1")])
+    after = Partition(log.records, topic=list(lane.topic))
+    after.begin(list(lane.topic))
+    before = len(after.topic)
+    after.round(2)
+    after.deliver()
+    after.round(2)
+    after.deliver()
+
+    for end in range(before, len(after.topic) + 1):  # it dies somewhere among what it wrote
+        assert Partition(log.records).begin(after.topic[:end])
+    assert (snapshot.run_key(RunId("run-0")), None) in after.topic

@@ -219,7 +219,8 @@ class Keeper:
         if not (self._moved or self._over or self._stale) and _same(self._marks(emitted, inputs), self.marks):
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
-        for key in [key for key in self._stale if key.split(b"/")[1].decode() not in self._kept]:
+        needed = self._kept.keys() | self._over.keys()
+        for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
         self._round = KeeperRound(emitted, inputs, deque(self._moved), [*self._over.values()])
