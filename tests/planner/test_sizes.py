@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.events import CallFailed, RunFailed
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, TOOL_COMPLETED
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_COMPLETED
 from refold.core.wire import canonical
 from tests.planner.clocked import REQUESTS, Rig
 
@@ -164,3 +164,36 @@ def test_a_call_with_too_long_arguments_fails_its_run_before_anything_is_sent() 
     assert outcome.failure is not None
     assert outcome.failure.code == "too_large"
     assert "the arguments of look" in outcome.failure.message
+
+
+def test_a_partition_whose_marks_are_refused_says_so_and_goes_on_when_they_are_taken() -> None:
+    rig = Rig(refuses={RUN_SNAPSHOT: 10})
+    rig.start("r", "looking", {"what": "it"})
+    rig.run(20_000)
+    assert rig.kinds("r") == []
+    assert rig.alarms.count("snapshot.refused") >= 3
+
+    rig.refuses.clear()
+    rig.run(10_000)
+
+    assert rig.kinds("r") == ["RunRequested", "RunStarted", "CallProposed", "CallDispatched"]
+
+
+def test_what_is_refused_of_a_snapshot_is_kept_when_it_is_taken() -> None:
+    rig = Rig()
+    rig.run(1_000)
+    rig.refuses[RUN_SNAPSHOT] = 150
+    rig.start("r", "looking", {"what": "it"})
+    rig.run(20_000)
+    assert "snapshot.refused" in rig.alarms
+
+    rig.refuses.clear()
+    rig.run(20_000)
+    rig.successor(ahead=100)
+    rig.run(1_000)
+
+    lane = rig.planner.lanes.get(0)
+    assert lane is not None
+    assert lane.log.snapshot.whole
+    assert lane.log.snapshot.marks is not None
+    assert lane.log.snapshot.marks.log == 1

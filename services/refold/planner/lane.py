@@ -170,9 +170,12 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        if self.clock.mono_ms >= self._beat_due and (self._timed or not self.clock.fresh):
+        if self.clock.mono_ms >= self._beat_due and (self._times() or not self.clock.fresh):
             self._beat_due = self.clock.mono_ms + BEAT_MS
             self.outbox.beat()
+        if not self.log.keeper.opened and self.clock.mono_ms >= self._round_due:
+            self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
+            self.log.keeper.send_refused()
         if not self.clock.fresh or not self.log.keeper.opened:
             return
         self.start.resume(self._limits.turn_resumed)
@@ -203,12 +206,8 @@ class Lane:
         calls = self.outbox.unanswered.passed(answer.topic, answer.positions.get(self.partition, 0))
         self._answering.late(calls, self.clock.now_ms, passed=True)
 
-    @property
-    def _timed(self) -> bool:
-        """Whether time alone will make something due."""
-        return bool(self._times())
-
     def _times(self) -> list[int]:
+        """When time alone will make something due."""
         times = (self._timers.next_ms(), self.outbox.unanswered.next_ms(), self.holds.next_ms())
         return [at for at in times if at is not None]
 
@@ -242,6 +241,8 @@ class Lane:
             return None
         if not self.clock.fresh:
             return self._beat_due
+        if not self.log.keeper.opened:
+            return self._round_due
         if (self.inbox or self.start.resuming) and not self.log.blocked and not self.log.flying:
             return 0
         if self.log.keeper.writing:

@@ -28,7 +28,9 @@ class Receipts:
         elif isinstance(asker, SentKept):
             self._log.keeper.delivered(asker, offset)
             if offset == NEVER:
-                self._journal.tell("snapshot.refused", key=asker.key.decode())
+                stops = "snapshots" if self._log.keeper.opened else "all decisions"
+                hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
+                self._journal.tell("snapshot.refused", key=asker.key.decode(), hint=hint)
         elif isinstance(asker, Ordered | Pending):
             self._answered(asker, offset, now)
 

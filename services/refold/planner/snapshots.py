@@ -131,7 +131,7 @@ class Keeper:
         self.marks = Marks(0, 0, bytes(16), {}, member)
         self.anchors = Anchors()
         self.opened = False
-        self.refused = 0
+        self._refused: list[SentKept] = []
         self._kept: dict[RunId, Kept] = {}
         self._moved: dict[RunId, Kept] = {}
         self._over: dict[RunId, bytes] = {}
@@ -214,7 +214,8 @@ class Keeper:
 
         `emitted` is up to where all that was ordered is acknowledged.
         """
-        if self._round or self._next or self.refused or self._pinned or not self.opened:
+        self.send_refused()
+        if self._round or self._next or self._pinned or not self.opened:
             return
         if not (self._moved or self._over or self._stale) and _same(self._marks(emitted, inputs), self.marks):
             return
@@ -254,13 +255,20 @@ class Keeper:
             return
         self._flying -= 1
         if offset == NEVER:
-            self.refused += 1  # no marks will rely on it: a successor reads on from the last ones
+            self._refused.append(sent)  # no marks rely on it so far: a successor reads on from the last ones
         elif sent.marks is not None:
             self.marks, self._next, self.opened = sent.marks, None, True
         self._finish_round()
 
+    def send_refused(self) -> None:
+        """Sends what the log did not take once more: whoever looks after it was told, and may have seen to it."""
+        refused, self._refused = self._refused, []
+        self._flying += len(refused)
+        for sent in refused:
+            self._send(sent)
+
     def _finish_round(self) -> None:
-        if self._flying == 0 and self._next is not None and not self.refused:
+        if self._flying == 0 and self._next is not None and not self._refused:
             self._flying = 1
             self._send(SentKept(MARKS_KEY, codec.encode(self._next), self._next))
 
