@@ -20,9 +20,14 @@ from tests.planner.rig import POOL, Rig
 RUNS = 300
 
 
-def platform(runs: int, rng: random.Random, *, watched: int = 0, unwatched: int = 0) -> Rig:
-    """Runs of which a third is over, and a third waits for executors; zombies write, while a planner looks or not."""
+def platform(runs: int, rng: random.Random, *, watched: int = 0, unwatched: int = 0, ahead: int = 0) -> Rig:
+    """Runs of which a third is over, and a third waits for executors; zombies write, while a planner looks or not.
+
+    The run log begins at the offset `ahead`.
+    """
     rig = Rig(partitions=2)
+    for number in range(2):
+        rig.broker.skip(RUN_LOG, number, ahead)
     for n in range(runs):
         rig.start(f"run-{n}", steps=rng.randrange(1, 6))
         if n == runs // 3:
