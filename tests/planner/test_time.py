@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from refold.core import topics
 from refold.core.events import RunCompleted
+from refold.ports import effects
+from refold.ports.log import Delivery, Outgoing
 from tests.planner.clocked import DAY, NOW, Rig
+
+
+class SlowReports(Rig):
+    """`late` are the reports about what the lane keeps, while they are held back; `unsure`: entries have no answer."""
+
+    late: list[effects.Item] | None = None
+    unsure = False
+
+    def hear(self) -> None:
+        """The reports come."""
+        self._answers += self.late or []
+        self.late = None
+
+    def _carry_out(self, effect: effects.Effect) -> None:
+        super()._carry_out(effect)
+        if self.late is not None and isinstance(effect, effects.Publish):
+            kept = {record.token for record in effect.records if record.topic == topics.RUN_SNAPSHOT}
+            self.late += [each for each in self._answers if isinstance(each, Delivery) and each.token in kept]
+            self._answers = [each for each in self._answers if each not in self.late]
+
+    def _write(self, record: Outgoing) -> Delivery:
+        found = super()._write(record)
+        return Delivery(record.token, None) if self.unsure and record.topic == topics.RUN_LOG else found
 
 
 @pytest.mark.parametrize("ahead_ms", [-DAY, 0, DAY])
@@ -71,3 +99,24 @@ def test_requests_that_waited_are_decided_at_the_time_of_now() -> None:
 
     assert rig.kinds("r")[-1] == "SleepStarted"
     assert rig.history("r")[0].requested_ms >= NOW + DAY
+
+
+def test_a_timer_is_not_lost_when_the_clock_goes_back_before_its_turn_comes() -> None:
+    rig = SlowReports()
+    rig.settings = dataclasses.replace(rig.settings, snapshot_ms=4_900)
+    rig.successor()
+    rig.start("r", "napping", {"seconds": 5})
+    rig.run(10)
+    rig.late = []
+    rig.run(4_980)
+    rig.start("other", "idling", None)
+    rig.unsure = True
+    rig.turn()
+    rig.unsure, rig.now = False, NOW + 5_010
+    rig.turn()  # it is due, and the log has to be read first
+
+    assert rig.late  # was appended before it was due: that is the time as soon as it is heard
+    rig.hear()
+    rig.run(1_000)
+
+    assert rig.kinds("r")[-1] == "RunCompleted"

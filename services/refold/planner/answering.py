@@ -31,6 +31,7 @@ from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Outbox
 from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
+from refold.planner.timers import Timers
 from refold.planner.unanswered import SentRequest
 from refold.runtime.lanes import Journal
 
@@ -55,6 +56,7 @@ class Answering:
         inbox: Inbox,
         log: Acceptance,
         outbox: Outbox,
+        timers: Timers,
         *,
         agents: Agents,
         holds: Holds,
@@ -63,7 +65,7 @@ class Answering:
     ) -> None:
         self._partition, self._room, self._shared, self._journal = partition, room, shared, shared.journal
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
-        self._holds = holds
+        self._holds, self._timers = holds, timers
         self._limits = shared.settings.limits
 
     def answer(self, item: Pending, now: int) -> None:
@@ -158,6 +160,8 @@ class Answering:
             self._journal.counts["input.ignored"] += 1
             if isinstance(item.input, ToolResult | Decided) and state is not None:
                 self._outbox.close_again(state, item.input, now)
+            elif isinstance(item.input, Due) and state is not None:
+                self._timers.again(state, item.input, now)
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
         """What people say of an erased run is answered; what services still had of it means nothing any more."""

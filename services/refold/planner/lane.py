@@ -65,13 +65,14 @@ class Lane:
         self.log = Acceptance(
             self.inbox, agents, shared.journal, told=self, keep=self._keeps, member=self._settings.member
         )
-        self.holds = Holds(self._settings.member, shared.journal, self.outbox.hold)
+        self._timers, self.holds = Timers(), Holds(self._settings.member, shared.journal, self.outbox.hold)
         self._answering = Answering(
             self.partition,
             shared,
             self.inbox,
             self.log,
             self.outbox,
+            self._timers,
             agents=agents,
             holds=self.holds,
             rules=rules,
@@ -79,7 +80,6 @@ class Lane:
         )
         self.repairs = self._new_repairs()
         self._receipts = Receipts(self.log, self.outbox, self.inbox, answering=self._answering, holds=self.holds)
-        self._timers = Timers()
         self.start = TakeOver(assigned, self.log, self.outbox, inbox=self.inbox, holds=self.holds, distrust=distrust)
         self._moved()
 

@@ -41,6 +41,12 @@ class Timers:
         """Sets everything of a run that is taken over."""
         self._set(state, [0, *state.open])
 
+    def again(self, state: RunState, due: Due, now: int) -> None:
+        """Sets a step once more that is not due after all: the clock has gone back since."""
+        moment = _moment(state, due.step)
+        if moment > now:
+            self.set(due.run_id, due.step, moment)
+
     def set(self, run: RunId, step: int, due_ms: int) -> None:
         """Sets the one moment of a step; 0: there is none."""
         place = run, step
@@ -71,10 +77,14 @@ class Timers:
 
     def _set(self, state: RunState, steps: Iterable[int]) -> None:
         for step in steps:
-            if step == 0:
-                pending = state.request if state.status == "pending" else None
-                # Due at once is one that was not started with its request: 0 would be no timer.
-                self.set(state.run_id, 0, max(1, pending.not_before_ms) if pending else 0)
-            else:
-                opened = None if state.over else state.open.get(step)
-                self.set(state.run_id, step, opened.due_ms if opened else 0)
+            self.set(state.run_id, step, _moment(state, step))
+
+
+def _moment(state: RunState, step: int) -> int:
+    """When something of a step is due; 0 if nothing is."""
+    if step == 0:
+        pending = state.request if state.status == "pending" else None
+        # Due at once is one that was not started with its request: 0 would be no timer.
+        return max(1, pending.not_before_ms) if pending else 0
+    opened = None if state.over else state.open.get(step)
+    return opened.due_ms if opened else 0
