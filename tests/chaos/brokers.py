@@ -23,7 +23,7 @@ class Brokers:
         self._cluster = KafkaCluster(folder / "kafka", properties=properties, logs=folder / "logs")
         self.supervisor = Supervisor(on_exit=on_exit)
         self.bootstrap = self._cluster.bootstrap
-        self._admin: AdminClient | None = None
+        self._asker: AdminClient | None = None
 
     def start(self) -> None:
         """Starts all three and waits for them."""
@@ -34,12 +34,11 @@ class Brokers:
             node.wait_ready(alive=partial(self._first, name))
 
     def whole(self) -> bool:
-        """Whether all three are there, as each of them says."""
-        return all(node.answers() for node in self._cluster.nodes)
+        """Whether all three are there, as each of them says, and have all records: then one of them may go."""
+        return all(node.answers() for node in self._cluster.nodes) and self._in_sync()
 
     def leader(self, topic: str, partition: int) -> str:
         """Who leads a partition now; empty while nobody does."""
-        self._admin = self._admin or AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             number = self._admin.list_topics(topic, timeout=5).topics[topic].partitions[partition].leader
         except (KafkaException, KeyError):
@@ -49,6 +48,18 @@ class Brokers:
     def stop(self) -> None:
         """Ends all three, at once."""
         self.supervisor.stop()
+
+    @property
+    def _admin(self) -> AdminClient:
+        self._asker = self._asker or AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self._asker
+
+    def _in_sync(self) -> bool:
+        try:
+            topics = self._admin.list_topics(timeout=5).topics.values()
+        except KafkaException:
+            return False
+        return all(len(each.isrs) == len(each.replicas) for topic in topics for each in topic.partitions.values())
 
     def _first(self, name: str) -> bool:
         return self.supervisor.active and self.supervisor.restarts(name) == 0

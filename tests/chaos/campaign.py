@@ -32,6 +32,7 @@ from tests.chaos.world import World
 KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "unauthorised", "wrong")
 
 
+FAULTS = 600
 PAUSE_S = 0.1, 1.2
 """Between two faults of a full campaign."""
 
@@ -40,15 +41,18 @@ PAUSE_S = 0.1, 1.2
 class Plan:
     """How much of everything.
 
-    **Units**: `seconds` of random faults, `pause_s` between two (from, to), `in_flight` runs at once. `points` are the
+    **Units**: `seconds` of random faults, twice as many at most if there are not `faults` in all by then; `pause_s`
+    between two (from, to), `in_flight` runs at once. `points` are the
     exact boundaries of planner and executor, `decisions` those of the approval service; `first` are faults that come
     before the random ones, in this order. `busy` is the share of dangerous calls that wait until their decision is old.
     `quiet_s` is how long everything may take to come to its end when the faults are over; what takes longer is stuck.
-    `without` are kinds of random faults that are left out, `brokers` how many there are.
+    `naps_ms` are how long agents may sleep. `without` are kinds of random faults that are left out, `brokers` how many
+    there are.
     """
 
     seed: int
     seconds: float
+    faults: int = 0
     pause_s: tuple[float, float] = (0.5, 4.0)
     in_flight: int = 45
     points: tuple[str, ...] = ()
@@ -57,6 +61,7 @@ class Plan:
     poison: int = 12
     busy: float = 0.0
     quiet_s: float = 60.0
+    naps_ms: tuple[int, ...] = (0, 0, 5, 300, 3_000)
     without: tuple[str, ...] = ()
     brokers: int = 3
 
@@ -126,14 +131,16 @@ def run(plan: Plan, folder: Path) -> Report:
         saboteur = Saboteur(stack, world.human, seed=plan.seed + 1, without=plan.without)
         if plan.points:
             _sweep(stack, plan, report)
-        _storm(world, saboteur, plan)
+        _storm(world, saboteur, plan, sum(len(swept.died) for swept in report.swept.values()))
         report.quiet_s = _calm(world, plan.quiet_s)
-        report.faults, report.failures = saboteur.faults, saboteur.failures
+        report.faults, report.failures = saboteur.faults, [*saboteur.failures, *world.troubles]
         _time_outcomes(report.faults, world)
-        report.verdict = _judge(world)
+        with ThreadPoolExecutor(1) as pool:
+            verified = pool.submit(_verify, stack)
+            report.verdict = _judge(world)
+            report.verified = verified.result()
         report.verdict.counts.update(world.people.counts)
         report.verdict.counts["decisions_echoed"] = world.echo.count
-        report.verified = _verify(stack)
         world.close()
     report.seconds = time.monotonic() - begun
     report.seen = seen(stack)
@@ -142,7 +149,7 @@ def run(plan: Plan, folder: Path) -> Report:
 
 def _world(kafka: str, stack: Stack, plan: Plan) -> World:
     settings = KafkaSettings(bootstrap=kafka, prefix=PREFIX)
-    world = World(settings, stack.outside, seed=plan.seed, busy=plan.busy)
+    world = World(settings, stack.outside, seed=plan.seed, busy=plan.busy, naps_ms=plan.naps_ms)
     world.open()
     return world
 
@@ -155,20 +162,24 @@ def _sweep(stack: Stack, plan: Plan, report: Report) -> None:
         report.swept = {kind: future.result() for kind, future in futures.items()}
 
 
-def _storm(world: World, saboteur: Saboteur, plan: Plan) -> None:
-    """Load all the time, and now and then a fault or a decree."""
+def _storm(world: World, saboteur: Saboteur, plan: Plan, before: int) -> None:
+    """Load all the time, and now and then a fault or a decree. `before`: faults that there were."""
     over = threading.Event()
     load = threading.Thread(target=_load, args=(world, plan, over), name="load", daemon=True)
     load.start()
     for ruler in world.rulers:
         ruler.start()
-    deadline = time.monotonic() + plan.seconds
+    begun = time.monotonic()
     for kind, victim in plan.first:
         saboteur.do(kind, victim)
         over.wait(saboteur.pause(plan.pause_s))
-    while time.monotonic() < deadline:
+    while (lasted := time.monotonic() - begun) < plan.seconds or (
+        lasted < 2 * plan.seconds and before + len(saboteur.faults) < plan.faults
+    ):
         saboteur.strike()
         over.wait(saboteur.pause(plan.pause_s))
+    for ruler in world.rulers:
+        ruler.dismiss()
     saboteur.finish()
     for ruler in world.rulers:
         ruler.stop()
@@ -255,11 +266,21 @@ def _spans(faults: list[Fault], name: str) -> dict[str, dict[str, float]]:
 
 
 def full(seed: int, seconds: float, points: int) -> Plan:
-    """The campaign of `make chaos`: the seconds are for all of it, exact points included."""
+    """The campaign of `make chaos`: exact points first, then random faults for these seconds."""
     every = tuple(str(number) for number in range(1, points + 1)) + tuple(f"{number}:after" for number in (7, 19, 33))
     decisions = tuple(f"{number}{when}" for number in range(1, 6) for when in ("", ":after"))
     swept = (every, decisions) if points else ((), ())
-    return Plan(seed, seconds, PAUSE_S, points=swept[0], decisions=swept[1], poison=100, busy=0.15)
+    return Plan(
+        seed,
+        seconds,
+        FAULTS if points else 0,
+        PAUSE_S,
+        points=swept[0],
+        decisions=swept[1],
+        first=(("roll", "everything"),),
+        poison=100,
+        busy=0.15,
+    )
 
 
 def main() -> int:

@@ -6,11 +6,9 @@ import heapq
 import random
 import time
 
-from confluent_kafka import Producer
-
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
-from tests.chaos.actor import Actor
+from tests.chaos.actor import Actor, producer
 from tests.chaos.raw import Raw
 
 DECIDED = "approval-decided"
@@ -32,19 +30,18 @@ class Echo(Actor):
 
     def _work(self) -> None:
         topic = f"{self._settings.prefix}{DECIDED}"
-        options = {"bootstrap.servers": self._settings.bootstrap, "enable.idempotence": True, "log_level": 0}
-        producer = Producer({**options, "reconnect.backoff.max.ms": 500})
+        sender = producer(self._settings.bootstrap)
         for record in raw.tail(self._settings.bootstrap, topic):
             if record is not None:
                 self._hear(record)
             elif self._stopped.is_set():
-                producer.flush(10)
+                sender.flush(10)
                 return
             while self._due and self._due[0][0] <= time.monotonic():
                 _, again = heapq.heappop(self._due)
                 self.count += 1
-                producer.produce(topic, again.value, again.key, again.partition)
-            producer.poll(0)
+                sender.produce(topic, again.value, again.key, again.partition)
+            sender.poll(0)
 
     def _hear(self, record: Raw) -> None:
         name = record.partition, record.value or b""

@@ -27,6 +27,13 @@ MARK = "chaos-was-here"
 BACK_S = 60.0
 """How long a killed process may take to be there again. A broker under load needs 10 s, the rest 1."""
 
+RASH = 0.1
+"""How many victims are struck though they, or the brokers, are not back at work: on a busy machine nothing else would
+ever happen to them."""
+
+WAIT_S = 20.0
+"""How long a victim is waited for."""
+
 # Kind, victims, weight.
 KINDS = (
     ("kill", "planner", 18),
@@ -43,11 +50,12 @@ KINDS = (
     ("scale", "planner", 3),
     ("deploy", "planner", 3),
     ("skew", "", 6),
+    ("forget", "planner", 3),
+    ("forget", "executor", 3),
     ("roll", "everything", 1),
 )
 
-
-OPERATIONS = ("scale", "deploy", "skew", "roll")
+OPERATIONS = ("scale", "deploy", "skew", "forget", "roll")
 
 
 @dataclass(slots=True)
@@ -75,9 +83,14 @@ class Saboteur:
         self._kinds = [(kind, victim, weight) for kind, victim, weight in KINDS if kind not in without]
         self._operations = Operations(stack, self._note, human.live, seed=seed)
         self.faults: list[Fault] = []
-        self.failures: list[str] = []
+        self._failures: list[str] = []
         self._stopped: dict[str, threading.Thread] = {}
-        self._lock = threading.Lock()
+        self._lock, self._moment = threading.Lock(), threading.Event()
+
+    @property
+    def failures(self) -> list[str]:
+        """What was to happen and did not, or what did not come back."""
+        return [*self._failures, *self._operations.failures]
 
     def strike(self) -> None:
         """One fault at random."""
@@ -86,31 +99,47 @@ class Saboteur:
         try:
             self.do(kind, victim)
         except AssertionError as error:  # something is not as it should be after a fault: the rest is judged too
-            self.failures.append(f"{kind} {victim}: {error}")
+            self._failures.append(f"{kind} {victim}: {error}")
 
     def do(self, kind: str, victim: str) -> None:
-        """One fault of a kind; a victim without a number is one of that name that is not stopped.
-
-        `leader` is the broker that leads some partition of the run log. A broker that is held is never held alone with
-        another, nor is a lone one: nothing would go on. `rest` is no fault: it waits until everything goes on again.
+        """One fault of a kind; a victim without a number is one of that name, `leader` the broker that leads some
+        partition of the run log. Valkey dies in place of one that there is not.
         """
         victim = self._stack.leader(self._random.randrange(4)) or "broker" if victim == "leader" else victim
-        named = [name for name in (*self._stack.names, *self._stack.servers) if name.startswith(victim)]
-        free = [name for name in named if name not in self._stopped]
-        if victim.startswith("broker") and (len(named) - len(free) or (kind == "stop" and len(named) == 1)):
-            free = []
+        rash = self._random.random() < RASH
+        free = self._free(kind, victim, rash=rash)
+        deadline = time.monotonic() + WAIT_S
+        while not free and not victim.startswith("broker") and time.monotonic() < deadline:
+            self._moment.wait(0.1)
+            free = self._free(kind, victim, rash=rash)
         if kind in OPERATIONS:
-            self._operate(kind, free)
-        elif kind == "rest":
-            self.finish()
+            self._operate(kind, victim, free)
         elif kind == "wipe":
             self._wipe()
         elif not free:
-            self.do("kill", "valkey")
+            self._kill("valkey")
         elif kind == "stop":
             self._stop(self._random.choice(free))
         else:
             self._kill(self._random.choice(free))
+
+    def _free(self, kind: str, victim: str, *, rash: bool) -> list[str]:
+        """Who of this name may be struck: who is not held and, unless one is rash, back at work since the last time.
+
+        Nothing is done to a broker while another is held or all are restarted in turn, and a lone one is never held:
+        nothing would go on.
+        """
+        if kind in ("deploy", "scale", "forget", "roll"):
+            return [victim]
+        named = [name for name in (*self._stack.names, *self._stack.servers) if name.startswith(victim)]
+        held = [name for name in named if name in self._stopped]
+        free = [name for name in named if name not in held and self._stack.pid(name)]
+        if victim.startswith("broker"):
+            spared = held or self._operations.rolling or (kind == "stop" and len(named) == 1)
+            return [] if spared or not (rash or self._stack.whole()) else free
+        if kind == "skew":
+            free = [name for name in free if name in self._stack.names]
+        return [name for name in free if rash or name not in self._stack.names or self._stack.works(name)]
 
     def pause(self, between: tuple[float, float]) -> float:
         """The seconds until the next fault."""
@@ -122,10 +151,12 @@ class Saboteur:
         for thread in list(self._stopped.values()):
             thread.join()
 
-    def _operate(self, kind: str, free: list[str]) -> None:
-        if kind == "skew":
-            self._operations.skew(self._random.choice([name for name in free if name in self._stack.names]))
-        else:
+    def _operate(self, kind: str, victim: str, free: list[str]) -> None:
+        if kind == "skew" and free:
+            self._operations.skew(self._random.choice(free))
+        elif kind == "forget":
+            self._operations.forget(victim)
+        elif kind != "skew":
             {"scale": self._operations.scale, "deploy": self._operations.deploy, "roll": self._operations.roll}[kind]()
 
     def _kill(self, name: str) -> None:
@@ -144,7 +175,7 @@ class Saboteur:
         at, before = time.monotonic(), self._stack.pid("valkey")
         wipe_valkey(self._stack.dev)
         if self._mark("EXISTS", MARK) != 0:
-            self.failures.append("valkey still has what it had before the wipe")
+            self._failures.append("valkey still has what it had before the wipe")
             return
         now = self._stack.pid("valkey")
         self._note("wipe", "valkey", at, f"pid {before} and a key that was written before are gone, now {now}")

@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Callable
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Producer
 
 from refold.core.ids import home
 from tests.chaos import raw
-from tests.chaos.actor import Actor
+from tests.chaos.actor import Actor, producer
 from tests.chaos.raw import Chain, Event, History
 
 PATIENCE_S = 1.0
 """How long the operator lets things settle before looking: whatever was on its way to the world has arrived by then."""
 
 AGAIN_S = 8.0
+TRUTH = "truth-"
+"""How the signals of the operator are called, with a number."""
 
 
 class Human(Actor):
@@ -30,7 +32,6 @@ class Human(Actor):
     def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str], int | None]) -> None:
         super().__init__(f"human-{prefix}")
         self._bootstrap, self._prefix, self._partitions, self._ask = bootstrap, prefix, partitions, ask
-        self.sent: set[tuple[str, int, int]] = set()
         self.said = 0
         self.asleep = threading.Event()
         self._woke = 0.0
@@ -47,8 +48,7 @@ class Human(Actor):
         return [run for run, history in list(self._chain.runs.items()) if len(history.events) > 2 and not history.end]
 
     def _work(self) -> None:
-        options = {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0}
-        producer, chain = Producer({**options, "reconnect.backoff.max.ms": 500}), self._chain
+        sender, chain = producer(self._bootstrap), self._chain
         keys: dict[tuple[str, int], str] = {}
         for record in raw.tail(self._bootstrap, f"{self._prefix}run-log"):
             if record is not None:
@@ -56,10 +56,10 @@ class Human(Actor):
                     self._note(keys, *accepted)
                 continue
             if self._stopped.is_set():
-                producer.flush(10)
+                sender.flush(10)
                 return
-            self._speak(producer)
-            producer.poll(0)
+            self._speak(sender)
+            sender.poll(0)
 
     def _note(self, keys: dict[tuple[str, int], str], history: History, events: list[Event]) -> None:
         run = history.run
@@ -75,7 +75,7 @@ class Human(Actor):
                 for open_place in [open_place for open_place in self._doubts if open_place[0] == run]:
                     del self._doubts[open_place]
 
-    def _speak(self, producer: Producer) -> None:
+    def _speak(self, sender: Producer) -> None:
         now = time.monotonic()
         if self.asleep.is_set():
             self._woke = now + PATIENCE_S
@@ -88,15 +88,10 @@ class Human(Actor):
             value = self._ask(key)
             verdict = {"verdict": "did_not_happen"} if value is None else {"verdict": "happened", "result": value}
             self.said += 1
-            self._send(producer, run, {"step": step, "attempt": attempt, **verdict})
+            self._send(sender, run, {"step": step, "attempt": attempt, **verdict})
 
-    def _send(self, producer: Producer, run: str, data: dict[str, object]) -> None:
-        name = f"truth-{self.said}"
+    def _send(self, sender: Producer, run: str, data: dict[str, object]) -> None:
+        name = f"{TRUTH}{self.said}"
         signal = {"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"}
-
-        def answered(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                self.sent.add(("run-signalled", message.partition() or 0, message.offset() or 0))
-
         topic, number = f"{self._prefix}run-signalled", home(run, self._partitions)
-        producer.produce(topic, json.dumps(signal), f"{run}/{name}", number, on_delivery=answered)
+        sender.produce(topic, json.dumps(signal), f"{run}/{name}", number)

@@ -25,8 +25,8 @@ class Evidence:
     """What the world has seen.
 
     **Shape**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
-    `poison` and `resolutions` are (topic, partition, offset) of what the user and the operator sent on purpose;
-    `effects` the recorder's lines. `votes` are the ids of what people have sent, by their places,
+    `poison` and `resolutions` are (topic, partition, offset) of what the user and the operator sent on purpose, as the
+    topics have it; `effects` the recorder's lines. `votes` are the ids of what people have sent, by their places,
     `failing` the runs whose agent gives up at its end.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Producer
 
 from refold.core.approval import signature
 from refold.core.approval.ballot import Remember, Vote
@@ -21,8 +21,8 @@ from refold.core.wire import canonical, codec
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
-from tests.chaos.actor import Actor
-from tests.chaos.raw import Fields
+from tests.chaos.actor import Actor, producer
+from tests.chaos.raw import Fields, Raw
 from tests.chaos.rules import ONCALL, REQUESTER, STRANGER
 
 EDITED, ANSWERED = 7, -424_242
@@ -62,8 +62,8 @@ class _Word:
 class People(Actor):
     """A thread that votes on every request it sees. Nobody leaves a question open that does not expire.
 
-    `votes` are all that were meant, by id, `sent` where they lie in the topic, with their ids. `gone` tells who may not
-    decide at the moment: others do, but now and then they try.
+    `votes` are all that were meant, by id, `asked` what was read: its topic is cleaned after ten minutes. `gone` tells
+    who may not decide at the moment: others do, but now and then they try.
     """
 
     def __init__(self, settings: KafkaSettings, key: SigningKey, *, seed: int, gone: Callable[[], str]) -> None:
@@ -71,27 +71,27 @@ class People(Actor):
         self._settings, self._key, self._random, self._gone = settings, key, random.Random(seed), gone
         self._forger = keys.new("vote", "forger")
         self.votes: dict[str, Said] = {}
-        self.sent: dict[tuple[str, int, int], str] = {}
+        self.asked: list[Raw] = []
         self.counts: Counter[str] = Counter()
         self._seen: set[tuple[str, int]] = set()
         self._due: list[tuple[float, int, Fields, _Word]] = []
         self._number = 0
 
     def _work(self) -> None:
-        options = {"bootstrap.servers": self._settings.bootstrap, "enable.idempotence": True, "log_level": 0}
-        producer = Producer({**options, "reconnect.backoff.max.ms": 500})
+        sender = producer(self._settings.bootstrap)
         for record in raw.tail(self._settings.bootstrap, f"{self._settings.prefix}approval-requested"):
             if record is not None:
+                self.asked.append(record)
                 if record.value is not None:
                     self._consider(raw.decode(record.value))
                 continue
             if self._stopped.is_set():
-                producer.flush(10)
+                sender.flush(10)
                 return
             while self._due and self._due[0][0] <= time.monotonic():
                 _, _, ask, word = heapq.heappop(self._due)
-                self._say(producer, ask, word)
-            producer.poll(0)
+                self._say(sender, ask, word)
+            sender.poll(0)
 
     def _consider(self, ask: Fields) -> None:
         """Make up all minds about a request. It comes again after a planner's death, and with every escalation."""
@@ -146,7 +146,7 @@ class People(Actor):
             remember = Remember(self._random.randrange(5_000, 40_000), self._random.randint(1, 2))
         return _Word(begin + self._random.uniform(0, late), actor, mood, twice=chance() < 0.2, remember=remember)
 
-    def _say(self, producer: Producer, ask: Fields, word: _Word) -> None:
+    def _say(self, sender: Producer, ask: Fields, word: _Word) -> None:
         self._number += 1
         name = f"v{self._number}"
         args = dict(canonical.parse(ask["args"]), amount=EDITED)
@@ -167,13 +167,9 @@ class People(Actor):
         self.counts[f"votes.{word.void or word.action}"] += 1
         token = signature.sign(vote.payload(), self._forger if word.void == "unauthorised" else self._key)
         for _ in range(1 + word.twice):
-            self._send(producer, ApprovalVote(vote.approval, name, ask["run_id"], token))
+            self._send(sender, ApprovalVote(vote.approval, name, ask["run_id"], token))
 
-    def _send(self, producer: Producer, message: ApprovalVote) -> None:
-        def answered(error: KafkaError | None, record: Message) -> None:
-            if error is None:
-                self.sent[VOTED, record.partition() or 0, record.offset() or 0] = message.vote_id
-
+    def _send(self, sender: Producer, message: ApprovalVote) -> None:
         topic, number = f"{self._settings.prefix}{VOTED}", home(message.run_id, self._settings.partitions)
         key: Any = f"{message.approval_id}/{message.vote_id}"
-        producer.produce(topic, codec.encode(message), key, number, on_delivery=answered)
+        sender.produce(topic, codec.encode(message), key, number)

@@ -75,6 +75,12 @@ class Stack:
         found = supervisor.pids().get(name, [])
         return found[0] if found else None
 
+    def works(self, name: str) -> bool:
+        """Whether a service has got partitions since its start, as its log says."""
+        text = (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
+        began = text.rfind(f'"pid": {self.pid(name)}, "event": "service.started"')
+        return began >= 0 and '"event": "partition.assigned"' in text[began:]
+
     def whole(self) -> bool:
         """Whether all brokers are there."""
         return self._brokers is None or self._brokers.whole()
@@ -127,13 +133,16 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Kills what is left: all is judged by then, and how things stop was seen before."""
         try:
+            self.dev.supervisor.hurry()
             self.dev.stop()
         finally:
             self._stop_brokers()
 
     def _stop_brokers(self) -> None:
         if self._brokers:
+            self._brokers.supervisor.hurry()
             self._brokers.stop()
 
 

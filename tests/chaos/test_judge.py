@@ -147,10 +147,10 @@ def dated(records: list[Raw], *appended: int) -> list[Raw]:
     return [record._replace(at_ms=at_ms) for record, at_ms in zip(records, appended, strict=True)]
 
 
-def napping(slept_ms: int) -> list[Raw]:
+def napping(slept_ms: int, until_ms: int = 301) -> list[Raw]:
     """A run that was to sleep for 300 ms."""
     request = RunRequested("errand", '{"nap_ms":300}', "d", "s")
-    asleep: list[Event] = [request, RunStarted(), SleepStarted(1, 301)]
+    asleep: list[Event] = [request, RunStarted(), SleepStarted(1, until_ms)]
     return dated(entries(asleep, [SleepEnded(1), RunCompleted("[]")]), 1, 1 + slept_ms)
 
 
@@ -158,6 +158,7 @@ def napping(slept_ms: int) -> list[Raw]:
     ("log", "kind"),
     [
         pytest.param(napping(100), "wrong", id="a sleep was too short"),
+        pytest.param(napping(340, until_ms=101), "wrong", id="a sleep is counted from a moment that never was"),
         pytest.param(napping(HOUR_MS), "stuck", id="a sleep was far too long"),
         pytest.param(dated(entries(proposed(), ended()), 1, HOUR_MS), "stuck", id="a run stood still for an hour"),
         pytest.param(dated(entries(proposed(), ended()), 1, -HOUR_MS), "wrong", id="an entry comes from the future"),

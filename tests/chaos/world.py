@@ -6,7 +6,10 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ from refold.adapters.kafka.topics import Topics
 from refold.core.ids import home
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import consent, raw, recorder, rules
+from tests.chaos.actor import Actor, producer
 from tests.chaos.consent import Papers
 from tests.chaos.echo import Echo
-from tests.chaos.human import Human
+from tests.chaos.human import TRUTH, Human
 from tests.chaos.judge import Evidence, Verdict, judge
-from tests.chaos.people import People
+from tests.chaos.people import VOTED, People
+from tests.chaos.raw import Raw
 from tests.chaos.rules import GRACE_MS, KINDS, REQUESTER, Keys, Ruler
 
 TOOLS = ("look", "stamp", "stamp_sync", "poke", "fire", "fire_sync")
@@ -56,6 +61,17 @@ POISON = (
 )
 
 
+POISONED = "poison-"
+"""How the keys of poison begin. A second start has none, because its own would be that of the run."""
+
+TOPICS = (
+    *("run-requested", "run-signalled", "run-log", "run-completed", "dead-letter"),
+    *("tool-claimed", "tool-completed", "tool-requested.default"),
+    *("approval-requested", "approval-decided", VOTED),
+)
+"""What the verdict is made from."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outside:
     """What worlds share: the recorder's port and its file, and the keys that people and services sign with."""
@@ -73,9 +89,16 @@ class World:
     """
 
     def __init__(
-        self, settings: KafkaSettings, outside: Outside, *, seed: int, tag: str = "r", busy: float = 0.0
+        self,
+        settings: KafkaSettings,
+        outside: Outside,
+        *,
+        seed: int,
+        tag: str = "r",
+        busy: float = 0.0,
+        naps_ms: Sequence[int] = (0,),
     ) -> None:
-        self.settings, self._outside, self._tag, self._busy = settings, outside, tag, busy
+        self.settings, self._outside, self._tag, self._busy, self._naps_ms = settings, outside, tag, busy, naps_ms
         self._random = random.Random(seed)
         self._count = 0
         self.acked: dict[str, Any] = {}
@@ -83,7 +106,6 @@ class World:
         self.over: dict[str, float] = {}
         self.cancelled: set[str] = set()
         self.failing: set[str] = set()
-        self.poisoned: set[tuple[str, int, int]] = set()
         self._producer: Producer | None = None
         bootstrap, prefix = settings.bootstrap, settings.prefix
         self.human = Human(bootstrap, prefix, partitions=settings.partitions, ask=self.happened)
@@ -97,15 +119,7 @@ class World:
         """Makes the topics and puts the policy in force; the user, the operator and the people go to work."""
         Topics(self.settings).apply()
         rules.publish(self.settings, self._outside.keys)
-        self._producer = Producer(
-            {
-                "bootstrap.servers": self.settings.bootstrap,
-                "enable.idempotence": True,
-                "reconnect.backoff.max.ms": 500,
-                "message.max.bytes": 4_000_000,
-                "log_level": 0,
-            }
-        )
+        self._producer = producer(self.settings.bootstrap)
         self._watch.start()
         self.human.start()
         self.people.start()
@@ -128,7 +142,7 @@ class World:
         """Asks for a run in plain JSON, as any client would: of these groups of calls, or of some at random."""
         self._count += 1
         run = f"{self._tag}{self._count}"
-        nap = 0 if groups else self._random.choice((0, 0, 5, 300, 3_000))
+        nap = 0 if groups else self._random.choice(self._naps_ms)
         given: dict[str, Any] = {"groups": groups or self._groups(), "nap_ms": nap}
         if not groups and self._random.random() < GIVES_UP:
             given["give_up"] = True
@@ -145,14 +159,16 @@ class World:
         Those say nothing, and are no inputs: whoever erases writes them.
         """
         kind = self._random.randrange(len(POISON) + 2)
+        name = f"{POISONED}{self._random.getrandbits(32)}"
         if kind < len(POISON):
-            self._send("run-requested", f"p{self._random.getrandbits(32)}", POISON[kind], poison=True)
+            self._send("run-requested", name, POISON[kind])
         elif kind == len(POISON):
-            self._send("run-signalled", f"p{self._random.getrandbits(32)}", None)
+            self._send("run-signalled", name, None)
         elif self.over:
             run = self._random.choice(list(self.over))
             value = {"run_id": run, "agent": "errand", "input": {"groups": [], "nap_ms": 1}}
-            self._send("run-requested", run, json.dumps(value).encode(), poison=True)
+            number = home(run, self.settings.partitions)
+            self._send("run-requested", "", json.dumps(value).encode(), partition=number)
 
     def cancel(self, run: str) -> None:
         """Asks for a run to be stopped."""
@@ -160,6 +176,12 @@ class World:
         name = f"stop-{run}"
         value = {"run_id": run, "signal_id": name, "kind": "cancel", "data": {"reason": "chaos"}}
         self._send("run-signalled", f"{run}/{name}", json.dumps(value).encode())
+
+    @property
+    def troubles(self) -> list[str]:
+        """Why those who take part are not there any more."""
+        actors: tuple[Actor, ...] = (self.human, self.people, self.echo, *self.rulers)
+        return [actor.trouble for actor in actors if actor.trouble]
 
     def waiting(self) -> list[str]:
         """The runs that are not over."""
@@ -173,28 +195,40 @@ class World:
     def judge(self) -> Verdict:
         """Reads everything back and judges it. For a world in which nothing moves any more."""
         bootstrap, prefix = self.settings.bootstrap, self.settings.prefix
-        topics = ("run-log", "run-completed", "dead-letter", "tool-claimed", "tool-completed", "tool-requested.default")
-        log, outcomes, letters, claims, results, requests = (raw.scan(bootstrap, prefix + topic) for topic in topics)
-        asked, decided = (raw.scan(bootstrap, prefix + topic) for topic in ("approval-requested", "approval-decided"))
+        with ThreadPoolExecutor(4) as pool:
+            every = pool.map(partial(raw.scan, bootstrap), [prefix + topic for topic in TOPICS])
+            found = dict(zip(TOPICS, every, strict=True))
         public = self._outside.keys.decision.public()
         decrees = [decree for ruler in self.rulers for decree in ruler.decrees]
         mine = set(self.sent)
+        asked = {
+            (record.partition, record.offset): record for record in [*self.people.asked, *found["approval-requested"]]
+        }
         return judge(
             Evidence(
                 acked=self.acked,
                 maybe=mine - self.acked.keys(),
                 cancelled=self.cancelled,
-                poison=self.poisoned,
-                resolutions=self.human.sent,
+                poison=places(found, "run-requested", is_poison),
+                resolutions=places(found, "run-signalled", lambda record: TRUTH.encode() in record.key),
                 effects=[line for line in recorder.read(self._outside.effects) if line["run"] in mine],
-                run_log=log,
-                outcomes=outcomes,
-                letters=letters,
-                claims=claims,
-                results=results,
-                requests=requests,
-                papers=Papers(asked, decided, dict(self.people.votes), consent.key_of(public.x), decrees),
-                votes=dict(self.people.sent),
+                run_log=found["run-log"],
+                outcomes=found["run-completed"],
+                letters=found["dead-letter"],
+                claims=found["tool-claimed"],
+                results=found["tool-completed"],
+                requests=found["tool-requested.default"],
+                papers=Papers(
+                    [asked[place] for place in sorted(asked)],
+                    found["approval-decided"],
+                    dict(self.people.votes),
+                    consent.key_of(public.x),
+                    decrees,
+                ),
+                votes={
+                    (VOTED, record.partition, record.offset): record.key.rpartition(b"/")[2].decode()
+                    for record in found[VOTED]
+                },
                 failing=self.failing,
             )
         )
@@ -223,16 +257,12 @@ class World:
         tool = self._random.choice(RISKY if risky else TOOLS)
         return {"tool": tool, "label": f"c{number}{kind}", "plan": plan}
 
-    def _send(
-        self, topic: str, key: str, value: bytes | None, *, poison: bool = False, partition: int | None = None
-    ) -> None:
+    def _send(self, topic: str, key: str, value: bytes | None, *, partition: int | None = None) -> None:
         assert self._producer is not None, "open() comes first"
         number = home(key.partition("/")[0], self.settings.partitions) if partition is None else partition
 
         def answered(error: KafkaError | None, message: Message) -> None:
-            if error is None and poison:
-                self.poisoned.add((topic, message.partition() or 0, message.offset() or 0))
-            elif error is None and topic == "run-requested":
+            if error is None and key in self.sent and topic == "run-requested":
                 self.acked[key] = value
 
         self._producer.produce(self.settings.prefix + topic, value, key, number, on_delivery=answered)
@@ -244,3 +274,13 @@ class World:
                 self.over.setdefault(record.key.decode(), time.monotonic())
             elif self._stopped.is_set():
                 return
+
+
+def is_poison(record: Raw) -> bool:
+    """Whether this is one of the inputs that nobody can use."""
+    return bool(record.value) and (not record.key or record.key.startswith(POISONED.encode()))
+
+
+def places(found: Mapping[str, list[Raw]], topic: str, wanted: Callable[[Raw], bool]) -> set[tuple[str, int, int]]:
+    """Where in a topic certain records lie: what was sent may be there though nobody heard that it is."""
+    return {(topic, record.partition, record.offset) for record in found[topic] if wanted(record)}
