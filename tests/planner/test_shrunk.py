@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from refold.core.topics import RUN_LOG
+from dataclasses import replace
+
+from refold.core.topics import RUN_LOG, TOOL_COMPLETED
 from tests.planner.rig import Rig
 
 
@@ -41,6 +43,42 @@ def test_an_end_that_was_lost_and_written_over_is_noticed_by_what_is_delivered()
     rig.pump()
 
     assert rig.planner.counts["log.shrunk"] == 1
+    state = rig.state("new")
+    assert state is not None
+    assert state.status == "completed"
+
+
+def test_a_run_whose_beginning_was_lost_under_its_entry_begins_again() -> None:
+    rig = Rig()
+    rig.answers = False
+    rig.start("run-0")
+    rig.pump()
+    position = rig.log.cursors.find(RUN_LOG, 0)
+    assert position is not None
+    rig.broker.truncate(RUN_LOG, 0, 0)
+    position.position = 0  # nothing was read of it, so nothing is missed
+
+    rig.answers = True
+    rig.pump()
+
+    state = rig.state("run-0")
+    assert state is not None
+    assert state.status == "completed"
+    assert not rig.stalled
+    assert set(rig.world.done.values()) == {1}
+
+
+def test_a_topic_of_inputs_that_has_lost_its_end_is_read_on() -> None:
+    rig = Rig()
+    rig.settings = replace(rig.settings, snapshot_ms=0)
+    rig.boot()
+    rig.start("old")
+    rig.pump()
+    rig.broker.truncate(TOOL_COMPLETED, 0, 2)
+
+    rig.start("new")
+    rig.pump()
+
     state = rig.state("new")
     assert state is not None
     assert state.status == "completed"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
+from random import Random
 
 import pytest
 
 from refold.simulator.campaign import NEEDED, SCENARIOS, Named, Summary, pairs, schedules, singles
-from refold.simulator.case import run_case
+from refold.simulator.case import Case, run_case
 from refold.simulator.workload.calls import CALLS
+from refold.simulator.workload.inputs import backlog
 from refold.simulator.workload.questions import QUESTIONS
+from refold.simulator.world.faults import Chance, Fault
 
 SINGLES, ASKED, PAIRS, SEEDS = 1_500, 900, 500, 600
 """Cases of each kind: about 30 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
 
-_ALL_SINGLES, _ALL_ASKED, _ALL_PAIRS = 93_900, 96_500, 96_800
+_ALL_SINGLES, _ALL_ASKED, _ALL_PAIRS = 136_900, 127_100, 96_800
 
 
 def run(cases: list[Named]) -> Summary:
@@ -62,6 +65,17 @@ def test_no_promise_breaks_by_two_faults(seen: Counter[str]) -> None:
 
     assert summary.struck >= PAIRS * 1.2, "the second fault has to strike too, unless the first has ended the case"
     seen.update(summary.counts)
+
+
+@pytest.mark.parametrize("faults", [(), (Fault(40, "die"), Fault(70, "freeze"), Fault(90, "power"))])
+def test_a_cancel_behind_a_backlog_comes_before_the_start_of_its_run(faults: tuple[Fault, ...]) -> None:
+    case = Case(backlog(4_000), Chance(Random(0)), faults)
+
+    outcome = case.run()
+
+    assert not outcome.wrong, outcome.report
+    assert case.world.witness.history.runs["late"].order == ["RunRequested", "RunCancelled"]
+    assert outcome.counts["input.ignored"] > 4_000
 
 
 def test_no_promise_breaks_in_random_schedules(seen: Counter[str]) -> None:

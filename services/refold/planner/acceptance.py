@@ -91,7 +91,7 @@ class Acceptance:
         self.live = False
         self.flying = 0
         self.lost = False
-        self._unread: set[EntryId] = set()
+        self.unread: set[EntryId] = set()
         self._speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._read_back = 0
@@ -122,7 +122,7 @@ class Acceptance:
     def send(self, sent: SentEntry) -> None:
         """An entry is on its way: from now on its state is the run's latest."""
         self._speculated[sent.entry.run_id] = sent.after
-        self._unread.add(sent.id)
+        self.unread.add(sent.id)
         self.flying += 1
 
     def delivered(self, sent: SentEntry, offset: int | None) -> None:
@@ -135,12 +135,12 @@ class Acceptance:
             # Answered at once, it could get a second entry while the first still comes. Only the log can tell.
             self._inbox.unconfirmed.ask(sent.item)
         elif offset == NEVER:
-            self._unread.discard(sent.id)
+            self.unread.discard(sent.id)
             self.drop(sent.entry.run_id)
             self._told.refused(sent)
         elif offset < self.position:
             # Read and judged before its delivery was reported; if it was not, something else was read in its place.
-            self.shrunk |= sent.id in self._unread
+            self.shrunk |= sent.id in self.unread
             self._inbox.retry(sent.item)
         else:
             self._own[offset] = sent
@@ -228,7 +228,7 @@ class Acceptance:
 
     def _accept_own(self, sent: SentEntry, offset: int) -> None:
         run = sent.entry.run_id
-        self._unread.discard(sent.id)
+        self.unread.discard(sent.id)
         if self._is_over(run):
             judged = Judged(run, sent.id, sent.entry, "over")
         else:
@@ -251,7 +251,7 @@ class Acceptance:
             return
         parts = parse_log_key(record.key)
         if parts is not None:
-            self._unread.discard(parts[2])
+            self.unread.discard(parts[2])
         if parts is not None and self._passes(record, parts[0]):
             return
         frozen = len(self.fold.frozen)

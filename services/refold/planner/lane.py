@@ -201,9 +201,9 @@ class Lane:
             self.log.keeper.round(self.log.settled(self.outbox.emitted.low_water(self.log.position)), inputs)
         self.log.keeper.write(self.log.position)
 
-    def passed(self, answer: CommittedAt) -> None:
-        """Executors have come so far: what they have passed and not answered goes out again."""
-        calls = self.outbox.unanswered.passed(answer.topic, answer.positions.get(self.partition, 0))
+    def passed(self, answer: CommittedAt | End) -> None:
+        """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""
+        calls = self.outbox.unanswered.told(answer, self.partition)
         self._answering.late(calls, self.clock.now_ms, passed=True)
 
     def _times(self) -> list[int]:

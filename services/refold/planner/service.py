@@ -8,6 +8,7 @@ from itertools import count
 
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
+from refold.core.ids import EntryId
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
 from refold.planner import inputs
 from refold.planner.answering import Shared
@@ -40,7 +41,7 @@ class Planner:
         self._mono = self._ask_due = 0
         self._draining = False
         self._full: set[int] = set()
-        self._distrusted: set[int] = set()
+        self._distrusted: dict[int, set[EntryId]] = {}
         self._paused: dict[int, frozenset[str]] = {}
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -81,17 +82,19 @@ class Planner:
         if isinstance(item, End | CommittedAt) and item.topic == RUN_REQUESTED:
             self._patience.take(item, self._mono)
             return self.lanes.route(item)  # a lane that begins anew asks for this end too
-        if isinstance(item, CommittedAt):
+        if isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
             self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
             for lane in self.lanes:
-                lane.passed(item)
+                if isinstance(item, CommittedAt) or lane.partition == item.partition:
+                    lane.passed(item)
         else:
             if isinstance(item, Assigned | Revoked):
                 self._patience.forget(item.partition)
                 self._full.discard(item.partition)
                 self._paused.pop(item.partition, None)
             elif isinstance(item, Shrunk):
-                self._distrusted.add(item.partition)  # what the marks call settled may be what is lost
+                read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
+                self._distrusted[item.partition] = read.log.unread if read else set()
             effects = self.lanes.route(item)
             if isinstance(item, Assigned) and (given := self.lanes.get(item.partition)) is not None:
                 given.clock.tick(self._mono)  # one that slept has missed the ticks
@@ -106,7 +109,8 @@ class Planner:
         if not lane.log.shrunk:
             return []
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
-        self._distrusted.add(lane.partition)
+        # Of what it has sent on states that the log has lost nothing was acted upon: it may be taken back.
+        self._distrusted[lane.partition] = lane.log.unread
         return self.lanes.begin_anew(lane.partition)
 
     def _distrust(self, item: Item) -> list[Effect]:
@@ -115,7 +119,7 @@ class Planner:
         if lane is None or not lane.start.foreign:
             return []
         self.journal.tell("marks.foreign", partition=lane.partition)
-        self._distrusted.add(lane.partition)
+        self._distrusted[lane.partition] = set()
         return self.lanes.begin_anew(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
@@ -130,9 +134,8 @@ class Planner:
         rules = replace(settings.rules, authority=authority, versions=versions, app=self._app.version)
         budget = replace(settings.budget, payload_bytes=settings.limits.payload_bytes)
         agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
-        distrust = assigned.partition in self._distrusted
-        self._distrusted.discard(assigned.partition)
-        return Lane(
+        mistaken = self._distrusted.pop(assigned.partition, None)
+        lane = Lane(
             assigned,
             self._shared,
             self._tokens,
@@ -140,8 +143,10 @@ class Planner:
             rules=rules,
             catalog=catalog,
             mono_ms=self._mono,
-            distrust=distrust,
+            distrust=mistaken is not None,
         )
+        lane.log.fold.mistaken = mistaken or set()
+        return lane
 
     def _collect(self) -> list[Effect]:
         publishes: list[Outgoing] = []
@@ -174,6 +179,7 @@ class Planner:
             self._ask_due = self._mono + ASK_MS
             pools = [topic.removeprefix(f"{TOOL_REQUESTED}.") for topic in topics]
             effects += [AskCommitted(executors(pool), topic) for pool, topic in zip(pools, topics, strict=True)]
+            effects += [AskEnd(topic, lane.partition) for lane in self.lanes for topic in lane.outbox.unanswered.topics]
         return effects
 
     def _flow(self) -> list[Effect]:

@@ -130,7 +130,7 @@ class TakeOver:
                 self._log.finish(state)
             elif state is not None and run not in self._log.fold.frozen:
                 self._outbox.take_up(state)
-                if (state.unseen or not state.open) and self._holds.get(run) is None:
+                if state.unseen and self._holds.get(run) is None:
                     self._inbox.push([Pending(run, None)])
             if not self._waiting:
                 self._outbox.begun()

@@ -7,10 +7,12 @@ still lies in the executors' queue is not asked again at all: an overload would 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from refold.core.ids import CallId
+from refold.ports.effects import CommittedAt
+from refold.ports.log import End
 
 
 @dataclass(slots=True)
@@ -65,13 +67,25 @@ class Unanswered:
         sent = self._sent[call]
         heapq.heappush(self._waiting.setdefault(sent.topic, []), (sent.offset, call))
 
-    def passed(self, topic: str, position: int) -> Iterator[CallId]:
-        """The late calls of a topic whose requests lie below the executors' position."""
+    def told(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
+        """The late calls of a topic that nobody will answer, now that executors or the topic are known to be so far."""
+        if isinstance(answer, End):
+            return self._lost(answer.topic, answer.offset)
+        return self._passed(answer.topic, answer.positions.get(partition, 0))
+
+    def _passed(self, topic: str, position: int) -> Iterator[CallId]:
+        """Those whose requests lie below the executors' position."""
         waiting = self._waiting.get(topic, [])
         while waiting and waiting[0][0] < position:
             offset, call = heapq.heappop(waiting)
             if (sent := self._sent.get(call)) is not None and sent.offset == offset:
                 yield call
+
+    def _lost(self, topic: str, end: int) -> list[CallId]:
+        """Those whose requests the topic had once and has no more: nobody can ever pass these."""
+        waiting = self._waiting.get(topic, [])
+        self._waiting[topic] = sorted(each for each in waiting if each[0] < end)
+        return [call for offset, call in waiting if offset >= end]
 
     def due(self, now: int) -> Iterator[CallId]:
         """The calls that are to be looked at again, if they are still open."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from refold.simulator.campaign import SCENARIOS, Named, Summary, campaign, pairs, schedules, sieges, singles
+from refold.simulator.campaign import SCENARIOS, Named, Summary, backlogs, campaign, pairs, schedules, sieges, singles
 from refold.simulator.shrinking import shrink
 from refold.simulator.world.faults import parse_fault
 
@@ -41,7 +41,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--one", action="store_true", help="only the schedule of this seed, with its trace")
-    parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="only this scenario, with its trace")
+    parser.add_argument(
+        "--scenario", choices=sorted((*SCENARIOS, "backlog")), help="only this scenario, with its trace"
+    )
     parser.add_argument("--fault", action="append", default=[], help="NUMBER:MODE at a boundary; may be repeated")
     parser.add_argument("--less", action="append", default=[], help="a part that the seed's schedule is spared")
     parser.add_argument("--jobs", type=int, default=0, help="processes; 0 is one per core")
@@ -51,7 +53,7 @@ def _options() -> argparse.Namespace:
 
 def _campaigns(options: argparse.Namespace) -> Iterable[tuple[str, list[Named]]]:
     if options.mode in ("all", "exhaustive"):
-        yield "exhaustive", [*singles(), *pairs()]
+        yield "exhaustive", [*backlogs(), *singles(), *pairs()]
     if options.mode in ("all", "random"):
         yield "random", list(schedules(options.schedules or 100_000, seed=options.seed))
     if options.mode in ("all", "byzantine"):

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
 from refold.simulator.case import CaseOutcome, run_case, run_schedule
 from refold.simulator.workload.calls import CALLS
-from refold.simulator.workload.inputs import Scenario
+from refold.simulator.workload.inputs import Scenario, backlog
 from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
     *("takeovers", "void_records", "record.foreign", "input.ignored", "lost_acks", "claims_refused", "in_doubt"),
     *("result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
-    *("deploys", "run.stalled", "run.unstalled", "hung", "publish.refused"),
+    *("deploys", "run.stalled", "run.unstalled", "hung", "publish.refused", "truncated", "repeated"),
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 
@@ -30,6 +30,9 @@ SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS}
 
 SMALLEST = ("pure", "keyed", "probed", "once")
 """What pairs of faults are tried on."""
+
+BACKLOG = 100_000
+"""Requests that lie there when the platform of `backlog` starts, which is too large for a fault at every boundary."""
 
 CHUNK = 40
 """Cases that a worker takes at a time: under half a second, so that progress is smooth and the cores end together."""
@@ -60,7 +63,8 @@ class Named(NamedTuple):
             return run_siege(self.seed, traced=traced)
         if not self.scenario:
             return run_schedule(self.seed, less=self.less, traced=traced)
-        return run_case(SCENARIOS[self.scenario], self.faults, traced=traced)
+        scenario = backlog(BACKLOG) if self.scenario == "backlog" else SCENARIOS[self.scenario]
+        return run_case(scenario, self.faults, traced=traced)
 
 
 @dataclass(slots=True)
@@ -106,6 +110,12 @@ def pairs(scenarios: Iterable[str] = SMALLEST) -> Iterator[Named]:
         for first, second in itertools.combinations(boundaries, 2):
             for one, other in itertools.product(SMALL, SMALL):
                 yield Named(name, (Fault(first, one), Fault(second, other)))
+
+
+def backlogs() -> Iterator[Named]:
+    """The large backlog, alone and with a few faults: what is done for it grows with it, and nothing else does."""
+    yield Named("backlog")
+    yield Named("backlog", (Fault(40, "die"), Fault(70, "freeze"), Fault(90, "power")))
 
 
 def schedules(count: int, *, seed: int = 0) -> Iterator[Named]:

@@ -27,6 +27,7 @@ from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
 from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import Scenario
+from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
@@ -129,7 +130,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.
-    forgot = call.effect != "once" and any("wipe" in fault or "rollback" in fault for fault in world.struck)
+    forgot = call.effect != "once" and world.hit(*LOSES_LEDGER)
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (TOOL_COMPLETED, call.id) in world.refused
@@ -153,8 +154,7 @@ def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
 
 def _approvals(world: World) -> Iterator[str]:
     """What nobody waits for any more is closed, but for what a zombie or the network brought afterwards."""
-    late = any("delayed" in fault for fault in world.struck)
-    belated = late or (len(world.struck) > 1 and any("freeze" in fault for fault in world.struck))
+    belated = world.hit("delayed") or (len(world.struck) > 1 and world.hit("freeze"))
     waiting = {
         f"{run.id}/{call.asked.seq}"
         for run in world.witness.history.runs.values()
@@ -172,7 +172,8 @@ def _ledger(world: World) -> Iterator[str]:
     for entry in world.ledger.entries().values():
         name = entry.call
         if name not in calls:
-            yield f"ledger: it knows a call {name} that the log does not"
+            if not world.hit("truncate-log"):
+                yield f"ledger: it knows a call {name} that the log does not"
             continue
         call = calls[name]
         if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
@@ -187,11 +188,12 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     # A tombstone says that an input was erased: nobody has to be told of that.
     bad = [given for given in scenario.inputs if given.kind == "poison" and given.value is not None]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
+    cleaned = world.hit("clean", "mirror")  # of two starts that nobody has read so far the last one stays
     refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
     for given in bad:
         if not any(letter["topic"] == given.topic and letter["value"] == (given.value or b"") for letter in letters):
             yield f"poison: {given.value!r} on {given.topic} has no dead letter"
-    for key in conflicts - refused:
+    for key in () if cleaned else conflicts - refused:
         yield f"poison: the contradictory start of {key!r} has no dead letter"
     for letter in letters:
         written = world.witness.written.get(letter["topic"], ())
@@ -201,6 +203,8 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
         resolving = letter["topic"] == RUN_SIGNALLED and letter["code"] == "conflict"
+        # A result of a call that the log knew once, and does not know again so far.
+        resolving |= letter["code"] == "unknown_call" and world.hit("truncate-log")
         if not known and letter["key"] not in conflicts and not resolving and not _said_in_vain(letter, scenario):
             why = f"{letter['code']}: {letter['reason']}"
             yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"
@@ -224,7 +228,7 @@ def _orders(world: World) -> Iterator[str]:
     """Every accepted dispatch went out, and every call that is settled was closed."""
     sent: set[tuple[str, int]] = set()
     last: dict[bytes | None, bytes | None] = {}
-    belated = len(world.struck) > 1 and any("delayed" in fault or "freeze" in fault for fault in world.struck)
+    belated = len(world.struck) > 1 and world.hit("delayed", "freeze")
     for record in world.witness.written.get(ORDERS, ()):
         last[record.key] = record.value
         if record.value and record.read_headers():  # a client's poison has none
@@ -270,7 +274,7 @@ def _positions(world: World) -> Iterator[str]:
         for topic in (*INPUTS, RUN_LOG):
             log, position = world.broker.log(topic, partition), committed.get((topic, partition), 0)
             end = log.end
-            if position > end or (position < end and log.read(position, end)):
+            if (position > end and not world.hit("truncate")) or (position < end and log.read(position, end)):
                 yield f"stuck: {topic}/{partition} has {end} records and its low-water mark is {position}"
         planner = process.services[0]
         assert isinstance(planner, Planner), "a planner's process hosts a planner"

@@ -7,6 +7,7 @@ from typing import Literal
 
 from refold.core.planning.verdict import Rules
 from refold.core.topics import tool_requested
+from refold.runtime.defaults import ACTIVE_RUNS, SLOTS
 
 PARTITIONS = 2
 POOL = "default"
@@ -26,8 +27,10 @@ class SimSettings:
     **Units**: milliseconds of virtual time. `session_ms` is how long a silent process keeps its partitions,
     `zombie_ms` how long a frozen one stays away, `ignorance_ms` how long it then goes on before it learns of it,
     `pause_ms` a stall that is shorter than what is left of any lease after its margin, `executor_skew_ms` how far the
-    executors' clocks are ahead, `visit_ms` how long somebody stays who joins a group for a while. Approval services are
-    there where a scenario has people.
+    executors' clocks are ahead, `visit_ms` how long somebody stays who joins a group for a while, `away_ms` how long
+    nobody is there, which is longer than receivers remember keys, `retention_ms` how long the ledger remembers what is
+    done, `outage_ms` more than half of that. Approval services are there where a scenario has
+    people. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no more.
     """
 
     partitions: int = PARTITIONS
@@ -45,12 +48,18 @@ class SimSettings:
     resend_ms: int = 50
     sweep_ms: int = 400
     payload_bytes: int = 8_000
+    backlog: int = 2_000
+    slots: int = SLOTS
+    active: int = ACTIVE_RUNS
     session_ms: int = 250
     zombie_ms: int = 2_500
     ignorance_ms: int = 200
     pause_ms: int = 120
     restart_ms: int = 40
     visit_ms: int = 400
+    away_ms: int = 2_500
+    retention_ms: int = 20_000
+    outage_ms: int = 11_000
     delay_ms: int = 400
     executor_skew_ms: int = 0
     rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000))

@@ -30,15 +30,16 @@ def _cases(name: str) -> Iterator[Named]:
     yield from sieges(bug.seeds)
     for scenario in bug.where:
         yield Named(scenario)
-        if bug.pairs is None:
-            yield from singles((scenario,))
+        if len(bug.faults) == 2:
+            yield from _pairs(scenario, *bug.faults)
         else:
-            yield from _pairs(scenario, *bug.pairs)
+            yield from (case for case in singles((scenario,)) if not bug.faults or case.faults[0].mode in bug.faults)
 
 
 def _pairs(scenario: str, one: str, other: str) -> Iterator[Named]:
-    kinds = run_case(SCENARIOS[scenario], traced=False).kinds
-    for at, kind in enumerate(kinds, 1):
+    for at, kind in enumerate(run_case(SCENARIOS[scenario], traced=False).kinds, 1):
         if one in modes_at(kind):
-            for later in range(at + 1, len(kinds) + 1):
-                yield Named(scenario, (Fault(at, one), Fault(later, other)))
+            first = Fault(at, one)
+            for later, changed in enumerate(run_case(SCENARIOS[scenario], (first,), traced=False).kinds, 1):
+                if later > at and other in modes_at(changed):
+                    yield Named(scenario, (first, Fault(later, other)))

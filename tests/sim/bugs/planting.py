@@ -11,11 +11,11 @@ Patch = tuple[object, str, object]
 class Bug:
     """What is put in the place of what, and where it should show.
 
-    The scenarios of `where` are run with every single fault, or with all `pairs` of two kinds of faults; before them so
-    many `seeds` of a planner that lies.
+    The scenarios of `where` are run with every single fault, with one of a kind at every boundary, or with all pairs of
+    two kinds, as `faults` says; before them so many `seeds` of a planner that lies.
     """
 
     where: tuple[str, ...]
     patches: tuple[Patch, ...]
-    pairs: tuple[str, str] | None = None
+    faults: tuple[str, ...] = ()
     seeds: int = 0

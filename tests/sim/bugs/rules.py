@@ -19,6 +19,8 @@ RULES: dict[str, tuple[str, ...]] = {
         "commits-what-was-read",
         "input-done-when-read",
     ),
+    "A log that got shorter is noticed at once, and folded again.": ("shorter-log-unnoticed", "own-mistake-kept"),
+    "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
     "Every open call has a durable deadline: that keeps runs from sticking.": ("call-without-deadline",),
     "The planner owns all time, and nothing is due before its time.": ("timers-early",),
@@ -39,6 +41,11 @@ RULES: dict[str, tuple[str, ...]] = {
     "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
     "A stored success answers every attempt, a stored failure only its own.": ("failure-for-good",),
     "A settled call is withdrawn: nothing of it begins any more.": ("closed-too-early",),
+    "What is lost with a partition is let go.": ("keeps-what-it-lost",),
+    "A second answer means a second request: it is closed again.": ("second-answer-left-open",),
+    "What may not have arrived is sent again as it is by then.": ("unknown-sent-as-it-was",),
+    "Who takes no more goes on when there is room.": ("executors-pause-for-good", "planners-pause-for-good"),
+    "Take over: bring every run to where its state calls for something.": ("nobody-driven",),
     # Effects
     "A timeout or an exception after something was sent is an unknown outcome, never a failure.": (
         "timeout-is-failure",
@@ -47,10 +54,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "`once`: never run again, the call is in doubt and a human decides.": ("once-is-repeated",),
     "A result counts from any attempt and however late.": ("older-attempts-unheard",),
     "A late result is published, and never dropped.": ("late-result-dropped",),
+    "Requests older than half the ledger's retention are dropped.": ("old-request-believed",),
+    "After the receiver's key window nobody acts under the key.": ("key-window-unseen",),
     # The claim chain
     "For `probed` and `once` calls the claim is also a record in the log.": ("claim-chain-skipped",),
     "The executor reads up to its own record before it acts; not the head: let go.": ("acts-unread",),
     "A claim of somebody else at the head: wait one whole lease since you first saw it.": ("lease-not-waited-for",),
+    "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
     "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),
     # Approval

@@ -72,6 +72,11 @@ class Cursors:
         """Where it reads in a partition of a topic, if it does."""
         return next((each for each in self._cursors if (each.topic, each.partition) == (topic, partition)), None)
 
+    def awaits(self, topic: str, partition: int) -> bool:
+        """Whether it has not read so far what was there when it got the partition."""
+        cursor = self.find(topic, partition)
+        return (topic, partition) in self._ends or (cursor is not None and cursor.end is not None)
+
     def flow(self, topic: str, partition: int, *, paused: bool) -> None:
         """Reads no more in a partition of a topic, or goes on."""
         (self._paused.add if paused else self._paused.discard)((topic, partition))

@@ -57,14 +57,16 @@ class LogFold:
 
     `frozen` holds the runs that have an entry which this version cannot read, and (after `settle`) those whose history
     cannot be told from the log, with the reason: they stand still here. `sweep` has the keys of records that can never
-    count, for a planner to bury; it is filled after `settle` alone. Whoever takes the states of runs that are over away
-    is told nothing of them any more.
+    count, for a planner to bury; it is filled after `settle` alone. `mistaken` are entries that were written
+    on what the log had lost: a run of which they alone are left never began. Whoever takes the states of runs that are
+    over away is told nothing of them any more.
     """
 
     def __init__(self) -> None:
         self.states: dict[RunId, RunState] = {}
         self.frozen: dict[RunId, str] = {}
         self.sweep: list[bytes] = []
+        self.mistaken: set[EntryId] = set()
         self._live, self._aside = False, 0
         self._ended: dict[RunId, RunState] = {}
         self._tangles: dict[RunId, Tangle] = {}
@@ -119,7 +121,13 @@ class LogFold:
         self._live = True
         stalled: dict[RunId, str] = {}
         for run, tangle in list(self._tangles.items()):
-            if tangle.contested:
+            if (
+                tangle.aside
+                and self._state(run) is None
+                and {each.record.id for each in tangle.held()} <= self.mistaken
+            ):
+                self._take_back(run, tangle)
+            elif tangle.contested:
                 stalled[run] = FORKED
             elif self._state(run) is None and tangle.aside:
                 stalled[run] = GAP
@@ -129,6 +137,13 @@ class LogFold:
         self.frozen |= stalled
         self._ended = {run: state for run, state in self._ended.items() if run in stalled}
         return stalled
+
+    def _take_back(self, run: RunId, tangle: Tangle) -> None:
+        """What was written on a beginning that the log has lost is nobody's history: the run is as if never begun."""
+        for held in tangle.held():
+            self._aside -= held.bytes
+            self._sweep(held)
+        del self._tangles[run]
 
     @property
     def oldest_aside(self) -> int | None:

@@ -8,6 +8,7 @@ exactly that call, however often ledgers are wiped and executors die; and no hon
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 from refold.core.run import chain
@@ -68,6 +69,9 @@ class Bystander(Witness):
                 run = judged.entry.run_id
                 if chain.extends(self.heads.get(run, chain.Head()), judged.entry):
                     self.heads[run] = chain.Head(judged.id, judged.entry.last_seq)
+
+    def settles(self, inputs: Sequence[Record], partitions: int) -> None:
+        """See `Witness`."""
 
 
 class Trusting(People):

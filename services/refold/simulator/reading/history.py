@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b, sha256
@@ -134,6 +134,7 @@ class History:
         self._counting: set[bytes] = set()
         self._early: dict[tuple[str, bytes], list[tuple[bytes, Datum]]] = {}
         self._causes: set[tuple[str, str, int, int]] = set()
+        self._reused: dict[tuple[str, int], int] = {}
         self._partition = self._offset = 0
 
     def follow(self, record: Record) -> list[Datum]:
@@ -158,6 +159,24 @@ class History:
                 self.void += 1
                 self._early.setdefault((run.id, entry["prev"]), []).append((name, entry))
         return counting
+
+    def restart(self, logs: Iterable[Iterable[Record]]) -> None:
+        """Some of what was followed never was: reads what is left of all partitions, and complains of it once."""
+        wrong, void, on_decided = self.wrong, self.void, self.on_decided
+        self.runs, self._early = {}, {}
+        self._seen, self._counting, self._causes = set(), set(), set()
+        self.wrong, self.on_decided = [], lambda *_: None
+        for record in (record for log in logs for record in log):
+            self.follow(record)
+        self.wrong, self.void, self.on_decided = wrong, void, on_decided
+
+    def caused(self, run: str, topic: str, partition: int, offset: int) -> bool:
+        """Whether an entry that counts answers an input."""
+        return (run, topic, partition, offset) in self._causes
+
+    def forget(self, topic: str, partition: int, end: int) -> None:
+        """The inputs of a partition from an offset on are gone, and others will lie there."""
+        self._reused[topic, partition] = end
 
     def _extend(self, run: LoggedRun, name: bytes, entry: Datum, record: Record) -> None:
         if run.over:
@@ -205,7 +224,7 @@ class History:
     def _check_cause(self, entry: Datum) -> None:
         if cause := entry["cause"]:
             known = (entry["run_id"], cause["topic"], cause["partition"], cause["offset"])
-            if known in self._causes:
+            if known in self._causes and known[3] < self._reused.get(known[1:3], known[3] + 1):
                 self.wrong.append(f"twice: input {known[1:]} was applied twice to run {entry['run_id']}")
             self._causes.add(known)
 

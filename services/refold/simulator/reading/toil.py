@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from refold.core import topics
 from refold.core.wire import codec
@@ -32,7 +32,9 @@ class Toil:
     def __init__(self, history: History) -> None:
         self._history = history
         self._wanted: set[bytes] = set()
+        self._stale: set[bytes] = set()
         self._idle: dict[bytes, str] = {}
+        self._idle_at: dict[tuple[int, int], str] = {}
         self.began: Counter[str] = Counter()
         self.published = 0
         self.wrong: list[str] = []
@@ -44,15 +46,21 @@ class Toil:
             ask = read_value(record.value)
             if ended := self._ended(ask):
                 self._idle.setdefault(record.value, ended)
+                if record.value not in self._stale:
+                    self._idle_at[record.partition, record.offset] = ended
             else:
                 self._wanted.add(record.value)
 
     def stale(self, value: bytes | None) -> None:
         """A record is about to be written of which nobody can say any more whether it is wanted."""
         self._wanted.add(value or b"")
+        self._stale.add(value or b"")
 
-    def starts(self, order: StartTool) -> None:
-        """A tool begins."""
+    def starts(self, order: StartTool, read: Sequence[Record]) -> None:
+        """A tool begins in a process that has `read` these records of its call, the last of which it goes by."""
+        closed = any(record.value is None for record in read)
+        if closed and (ended := self._idle_at.get((read[-1].partition, read[-1].offset))):
+            self.wrong.append(f"idle: {order.request.call_id} begins, and {ended} when it was sent out once more")
         self.began[order.request.call_id] += 1
         raw = codec.encode(order.request)
         if raw in self._idle and raw not in self._wanted:

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from refold.core import topics
+from refold.core.ids import home
 from refold.core.messages import ToolRequest
+from refold.ports.ledger import Claim
 from refold.ports.log import Record
 from refold.simulator.app import CLAIMED_EFFECTS
 from refold.simulator.reading.approvals import ApprovalHistory
@@ -16,15 +18,19 @@ from refold.simulator.settings import ORDERS
 
 APPROVAL_TOPICS = (topics.CATALOG, topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED)
 
+CLOCKS_MS = 1_000
+"""How far behind the log's time an executor may be."""
+
 
 class Witness:
     """What was written, what it means, and what was wrong with it.
 
     `on_entry` is told of entries that count, `on_question` of what people are asked; `claims` are those that count, by
-    call, and `claimed` the calls of which the ledger was asked.
+    call, `claimed` the calls of which the ledger was asked, `lost` the attempts whose dispatch the log had once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stale_ms: int = 0) -> None:
+        self.stale_ms = stale_ms
         self.history = History()
         self.approvals = ApprovalHistory()
         self.toil = Toil(self.history)
@@ -34,6 +40,7 @@ class Witness:
         self._heads: dict[str, str] = {}
         self.void_claims = 0
         self.claimed: set[str] = set()
+        self.lost: set[tuple[str, int]] = set()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
         self.on_question: Callable[[Datum], None] = lambda request: None
         self._wrong: list[str] = []
@@ -59,21 +66,54 @@ class Witness:
         elif record.topic == topics.TOOL_COMPLETED and record.value and record.read_headers():
             self._check_doubt(read_value(record.value))
 
+    def settles(self, inputs: Sequence[Record], partitions: int) -> None:
+        """What users have said is settled: it is in the log, or told to be dead, or means nothing any more."""
+        dead = {
+            (letter["topic"], letter["partition"], letter["offset"])
+            for letter in (read_value(record.value or b"") for record in self.written.get(topics.DEAD_LETTER, ()))
+        }
+        for record in inputs:
+            place, name = (record.topic, record.partition, record.offset), (record.key or b"").decode(errors="replace")
+            run = self.history.runs.get(name.partition("/")[0])
+            if record.value is None or place in dead or self.history.caused(name.partition("/")[0], *place):
+                continue
+            if record.topic == topics.RUN_REQUESTED:
+                heard = run is not None or home(name, partitions) != record.partition
+            else:
+                heard = run is not None and (run.over or b'"cancel"' not in record.value)
+            if not heard:
+                self._wrong.append(f"unheard: {name} on {record.topic} is settled, and nobody has answered it")
+
+    def loses(self, logs: Sequence[Sequence[Record]]) -> None:
+        """The run log has lost records; this is what is left of its partitions. What they ordered is under way."""
+        before = self._dispatched()
+        self.history.restart(logs)
+        self.lost |= before - self._dispatched()
+
+    def forgets(self, topic: str, partition: int, end: int) -> None:
+        """An input topic has lost its end: what lies there next is something else."""
+        self.history.forget(topic, partition, end)
+
+    def _dispatched(self) -> set[tuple[str, int]]:
+        calls = [call for run in self.history.runs.values() for call in run.calls.values()]
+        return {(call.id, attempt) for call in calls for attempt in call.attempts}
+
     def asks(self, record: Record) -> None:
         """Follows a record that is about an approval, or about who may decide and how."""
         request = self.approvals.follow(record)
         if request:
             self.on_question(request)
 
-    def commits(self, log: Sequence[Record], start: int, end: int) -> None:
-        """Requests from one offset to another are committed: each was claimed, or followed by another of its call."""
+    def commits(self, log: Sequence[Record], start: int, end: int, *, now_ms: int) -> None:
+        """Requests from one offset to another are committed: each was claimed, old, or followed by one of its call."""
         later: set[bytes | None] = set()
         for record in reversed(log):
             seen, call = record.key in later, (record.key or b"").decode()
             later.add(record.key)
             if not start <= record.offset < end or not record.value or not record.read_headers():
                 continue
-            if call not in self.claimed and not seen:
+            old = now_ms - record.at_ms > self.stale_ms - CLOCKS_MS
+            if call not in self.claimed and not seen and not old:
                 self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")
 
     def starts(self, ask: ToolRequest, *, looked: int) -> None:
@@ -85,7 +125,9 @@ class Witness:
         run = self.history.runs.get(ask.run_id)
         call = run.calls.get(ask.step) if run else None
         name = f"{ask.call_id} attempt {ask.attempt}"
-        if call is None or ask.attempt not in call.attempts or call.id != ask.call_id:
+        if (ask.call_id, ask.attempt) in self.lost:
+            pass  # whoever has the order cannot know
+        elif call is None or ask.attempt not in call.attempts or call.id != ask.call_id:
             self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
@@ -99,15 +141,20 @@ class Witness:
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
 
     def starts_by_ledger(self, ask: ToolRequest, *, known: bool, read: Sequence[Record]) -> None:
-        """The same by the ledger, if that has lost nothing, and by what its process has `read` of the requests.
+        """The same by the ledger, if that has lost nothing, and by what its process has `read` about the call.
 
         A ledger that lost a CLOSE lets a lapsed lease of the call be taken over: late, and safe by class.
         """
         if not known:
             self._wrong.append(f"unclaimed: {ask.call_id} begins and the ledger knows nothing of it")
-        mine = [record for record in read if record.key == ask.call_id.encode()]
-        if mine and mine[-1].value is None:
+        if read and read[-1].value is None:
             self._wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
+
+    def claims_it(self, claim: Claim, read: Sequence[Record], *, known: bool, now_ms: int) -> None:
+        """The ledger is asked for a call by somebody who has `read` this of it: of old requests only what it knows."""
+        self.claimed.add(claim.call)
+        if not known and read and now_ms - read[-1].at_ms > self.stale_ms + CLOCKS_MS:
+            self._wrong.append(f"stale: {claim.call} is claimed by a request of {now_ms - read[-1].at_ms} ms ago")
 
     def _follow_claim(self, claim: Datum) -> None:
         if not claim["call_id"]:
@@ -129,5 +176,5 @@ class Witness:
     def _check_order(self, ask: Datum) -> None:
         run = self.history.runs.get(ask["run_id"])
         call = run.calls.get(ask["step"]) if run else None
-        if call is None or ask["attempt"] not in call.attempts:
+        if (call is None or ask["attempt"] not in call.attempts) and (ask["call_id"], ask["attempt"]) not in self.lost:
             self._wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")

@@ -24,6 +24,12 @@ def _cancelled(name: str, tool: str, script: str, at_ms: int) -> Scenario:
     return Scenario(name, inputs, {tool: (script,)})
 
 
+def _crowd(name: str, size: int, **changes: Any) -> Scenario:
+    """Many at once, for services that take few at a time."""
+    runs = [start_run(f"r-{number}", "one", {"tool": "push"}, at_ms=4 * number) for number in range(size)]
+    return Scenario(name, tuple(runs), changes=changes)
+
+
 _PUSH = start_run("r-1", "one", {"tool": "push"})
 
 CALLS: dict[str, Scenario] = {
@@ -43,6 +49,9 @@ CALLS: dict[str, Scenario] = {
         _one("keyed-terminal", "push", "terminal", agent="handling"),
         _one("keyed-exhausted", "push", "raises-after", "raises-after", "hangs-before"),
         _one("keyed-slow", "push", "slow"),
+        _one("keyed-crawls", "push", "crawls"),
+        _one("probed-crawls", "book", "crawls", chained_lease_ms=400),
+        _one("once-crawls", "pay", "crawls", chained_lease_ms=400),
         _one("keyed-late", "push", "late"),
         _one("keyed-hangs", "push", "hangs-after"),
         _one("keyed-window", "pushed_briefly", "hangs-after", "late"),
@@ -66,6 +75,7 @@ CALLS: dict[str, Scenario] = {
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
         Scenario("two-runs", (start_run("r-1", "one", {"tool": "pay"}), start_run("r-2", "one", {"tool": "push"}))),
         Scenario("two-runs-eager", (_PUSH, start_run("r-2", "one", {"tool": "push"})), changes={"commit_ms": 1}),
+        _crowd("crowd", 8, backlog=2, slots=1, active=2),
         Scenario("repeated", (_PUSH, replace(_PUSH, kind="repeat"))),
         Scenario("conflict", (_PUSH, start_run("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict"))),
         Scenario("stray", (start_run("r-1", "one", {"tool": "push"}, stray=True),)),
@@ -83,7 +93,7 @@ CALLS: dict[str, Scenario] = {
         ),
         Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),
-        _hasty("once-creeps", "pay", "creeps"),
+        _hasty("once-creeps", "pay", "creeps", "creeps"),
         _hasty("once-creeps-shared", "pay", "creeps", planners=2, executors=2, sharing=True),
         # Frozen for just longer than a session, an executor is back while its right to act still holds.
         _hasty("once-blinks", "pay", "creeps", executors=2, sharing=True, zombie_ms=300, commit_ms=500),

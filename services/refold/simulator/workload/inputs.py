@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from refold.core.ids import home
@@ -72,6 +72,15 @@ def signal(
     """A signal for a run."""
     value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": "operator"}).encode()
     return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, partitions), f"{run}/{name}".encode(), value)
+
+
+def backlog(size: int) -> Scenario:
+    """So many requests before anybody is there, nearly all of them said again and again, and behind them a cancel."""
+    first = [start_run(f"r-{number}", "one", {"tool": "push"}) for number in range(8)]
+    again = [replace(start, kind="repeat") for start in first]
+    mass = [again[number % len(again)] for number in range(size)]
+    late = [start_run("late", "one", {"tool": "push"}), signal("late", "c", "cancel")]
+    return Scenario(f"backlog {size:,}", (*first, *mass, *late), changes={"backlog": 500, "active": 4})
 
 
 def poison(topic: str, value: bytes, *, at_ms: int = 0) -> ClientInput:

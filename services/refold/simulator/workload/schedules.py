@@ -40,6 +40,8 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
         inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
     sizes = {"planners": rng.choice((1, 1, 2)), "executors": rng.choice((1, 1, 2))}
     changes = {**sizes, "partitions": partitions, "sharing": rng.random() < 0.5}
+    if rng.random() < 0.1:
+        changes |= {"backlog": rng.choice((2, 4)), "slots": 12, "active": rng.choice((1, 2, 8))}
     own, rate, left = Random(rng.random()), rng.choice((0.01, 0.03, 0.08)), rng.randint(1, 7)
     chance = Chance(own, wild=True, rate=rate, left=left, until_ms=UNSAFE_MS)
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))

@@ -31,7 +31,8 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         commit_ms=chosen.commit_ms,
         snapshot_ms=chosen.commit_ms,
         rules=chosen.rules,
-        limits=Limits(payload_bytes=chosen.payload_bytes),
+        backlog=chosen.backlog,
+        limits=Limits(payload_bytes=chosen.payload_bytes, active=chosen.active),
     )
     service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16))
     return [service], settings.membership
@@ -42,10 +43,13 @@ def _executor(world: Surroundings, member: str) -> tuple[list[Service], Membersh
     settings = ExecutorSettings(
         pool=POOL,
         member=member,
+        slots=chosen.slots,
+        backlog=chosen.backlog,
         tend_ms=chosen.tend_ms,
         reap_ms=chosen.reap_ms,
         commit_ms=chosen.commit_ms,
         resend_ms=chosen.resend_ms,
+        stale_ms=chosen.retention_ms // 2,
         times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
         gate=Gate(tools=FACTS, environment=ENVIRONMENT, partitions=chosen.partitions),
     )

@@ -7,17 +7,19 @@ from random import Random
 from typing import NamedTuple
 
 from refold.core.errors import UsageError
-from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
+from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT, TOOL_COMPLETED
 from refold.simulator.settings import ORDERS
 
-PROCESS = ("die", "die-after", "freeze", "freeze-after", "pause", "pause-after")
+PROCESS = ("die", "die-after", "away", "freeze", "freeze-after", "freeze-read", "pause", "pause-after")
 """The process at the boundary dies, or freezes while a successor works (a zombie), or pauses for less than that.
 
-`-after`: the effect is done, its answer is lost or comes late.
+`-after`: the effect is done, its answer is lost or comes late. `-read`: it freezes with what it reads next in its
+hands. `away`: it dies, and for a while there is nobody in its place.
 """
 
-WRITE = ("lost", "unsure", "delayed", "refuse")
-"""The outcome of a write is unknown: it is not there, it is there, it comes later. Or the log will never take it."""
+WRITE = ("lost", "unsure", "overdue", "delayed", "refuse")
+"""The outcome of a write is unknown: it is not there, it is there (which is told at once, or late), it comes later. Or
+the log will never take it."""
 
 LEDGER = ("cut", "cut-after")
 """The ledger cannot be reached: the operation was not carried out, or it was."""
@@ -31,15 +33,42 @@ FORGETS = {
 }
 """What a group forgets while it lives, and lacks when everything dies a little later."""
 
+TRUNCATES = {
+    "truncate-log": RUN_LOG,
+    "truncate-snapshot": RUN_SNAPSHOT,
+    "truncate-orders": ORDERS,
+    "truncate-results": TOOL_COMPLETED,
+}
+"""What loses its last records, though they were acknowledged: an election was unclean."""
+
 AROUND = (
     *("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget", *FORGETS),
-    *("visit", "expire", "amnesia", "clean", "deploy-none", "deploy-other", "deploy-hungry", "hang"),
+    *TRUNCATES,
+    *(
+        "visit",
+        "move",
+        "expire",
+        "amnesia",
+        "outage",
+        "mirror",
+        "clean",
+        "deploy-none",
+        "deploy-other",
+        "deploy-hungry",
+        "hang",
+    ),
 )
 """Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts; the
-group offsets are gone, all or those of a topic; somebody joins the group, has a partition for a while and leaves.
+group offsets are gone, all or those of a topic; a partition loses its end; somebody joins the group and has a
+partition, for a while or for good.
 
-The ledger forgets what is done; offsets and ledger go together; even unsettled inputs are compacted; planners have
+The ledger forgets what is done; offsets and ledger go together, at once or in an outage that is longer than requests
+are good for, after which executors are there first; records are there twice, and cleaned; even unsettled inputs are
+compacted; planners have
 other code for a while: without agents, with agents that disagree, on a host without memory; the code of a run hangs."""
+
+LOSES_LEDGER = ("wipe", "rollback", "amnesia")
+"""What of a ledger may be gone after these is whatever it knew."""
 
 SMALL = ("die", "die-after", "freeze", "freeze-after", "wipe")
 """What pairs are made of."""

@@ -29,8 +29,8 @@ class Groups:
             for partition in range(settings.partitions if number else 0):
                 self._give(role, partition, members[partition % number])
 
-    def die(self, process: SimProcess) -> None:
-        """Ends a process as `kill -9` does; a supervisor starts it again."""
+    def die(self, process: SimProcess, *, away_ms: int = 0) -> None:
+        """Ends a process as `kill -9` does; a supervisor starts it again, at once or after a while."""
         if process.state == "dead":
             return
         process.state = "dead"
@@ -38,22 +38,24 @@ class Groups:
         self.processes.remove(process)
         self._world.note("dies", process.name)
         if self._lost_by(process):
-            self._world.at(self._world.settings.restart_ms, lambda: self._hand_over(process))
+            self._world.at(away_ms or self._world.settings.restart_ms, lambda: self._hand_over(process))
 
     def die_all(self) -> None:
         """Ends every process."""
         for process in list(self.processes):
             self.die(process)
 
-    def visit(self, process: SimProcess) -> None:
-        """Somebody joins its group and takes one of its partitions, leaves after a while, and it comes back."""
+    def visit(self, process: SimProcess, *, stays: bool) -> None:
+        """Somebody joins its group and takes one of its partitions: to stay, or until it comes back after a while."""
         if not (mine := self._lost_by(process)):
             return
-        guest = self._spawn(process.role, f"{process.membership.member}-guest")
-        process.rebalances.append(Revoked(mine[0]))
-        self._give(process.role, mine[0], guest)
-        host = process.membership.member
-        self._world.at(self._world.settings.visit_ms, lambda: self._leave(guest, host, mine[0]))
+        host, chance = process.membership.member, self._world.chance
+        taken = chance.rng.choice(mine) if chance.wild else mine[-1]
+        guest = self._spawn(process.role, f"{host}-{'mate' if stays else 'guest'}")
+        process.rebalances.append(Revoked(taken))
+        self._give(process.role, taken, guest)
+        if not stays:
+            self._world.at(self._world.settings.visit_ms, lambda: self._leave(guest, host, taken))
 
     def _leave(self, guest: SimProcess, host: str, partition: int) -> None:
         """A guest that still has what it was given, by itself or by its successor, gives it back to its host."""

@@ -8,18 +8,27 @@ from typing import Protocol
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
-from refold.core.topics import RUN_SNAPSHOT
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT, TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
+from refold.simulator.settings import ORDERS
 from refold.simulator.workload.inputs import signal
 from refold.simulator.world.broker import SIM_TOPICS, Broker
+from refold.simulator.world.faults import TRUNCATES
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.surroundings import Surroundings
 
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
+
+MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_LOG, ORDERS, TOOL_COMPLETED, RUN_COMPLETED)
+REPEATED = 0.3
+"""The share of records that a mirror repeats."""
+
+MOST_LOST = 5
+"""How many records a partition may lose, more than a run with one call has."""
 
 HELD_MS = 1_500
 """How long it takes until somebody lets a run go that hung."""
@@ -47,11 +56,73 @@ def _amnesia(world: Platform) -> None:
     world.groups.die_all()
 
 
+def _outage(world: Platform) -> None:
+    """Nobody is there for long: offsets and what is done are forgotten, requests are old, and planners come last."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    world.broker.committed.clear()
+    _expire(world)
+    for process in list(world.groups.processes):
+        late = process.role == "planner"
+        world.groups.die(process, away_ms=world.settings.outage_ms + late * DEPLOYED_MS)
+
+
 def _clean(world: Platform) -> None:
     """Compacts everything, inputs that nobody has read included."""
     for topic in SIM_TOPICS:
         for partition in range(world.broker.partitions):
             world.broker.compact(topic, partition)
+
+
+def _mirror(world: Platform) -> None:
+    """The platform begins anew on a mirror: some records are there twice, it was cleaned, and there are no offsets.
+
+    Not where somebody has forked a run: then order may have to decide, and it waits for an operator. Claims are not
+    repeated, nor is what people have said.
+    """
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    if world.witness.history.void or world.settings.approvals:
+        return
+    for topic in MIRRORED:
+        for partition in range(world.settings.partitions):
+            for record in list(world.broker.log(topic, partition).records):
+                if record.value and world.chance.rng.random() < REPEATED:
+                    world.counts["repeated"] += 1
+                    world.witness.toil.stale(record.value)
+                    world.broker.repeat(record)
+    _clean(world)
+    world.broker.committed.clear()
+    world.groups.die_all()
+
+
+def _truncate(topic: str) -> Callable[[Platform], None]:
+    """The last records of a partition are lost, though they were acknowledged. The end of no run is: its outcome was
+    told, and a planner that knows it keeps to it. Where people decide the log is spared, and once is enough. What a
+    planner leaves behind that dies before it notices nobody can tell, nor who takes over what is just lost."""
+
+    def truncate(world: Platform) -> None:
+        assert isinstance(world, Surroundings), "a world has surroundings"
+        rng, settings = world.chance.rng, world.settings
+        partition = rng.randrange(settings.partitions)
+        log = world.broker.log(topic, partition)
+        end = max(log.start, log.end - rng.randint(1, MOST_LOST))
+        if topic == RUN_LOG:
+            ends = {run.head.hex().encode() for run in world.witness.history.runs.values() if run.over}
+            told = (record.offset + 1 for record in log.records if (record.key or b"")[-32:] in ends)
+            end = max(end, *told, 0)
+        if end == log.end or world.counts["truncated"] or (topic == RUN_LOG and settings.approvals):
+            return
+        if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
+            return
+        if topic == RUN_LOG:
+            world.chance.left = 0
+        world.broker.truncate(topic, partition, end)
+        world.counts["truncated"] += 1
+        world.witness.forgets(topic, partition, end)
+        if topic == RUN_LOG:
+            logs = [world.broker.log(topic, number).records for number in range(settings.partitions)]
+            world.witness.loses(logs)
+
+    return truncate
 
 
 def _deploy(app: App) -> Callable[[Platform], None]:
@@ -91,8 +162,11 @@ def _hang(world: Platform) -> None:
 OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "expire": _expire,
     "amnesia": _amnesia,
+    "outage": _outage,
+    "mirror": _mirror,
     "clean": _clean,
     "hang": _hang,
+    **{mode: _truncate(topic) for mode, topic in TRUNCATES.items()},
     **{f"deploy-{name}": _deploy(app) for name, app in OTHERS.items()},
 }
 """By the name of the fault."""

@@ -15,7 +15,7 @@ from refold.core.ids import home
 from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
 from refold.ports import effects
 from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Place, Revoked, Taken
+from refold.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
 from refold.simulator.settings import Role
 from refold.simulator.world.surroundings import Surroundings
 
@@ -24,6 +24,9 @@ _DIGITS = re.compile(r"\d+")
 DAY_MS = 86_400_000
 NO_REPLY = object()
 """The answer to a ledger operation that did not come."""
+
+UNHEARD = object()
+"""The answer for a record that comes later by itself."""
 
 
 class Act(NamedTuple):
@@ -43,7 +46,8 @@ class SimProcess:
     `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
     where the run log ended when it ordered the tool to start; `read_from`, by topic and partition, from where it has
     read since the partition is its own. `act` is what it is about to do, `due_ms` when it wants to be called though
-    nothing came. `stood_still`: it froze in the middle of this turn.
+    nothing came. `stood_still`: it froze in the middle of this turn,
+    `dazed`: it will, with the next records that it reads in its hands.
     """
 
     def __init__(
@@ -52,7 +56,8 @@ class SimProcess:
         self.world, self.role, self.name = world, role, name
         self.services, self.membership = services, membership
         self.state = "up"
-        self.stood_still = False
+        self.stood_still = self.dazed = False
+        self._held: list[effects.Item] = []
         self.cursors = Cursors(world.broker, membership, world.chance.fetch)
         self.answers: list[effects.Item] = []
         self.inbox: list[effects.Item] = []
@@ -87,15 +92,20 @@ class SimProcess:
             acts, self.tool_acts = self.tool_acts, []
             self._carrying, self._reply = (act for act in acts), None
             return True
-        inbox = self._take()
+        inbox, self._held, self.stood_still = self._held or self._take(), [], self.stood_still and bool(self._held)
         now = self.world.now_ms
-        self.stood_still = False
         if not inbox and now < self.due_ms:
             return False
         wall = now + (self.skew_ms if self.role == "executor" else self._jump_ms(now))
         orders = self._turn(inbox, effects.Now(wall, now - self._born_ms + 1))
         self._carrying, self._reply = self._carry(orders), None
         return True
+
+    def grasps(self) -> bool:
+        """Reads, before a turn; whether there were records."""
+        if self._carrying is None and not self.tool_acts and not self._held:
+            self._held = self._take()
+        return any(isinstance(item, Record) for item in self._held)
 
     def _jump_ms(self, now: int) -> int:
         """The clock of this machine is days wrong, jumps, and runs backwards: only the broker's may decide anything."""
@@ -135,7 +145,7 @@ class SimProcess:
     @property
     def quiet(self) -> bool:
         """Whether nothing waits for it."""
-        if self._carrying or self.answers or self.inbox or self.rebalances or self.tool_acts:
+        if self._carrying or self._held or self.answers or self.inbox or self.rebalances or self.tool_acts:
             return False
         return self.cursors.at_end
 
@@ -164,7 +174,8 @@ class SimProcess:
                 kind = "append" if isinstance(effect, effects.Append) else "publish"
                 for record in effect.records:
                     delivery = yield Act(kind, record, (record.topic, record.partition, record.key))
-                    self._deliver(delivery or Delivery(record.token, None), waited_for=kind == "append")
+                    if delivery is not UNHEARD:
+                        self._deliver(delivery or Delivery(record.token, None), waited_for=kind == "append")
             elif isinstance(effect, effects.AskLedger):
                 yield from self._ask(effect)
             elif isinstance(effect, effects.AskEnd):

@@ -36,7 +36,7 @@ class Surroundings:
         self.pending = 0
         self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
         self.receiver = Receiver()
-        self.witness = Witness()
+        self.witness = Witness(settings.retention_ms // 2)
         self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
         self._numbers = 0
 

@@ -41,11 +41,12 @@ SCRIPTS: Mapping[str, Script] = {
     "hangs-before": Script(False, "unknown", None, deaf=True),
     "broken": Script(True, "broken"),
     "creeps": Script(True, "completed", deaf=True, effect_ms=250),
+    "crawls": Script(True, "completed", effect_ms=700),
 }
 """`late` ends after its timeout (800 ms); `slow` outlasts the lease of a keyed call and not its timeout; `creeps`
-has its effect long after it was last looked at."""
+has its effect long after it was last looked at, `crawls` after the lease that it began under."""
 
-WEIGHTS = {"ok": 10, "slow": 2, "slower": 1, "late": 2, "not-done": 2, "terminal": 1, "raises-after": 2}
+WEIGHTS = {"ok": 10, "slow": 2, "slower": 1, "late": 2, "not-done": 2, "terminal": 1, "raises-after": 2, "crawls": 1}
 WEIGHTS |= {"raises-before": 1, "hangs-after": 1, "hangs-before": 1, "broken": 1}
 
 ANY = "*"

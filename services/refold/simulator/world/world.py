@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
@@ -16,18 +17,19 @@ from refold.core.topics import (
     RUN_SNAPSHOT,
     TOOL_COMPLETED,
 )
+from refold.planner.inputs import FROM_USERS
 from refold.planner.inputs import TOPICS as INPUTS
 from refold.ports.effects import StartTool
 from refold.ports.ledger import Claim
-from refold.ports.log import NEVER, Delivery, Outgoing
+from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.simulator.app import CLAIMED_EFFECTS, FACTS
 from refold.simulator.settings import ORDERS, SimSettings
 from refold.simulator.world.broker import SIM_TOPICS
-from refold.simulator.world.faults import FORGETS, Chance
+from refold.simulator.world.faults import FORGETS, LOSES_LEDGER, Chance
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.law import FIRST
 from refold.simulator.world.operations import OPERATIONS
-from refold.simulator.world.process import NO_REPLY, Act, SimProcess
+from refold.simulator.world.process import NO_REPLY, UNHEARD, Act, SimProcess
 from refold.simulator.world.surroundings import Surroundings
 from refold.simulator.world.tools import Workshop
 
@@ -45,10 +47,15 @@ class World(Surroundings):
         self.kinds: list[str] = []
         self.struck: list[str] = []
         self.refused: set[tuple[str, str]] = set()
-        self.ledger = MemoryLedger(lambda: self.now_ms)
+        kept = timedelta(milliseconds=settings.retention_ms)
+        self.ledger = MemoryLedger(lambda: self.now_ms, retention=kept, marker=kept / 2)
         self.groups = Groups(self)
         self._snapshots: list[Snapshot] = []
         self._snapping = chance.wild or any("rollback" in mode for mode in faults.values())
+
+    def hit(self, *kinds: str) -> bool:
+        """Whether a fault of one of these kinds has struck."""
+        return any(kind in fault for fault in self.struck for kind in kinds)
 
     # Steps
 
@@ -75,6 +82,11 @@ class World(Surroundings):
         return acted
 
     def _step(self, process: SimProcess) -> bool:
+        if process.dazed and process.grasps():
+            process.dazed = False
+            if (stall := self._stall_ms(process, long=True)) > 0:
+                self.groups.freeze(process, stall)
+                return True
         if not process.begins():
             return False
         while process.state == "up":
@@ -110,14 +122,17 @@ class World(Surroundings):
         self.struck.append(f"{len(self.kinds)}:{mode}")
         self.note("FAULT", mode)
         name, _, after = mode.partition("-")
+        if mode == "freeze-read":
+            process.dazed = True
+            return False
         if name in ("freeze", "pause"):
             return self._strike_freeze(process, act, long=name == "freeze", after=bool(after))
-        if name == "die":
+        if name in ("die", "away"):
             if after:
                 process.done(self._do(process, act))
-            self.groups.die(process)
+            self.groups.die(process, away_ms=self.settings.away_ms if name == "away" else 0)
             return True
-        if name in ("lost", "unsure", "delayed", "cut", "refuse"):
+        if name in ("lost", "unsure", "overdue", "delayed", "cut", "refuse"):
             process.done(self._uncertain(process, act, mode))
             return True
         self._strike_around(process, mode)
@@ -129,6 +144,14 @@ class World(Surroundings):
     def _strike_freeze(self, process: SimProcess, act: Act, *, long: bool, after: bool) -> bool:
         if after:
             process.done(self._do(process, act))
+        stall = self._stall_ms(process, long=long)
+        if stall <= 0:
+            return after
+        self.groups.freeze(process, stall)
+        return True
+
+    def _stall_ms(self, process: SimProcess, *, long: bool) -> int:
+        """How long a process stands still that freezes now; nothing, where it may not."""
         settings = self.settings
         stall = settings.zombie_ms if long else settings.pause_ms
         if long and self.chance.wild:
@@ -138,10 +161,7 @@ class World(Surroundings):
         started = min(process.checked_ms.values(), default=None)
         if started is not None:
             stall = min(stall, started + settings.pause_ms - self.now_ms)
-        if stall <= 0:
-            return after
-        self.groups.freeze(process, stall)
-        return True
+        return stall
 
     def _uncertain(self, process: SimProcess, act: Act, mode: str) -> Any:
         if act.kind == "ledger":
@@ -151,7 +171,11 @@ class World(Surroundings):
             return NO_REPLY
         if mode == "refuse":
             return self._refuse(process, act)
-        if mode == "unsure":
+        if mode == "overdue" and act.kind == "publish":
+            delivery = self._do(process, act)._replace(offset=None)
+            self.at(self.settings.delay_ms, lambda: process.inbox.append(delivery))
+            return UNHEARD
+        if mode in ("unsure", "overdue"):
             self._do(process, act)
         elif mode == "delayed":
             record: Outgoing = act.what
@@ -179,8 +203,8 @@ class World(Surroundings):
             self._compact()
         elif mode == "forget":
             self.broker.committed.clear()
-        elif mode == "visit":
-            self.groups.visit(process)
+        elif mode in ("visit", "move"):
+            self.groups.visit(process, stays=mode == "move")
         elif mode in OPERATIONS:
             OPERATIONS[mode](self)
         elif mode in FORGETS:
@@ -212,7 +236,8 @@ class World(Surroundings):
             return self.broker.write(what)
         if kind == "ledger":
             if isinstance(what, Claim):
-                self.witness.claimed.add(what.call)
+                read, now = self._read_of(process, what.home, what.call), self.now_ms
+                self.witness.claims_it(what, read, known=(what.home, what.key) in self.ledger.entries(), now_ms=now)
             return self.ledger.run([what])[0]
         if kind == "commit":
             self._commit(process, what.positions)
@@ -223,7 +248,6 @@ class World(Surroundings):
             return {number: at for (topic, number), at in known.items() if topic == what.topic}
         elif kind == "start":
             if not what.probe and what.request.tool in FACTS:
-                self.witness.toil.starts(what)
                 self._check_start(process, what)
             self.tools.start(self, process, what)
         elif kind == "stop":
@@ -239,9 +263,18 @@ class World(Surroundings):
         for place, position in positions.items():
             before = group.get(place, 0)
             if place[0] == ORDERS:
-                self.witness.commits(self.broker.log(*place).records, before, position)
+                log = self.broker.log(*place).records
+                self.witness.commits(log, before, position, now_ms=self.now_ms)
+            elif place[0] in FROM_USERS and not self.counts["truncated"]:
+                self.witness.settles(self.broker.log(*place).read(before, position), self.settings.partitions)
             if owners[place[1]] is process or position > before:
                 group[place] = position
+
+    def _read_of(self, process: SimProcess, place: int, call: str) -> list[Record]:
+        """What a process has read about a call, since it has its partition."""
+        mine = process.cursors.find(ORDERS, place)
+        read = mine.log.read(process.read_from[ORDERS, place], mine.position) if mine else []
+        return [record for record in read if record.key == call.encode()]
 
     def _check_start(self, process: SimProcess, order: StartTool) -> None:
         """A tool begins: is it allowed to?"""
@@ -254,11 +287,11 @@ class World(Surroundings):
         law = approvals.laws.known(place, catalog.position) if catalog else None
         clock = process.checked_ms.get(order.number, self.now_ms)
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
-        if any("wipe" in fault or "rollback" in fault for fault in self.struck):
+        read = self._read_of(process, place, ask.call_id)
+        self.witness.toil.starts(order, read)
+        if self.hit(*LOSES_LEDGER):
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
-        passed = ask.effect in CLAIMED_EFFECTS and any("freeze" in fault for fault in self.struck)
+        passed = ask.effect in CLAIMED_EFFECTS and self.hit("freeze")
         known = passed or (place, ask.key) in self.ledger.entries()
-        mine = process.cursors.find(ORDERS, place)
-        read = mine.log.read(process.read_from[ORDERS, place], mine.position) if mine else []
         self.witness.starts_by_ledger(ask, known=known, read=read)

@@ -1,0 +1,100 @@
+"""Bugs that somebody who is there all the time never sees: what is lost, late, full or resumed is not looked after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refold.core.ids import RunId
+from refold.core.run.state import RunState
+from refold.executor.attempt import Attempt
+from refold.executor.gate import Gate
+from refold.executor.lane import ExecutorLane
+from refold.executor.service import Executor
+from refold.planner.lane import Lane
+from refold.planner.outbox import Ordered, Outbox
+from refold.planner.service import Planner
+from refold.planner.takeover import TakeOver
+from refold.planner.unanswered import Unanswered
+from refold.ports.effects import Effect, Flow
+from refold.ports.log import Assigned
+from refold.runtime.lanes import Lanes
+from tests.sim.bugs.planting import Bug, Patch
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def _no(*_: object, **__: object) -> bool:
+    return False
+
+
+def _as_it_was(self: Outbox, ordered: Ordered, states: dict[RunId, RunState]) -> Any:
+    return ordered.record
+
+
+def _in_no_hurry(original: Callable[[Attempt], None]) -> Callable[[Attempt], None]:
+    def run(self: Attempt) -> None:
+        self.right_ms = self.now
+        original(self)
+
+    return run
+
+
+def _for_good(original: Callable[..., list[Effect]]) -> Callable[..., list[Effect]]:
+    """What is paused is never resumed."""
+
+    def flow(self: Any, *args: Any, **more: Any) -> list[Effect]:
+        effects = original(self, *args, **more)
+        return [each for each in effects if not isinstance(each, Flow) or each.action == "pause"]
+
+    return flow
+
+
+def _undriven(original: Callable[[TakeOver, int], None]) -> Callable[[TakeOver, int], None]:
+    """What runs wait for is told, and whoever could go on is left alone."""
+
+    def resume(self: TakeOver, count: int) -> None:
+        asked = self._inbox.push
+        self._inbox.push = _nothing  # type: ignore[method-assign]
+        original(self, count)
+        self._inbox.push = asked  # type: ignore[method-assign]
+
+    return resume
+
+
+def _proud(original: Callable[..., Lane]) -> Callable[..., Lane]:
+    """Takes nothing back of what it has written on a beginning that is lost."""
+
+    def opened(self: Planner, assigned: Assigned) -> Lane:
+        lane = original(self, assigned)
+        lane.log.fold.mistaken = set()
+        return lane
+
+    return opened
+
+
+def _none(*_: object, **__: object) -> list[Any]:
+    return []
+
+
+def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
+    return place, name, wrap(getattr(place, name))
+
+
+NEGLECTFUL: dict[str, Bug] = {
+    "keeps-what-it-lost": Bug(("once",), ((Executor, "_leave", _nothing),), ("move",)),
+    "second-answer-left-open": Bug(("keyed",), ((Outbox, "close_again", _nothing),), ("delayed",)),
+    "unknown-sent-as-it-was": Bug(("keyed",), ((Outbox, "_again", _as_it_was),), ("overdue", "wipe")),
+    "key-window-unseen": Bug(("keyed-window",), ((Gate, "key_forgotten", _no),), ("away",)),
+    "executors-pause-for-good": Bug(("crowd",), (_wrapped(Lanes, "throttle", _for_good),), ("pause",)),
+    "planners-pause-for-good": Bug(("crowd",), (_wrapped(Planner, "_flow", _for_good),), ("pause",)),
+    "nobody-driven": Bug(("keyed",), (_wrapped(TakeOver, "resume", _undriven),), ("hang", "die")),
+    "shorter-log-unnoticed": Bug(("keyed", "fan"), ((Lanes, "begin_anew", _none),), ("truncate-log",)),
+    "own-mistake-kept": Bug(("keyed",), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
+    "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
+    "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),
+    "margin-ignored": Bug(("once-creeps",), (_wrapped(Attempt, "_run", _in_no_hurry),), ("freeze-read",)),
+}
+"""By name."""
