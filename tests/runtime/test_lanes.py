@@ -18,7 +18,7 @@ class Counter:
     partition: int
     fed: list[Record | Reached | End] = field(default_factory=list)
     waiting: int = 0
-    lasting: bool = True
+    woken: int = 0
 
     def feed(self, item: Record | Reached | End) -> None:
         self.fed.append(item)
@@ -26,21 +26,20 @@ class Counter:
     def reads(self) -> Mapping[str, int]:
         return {"inputs": len(self.fed)}
 
-    def sleep(self) -> bool:
-        self.waiting = 0
-        return self.lasting
-
-    def wake(self, assigned: Assigned) -> bool:
-        return assigned.ends.get("inputs", 0) >= len(self.fed)
+    def wake(self, assigned: Assigned) -> None:
+        self.woken += 1
 
     def low_water(self) -> Mapping[tuple[str, int], int]:
         return {("inputs", self.partition): len(self.fed)} if self.fed else {}
 
 
-def lanes(left: list[int] | None = None) -> Lanes[Counter]:
+def lanes(left: list[int] | None = None, *, lasting: bool = True) -> Lanes[Counter]:
     gone = left if left is not None else []
     return Lanes(
-        lambda assigned: Counter(assigned.partition), leave=lambda lane: gone.append(lane.partition), commit_ms=100
+        lambda assigned: Counter(assigned.partition),
+        leave=lambda lane: gone.append(lane.partition),
+        wake=Counter.wake if lasting else None,
+        commit_ms=100,
     )
 
 
@@ -77,23 +76,20 @@ def test_a_revoked_lane_sleeps_and_reads_on_where_it_was() -> None:
 
     assert (first, again) == ([Read("inputs", 1, 0)], [Read("inputs", 1, 1)])
     assert list(ours) == [lane]
-    assert [type(item) for item in lane.fed] == [Record]
+    assert (lane.woken, [type(item) for item in lane.fed]) == (1, [Record])
 
 
-def test_a_lane_that_cannot_read_on_or_does_not_last_begins_anew() -> None:
-    ours = lanes()
-    for partition, lasting in ((1, True), (2, False)):
-        ours.route(assigned(partition))
-        lane = ours.get(partition)
-        assert lane
-        lane.lasting = lasting
-        ours.route(record(partition))
-        ours.route(Revoked(partition))
+def test_a_lane_that_does_not_last_begins_anew() -> None:
+    left: list[int] = []
+    ours = lanes(left, lasting=False)
+    ours.route(assigned(2))
+    ours.route(record(2))
+    ours.route(Revoked(2))
 
-    effects = [ours.route(assigned(1, inputs=0)), ours.route(assigned(2, inputs=5))]
+    effects = ours.route(assigned(2, inputs=5))
 
-    assert effects == [[Read("inputs", 1, 0)], [Read("inputs", 2, 0)]]
-    assert [lane.fed for lane in ours] == [[], []]
+    assert (left, effects) == ([2], [Read("inputs", 2, 0)])
+    assert [(lane.woken, lane.fed) for lane in ours] == [(0, [])]
 
 
 def test_nothing_is_kept_of_a_lane_whose_log_got_shorter() -> None:

@@ -76,12 +76,6 @@ class ApprovalLane:
     def reads(self) -> Mapping[str, int]:
         return self._starts
 
-    def sleep(self) -> bool:
-        return False
-
-    def wake(self, assigned: Assigned) -> bool:
-        return False
-
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:

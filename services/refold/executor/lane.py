@@ -38,11 +38,8 @@ class ExecutorLane:
     def reads(self) -> Mapping[str, int]:
         return {**self._requests_from, TOOL_CLAIMED: self.claims.position, CATALOG: self.catalog.position}
 
-    def sleep(self) -> bool:
-        self.waiting.clear()
-        return True
-
-    def wake(self, assigned: Assigned) -> bool:
+    def wake(self, assigned: Assigned) -> None:
+        """The partition is ours, for the first time or again: what was accepted of it holds, all else begins anew."""
         self.claims.fold_to = assigned.ends[TOOL_CLAIMED]
         topic = self._outbox.settings.topic
         self._requests_from = resumed(assigned, (topic,))
@@ -52,7 +49,6 @@ class ExecutorLane:
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
         self.clock.fresh, self.beat_due = False, 0
-        return True
 
     @property
     def ready(self) -> bool:

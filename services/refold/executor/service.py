@@ -34,7 +34,10 @@ class Executor:
         self._outbox: ExecutorOutbox[Attempt] = ExecutorOutbox(settings, outlet, token=token, fresh=fresh)
         self.counts, self.news = self._outbox.journal.counts, self._outbox.journal.news
         self.lanes = Lanes(
-            lambda assigned: ExecutorLane(assigned, self._outbox), leave=self._leave, commit_ms=settings.commit_ms
+            lambda assigned: ExecutorLane(assigned, self._outbox),
+            leave=self._leave,
+            wake=ExecutorLane.wake,
+            commit_ms=settings.commit_ms,
         )
         self.attempts: dict[int, Attempt] = {}
         self.draining = False
@@ -169,6 +172,7 @@ class Executor:
         for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
             attempt.leave()
             self._retire(attempt)
+        lane.waiting.clear()
 
     # What time makes due
 

@@ -97,14 +97,10 @@ class Lane:
     def reads(self) -> Mapping[str, int]:
         return {CATALOG: self._catalog.position, **self.start.wants()}
 
-    def sleep(self) -> bool:
+    def leave(self) -> None:
         """What is another's now goes on elsewhere; a successor of ours begins with what that one has kept of it."""
         for run in self.log.fold.states:
             self._agents.forget(run)
-        return False
-
-    def wake(self, assigned: Assigned) -> bool:
-        return False
 
     # What comes in
 

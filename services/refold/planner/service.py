@@ -96,8 +96,6 @@ class Planner:
                 read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
                 self._distrusted[item.partition] = read.log.unread if read else set()
             effects = self.lanes.route(item)
-            if isinstance(item, Assigned) and (given := self.lanes.get(item.partition)) is not None:
-                given.clock.tick(self._mono)  # one that slept has missed the ticks
             return [*effects, *self._distrust(item)]
         return []
 
@@ -123,6 +121,7 @@ class Planner:
         return self.lanes.begin_anew(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
+        lane.leave()
         # What a lane sent that was revoked since is its successor's to find out about.
         self._tokens.forget(lambda asked: asked[0] is lane)
 

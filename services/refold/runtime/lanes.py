@@ -24,14 +24,6 @@ class Lane(Protocol):
         """Where it wants to be read from, by topic, now that it is assigned."""
         ...
 
-    def sleep(self) -> bool:
-        """The partition is another member's. What is accepted stays, what is under way is forgotten; false: all is."""
-        ...
-
-    def wake(self, assigned: Assigned) -> bool:
-        """The partition is ours again. False: what it knows is not enough to read on from there, it begins anew."""
-        ...
-
     def feed(self, item: Record | Reached | End) -> None:
         """Takes what was read of its partition, per topic in order of offset."""
         ...
@@ -48,16 +40,21 @@ T = TypeVar("T")
 class Lanes(Generic[L]):
     """The lanes of a process, by partition.
 
-    `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. One that was
-    revoked is kept asleep, as nothing is read for it it does not grow, and reads on from where it was when its
-    partition comes back. One whose log has lost what it knows begins anew, from the start of every topic. What changed
-    is committed every `commit_ms`. **Units**: milliseconds, monotonic.
+    `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. With `wake` one
+    that was revoked is kept asleep, as nothing is read for it it does not grow, and reads on from where it was when
+    its partition comes back. One whose log has lost what it knows begins anew, from the start of every topic. What
+    changed is committed every `commit_ms`. **Units**: milliseconds, monotonic.
     """
 
     def __init__(
-        self, open_lane: Callable[[Assigned], L], *, leave: Callable[[L], None] = lambda lane: None, commit_ms: int = 0
+        self,
+        open_lane: Callable[[Assigned], L],
+        *,
+        leave: Callable[[L], None] = lambda lane: None,
+        wake: Callable[[L, Assigned], None] | None = None,
+        commit_ms: int = 0,
     ) -> None:
-        self._open_lane, self._leave, self._commit_ms = open_lane, leave, commit_ms
+        self._open_lane, self._leave, self._wake, self._commit_ms = open_lane, leave, wake, commit_ms
         self._lanes: dict[int, L] = {}
         self._asleep: dict[int, L] = {}
         self._anew: set[int] = set()
@@ -127,19 +124,21 @@ class Lanes(Generic[L]):
         self._revoke(number)
         # Another member may have committed since: whatever this one commits again is said again.
         self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
-        lane = self._asleep.pop(number, None)
         if number in self._anew:
             # What was committed may be of inputs whose entries are lost.
             assigned = replace(assigned, committed={})
             self._anew.discard(number)
-        if lane is None or not lane.wake(assigned):
+        lane = self._asleep.pop(number, None)
+        if lane is not None and self._wake is not None:
+            self._wake(lane, assigned)
+        else:
             lane = self._open_lane(assigned)
         self._lanes[number] = lane
         return [Read(topic, number, offset) for topic, offset in lane.reads().items()]
 
     def _revoke(self, partition: int) -> None:
         lane = self._close(partition)
-        if lane is not None and lane.sleep():
+        if lane is not None and self._wake is not None:
             self._asleep[partition] = lane
 
     def _close(self, partition: int) -> L | None:
