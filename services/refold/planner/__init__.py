@@ -13,5 +13,6 @@ extends a run as well as its successor would. Ownership is an optimisation; the 
 
 Where to look: `service` is all lanes of a process, `lane` one partition. In it an input goes from the `inbox` (`inputs`
 reads it) through `answering`, where agent code runs (`hosting`), into the log; `acceptance` says what counts there, the
-`outbox` sends what that orders, `timers` know what time makes due.
+`outbox` sends what that orders, `timers` know what time makes due. `takeover` is how a lane begins; `reading` hands on
+what it reads besides inputs, `admission` bounds the runs that are active, `pacing` has it beat and write its snapshot.
 """

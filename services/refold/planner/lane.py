@@ -10,17 +10,19 @@ from collections.abc import Mapping
 
 from refold.core import events
 from refold.core.approval.catalog import Catalog
-from refold.core.ids import RunId
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
-from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
+from refold.planner.admission import Admission
 from refold.planner.answering import Answering, Shared
 from refold.planner.holds import Holds
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Asker, Beat, Outbox
+from refold.planner.pacing import Pacing
+from refold.planner.reading import Reading
 from refold.planner.receipts import Receipts
 from refold.planner.repairs import Repairs
 from refold.planner.snapshots import SentKept
@@ -31,12 +33,6 @@ from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import Positions, Tokens
-
-BEAT_MS = 1_000
-"""How long a lane waits for the time that it asked the log for."""
-
-QUIET_MS = 60_000
-"""How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
 
 
 class Lane:
@@ -56,41 +52,40 @@ class Lane:
     ) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
-        self._beat_due = self._round_due = 0
-        self._active: set[RunId] = set()
-        self._settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
+        settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
         self._agents, self._catalog = agents, catalog
-        self.inbox = Inbox(self._limits)
-        self.outbox = Outbox(self.partition, self._settings.member, lambda asker: tokens.give((self, asker)))
-        self.log = Acceptance(
-            self.inbox, agents, shared.journal, told=self, keep=self._keeps, member=self._settings.member
-        )
-        self._timers, self.holds = Timers(), Holds(self._settings.member, shared.journal, self.outbox.hold)
+        self._timers = timers = Timers()
+        self.inbox = inbox = Inbox(self._limits)
+        self.outbox = outbox = Outbox(self.partition, settings.member, lambda asker: tokens.give((self, asker)))
+        self.log = log = Acceptance(inbox, agents, shared.journal, told=self, keep=self._keep, member=settings.member)
+        self.holds = holds = Holds(settings.member, shared.journal, outbox.hold)
+        self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
+        self.admission = admission = Admission(self._limits.active, inbox, log, start)
         self._answering = Answering(
             self.partition,
             shared,
-            self.inbox,
-            self.log,
-            self.outbox,
-            self._timers,
+            inbox,
+            log,
+            outbox,
+            timers,
             agents=agents,
-            holds=self.holds,
+            holds=holds,
             rules=rules,
-            room=self._room,
+            room=admission.room,
         )
-        self.repairs = self._new_repairs()
-        self._receipts = Receipts(self.log, self.outbox, self.inbox, answering=self._answering, holds=self.holds)
-        self.start = TakeOver(assigned, self.log, self.outbox, inbox=self.inbox, holds=self.holds, distrust=distrust)
+        self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
+        self.repairs = repairs = Repairs(log, outbox, self._refuse)
+        self._reading = Reading(inbox, log, catalog, start=start, holds=holds, repairs=repairs, clock=self.clock)
+        self.pacing = Pacing(
+            self.clock, settings.snapshot_ms, log, inbox=inbox, outbox=outbox, holds=holds, timers=timers, start=start
+        )
         self._moved()
 
-    def _keeps(self, sent: SentKept) -> None:
+    def _keep(self, sent: SentKept) -> None:
         self.outbox.keep(sent, self.clock.now_ms)
 
-    def _new_repairs(self) -> Repairs:
-        def bury(item: Pending, why: str) -> None:
-            self._answering.bury(item, "conflict", why, self.clock.now_ms)
-
-        return Repairs(self.log, self.outbox, bury)
+    def _refuse(self, item: Pending, why: str) -> None:
+        self._answering.bury(item, "conflict", why, self.clock.now_ms)
 
     # Whose it is
 
@@ -105,50 +100,19 @@ class Lane:
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:
-        if not isinstance(item, End) and item.topic == RUN_LOG and not self.start.admits(item):
-            return
-        if isinstance(item, End):
-            if item.topic == CATALOG:
-                self.inbox.catalog.reached_end(item.offset)
-            elif item.topic == RUN_LOG:
-                self.inbox.unconfirmed.reached_end(item.offset)
-                self.log.reached_end(item.offset)
-        elif isinstance(item, Reached):
-            if item.topic == CATALOG:
-                self._catalog.reached(item.offset)
-            elif item.topic == RUN_SNAPSHOT:
-                self.start.reached(item.topic, item.offset)
-            elif item.topic == RUN_LOG:
-                self.log.reached(item.offset)
-                self.repairs.reached(item.offset)
-            else:
-                self.inbox.reached(item.topic, item.offset)
-        elif item.topic == RUN_LOG:
-            if item.offset >= self.log.position:
-                self.clock.read(item.at_ms)
-            self.log.follow(item)
-            self.repairs.follow(item)
-        elif item.topic == RUN_SNAPSHOT:
-            self.log.erase(item)
-            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
-            if not self.log.live:
-                self.holds.follow(item.key, item.value, at_ms=item.at_ms)
-            self.start.follow(item)
-        elif item.topic == CATALOG:
-            self._catalog.follow(item.offset, item.key, item.value)
-        else:
+        if isinstance(item, Record) and item.topic in inputs.TOPICS:
             taken = self.inbox.take(item)
             if taken.letter:
                 self._answering.bury(taken, *taken.letter, self.clock.now_ms)
-            return
-        self._moved()
+        elif self._reading.take(item):
+            self._moved()
 
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
         offset = delivery.offset
         if isinstance(asker, SentEntry | SentKept | Beat) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
-            self._beat_due = self.clock.mono_ms + QUIET_MS
+            self.pacing.heard()
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
             self.log.delivered(asker, offset)
@@ -166,13 +130,7 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        if self.clock.mono_ms >= self._beat_due and (self._times() or not self.clock.fresh):
-            self._beat_due = self.clock.mono_ms + BEAT_MS
-            self.outbox.beat()
-        if not self.log.keeper.opened and self.clock.mono_ms >= self._round_due:
-            self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
-            self.log.keeper.send_refused()
-        if not self.clock.fresh or not self.log.keeper.opened:
+        if not self.pacing.knows():
             return
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
@@ -182,42 +140,17 @@ class Lane:
                 self.inbox.push([Pending(timer.run_id, timer)])
         self._answering.late(self.outbox.unanswered.due(now), now)
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
-        self.inbox.admit(self._room())
+        self.inbox.admit(self.admission.room())
         while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if not self.repairs.takes(item):
                 self._answering.answer(item, now)
-        self._keep()
-
-    def _keep(self) -> None:
-        """Writes what has moved, every few seconds, some of it in every turn."""
-        if self.clock.mono_ms >= self._round_due and not (self.start.resuming or self.outbox.beginning):
-            self._round_due = self.clock.mono_ms + self._settings.snapshot_ms
-            inputs = self.start.inputs | self.inbox.low_water()
-            self.log.keeper.round(self.log.settled(self.outbox.emitted.low_water(self.log.position)), inputs)
-        self.log.keeper.write(self.log.position)
+        self.pacing.keep()
 
     def passed(self, answer: CommittedAt | End) -> None:
         """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""
         calls = self.outbox.unanswered.told(answer, self.partition)
         self._answering.late(calls, self.clock.now_ms, passed=True)
-
-    def _times(self) -> list[int]:
-        """When time alone will make something due."""
-        times = (self._timers.next_ms(), self.outbox.unanswered.next_ms(), self.holds.next_ms())
-        return [at for at in times if at is not None]
-
-    def _room(self) -> int:
-        """How many more runs may be with executors."""
-        return self._limits.active - len(self._active) - self.log.flying if self.start.heard else 0
-
-    def paused(self, before: frozenset[str]) -> frozenset[str]:
-        """The topics of which no more is to be taken. `before`: of which none is taken so far."""
-        topics = {topic for topic in inputs.TOPICS if self.inbox.crowded(topic)}
-        least = self._limits.active // 10 if RUN_REQUESTED in before else 0
-        if self.inbox.held or self._room() <= least:
-            topics.add(RUN_REQUESTED)
-        return frozenset(topics)
 
     def decided(self) -> int:
         """Up to where all requests of this partition are decided."""
@@ -230,21 +163,6 @@ class Lane:
         if self.log.live:
             positions[RUN_LOG, self.partition] = self.outbox.emitted.low_water(self.log.position)
         return positions
-
-    def next_due_ms(self) -> int | None:
-        """When `work` wants to be called at the latest. **Units**: monotonic."""
-        if not self.log.live:
-            return None
-        if not self.clock.fresh:
-            return self._beat_due
-        if not self.log.keeper.opened:
-            return self._round_due
-        if (self.inbox or self.start.resuming) and not self.log.blocked and not self.log.flying:
-            return 0
-        if self.log.keeper.writing:
-            return 0
-        times = self._times()
-        return min(self.clock.mono_of(min(times)), self._beat_due) if times else None
 
     # What the log says
 
@@ -263,7 +181,7 @@ class Lane:
             self.holds.lift(run, over=True)
         elif after.status == "suspended" and not self.log.speculates(run) and _waits_for_people(after):
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
-        self._count(after)
+        self.admission.count(after)
         self._timers.follow(after, entry)
         tell_accepted(self._journal, self.partition, entry)
         self.inbox.unpark(run)
@@ -272,8 +190,7 @@ class Lane:
         """A run of which the entries alone were known was looked into."""
         self._timers.set(state.run_id, ASLEEP, 0)
         if self.log.live:
-            self._count(state)
-            self._timers.rebuild(state)
+            self._know(state)
 
     def refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
@@ -281,22 +198,19 @@ class Lane:
         self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
         self._answering.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
 
-    def _count(self, state: RunState) -> None:
-        """A run is active while executors have something of it; what waits for time or people is not."""
-        if state.status == "running" and state.open:
-            self._active.add(state.run_id)
-        else:
-            self._active.discard(state.run_id)
-
     def mended(self, state: RunState, offset: int) -> None:
         """A run that was stalled has one history again: from here on it is like any other."""
         self.holds.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
         if not state.over:
-            self._count(state)
-            self._timers.rebuild(state)
+            self._know(state)
             self.inbox.push([Pending(state.run_id, None)])
         self.inbox.unpark(state.run_id)
+
+    def _know(self, state: RunState) -> None:
+        """All of a run that the lane has not followed is known by now."""
+        self.admission.count(state)
+        self._timers.rebuild(state)
 
     def _moved(self) -> None:
         """The fold may have come further."""
@@ -315,22 +229,19 @@ class Lane:
         for run, reason in self.log.go_live().items():
             self.holds.tangle(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
-        frozen, asleep = self.log.fold.frozen, self.log.asleep
-        states = {run: state for run, state in self.log.fold.states.items() if run not in frozen}
-        for state in states.values():
-            self._count(state)
-            self._timers.rebuild(state)
-        for run, kept in asleep.items():
+        states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
+        for state in states:
+            self._know(state)
+        for run, kept in self.log.asleep.items():
             self._timers.set(run, ASLEEP, kept.due_ms)
-            if kept.status == "running":
-                self._active.add(run)
+            self.admission.count_asleep(run, kept)
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
         self.inbox.push(Pending(run, None) for run in ready)
-        self.start.begin(states)
-        self._beat_due = self.clock.mono_ms + (0 if self.log.keeper.opened else BEAT_MS)
-        runs = len(states) + len(asleep)
+        self.start.begin(state.run_id for state in states)
+        self.pacing.begin()
+        runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
-        tell_resumed(self._journal, states.values())
+        tell_resumed(self._journal, states)
 
 
 def _waits_for_people(state: RunState) -> bool:

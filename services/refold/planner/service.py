@@ -69,7 +69,7 @@ class Planner:
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""
-        due = [due for lane in self.lanes if (due := lane.next_due_ms()) is not None]
+        due = [due for lane in self.lanes if (due := lane.pacing.next_due_ms()) is not None]
         if (asks := self._patience.next_due_ms()) is not None:
             due.append(asks)
         if any(lane.outbox.unanswered.topics for lane in self.lanes):
@@ -188,7 +188,7 @@ class Planner:
             number, before = lane.partition, self._paused.get(lane.partition, frozenset())
             full = len(lane.inbox) > (self._settings.backlog // 2 if number in self._full else self._settings.backlog)
             (self._full.add if full else self._full.discard)(number)
-            paused = frozenset(inputs.TOPICS) if full else lane.paused(before)
+            paused = frozenset(inputs.TOPICS) if full else lane.admission.paused(before)
             self._paused[number] = paused
             effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
             effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]

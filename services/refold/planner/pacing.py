@@ -1,0 +1,88 @@
+"""What a lane does as time passes, though nothing comes for it: it asks the log for the time, and writes its snapshot.
+
+Both go by the local clock, which decides nothing else.
+"""
+
+from __future__ import annotations
+
+from refold.planner.acceptance import Acceptance
+from refold.planner.holds import Holds
+from refold.planner.inbox import Inbox
+from refold.planner.outbox import Outbox
+from refold.planner.takeover import TakeOver
+from refold.planner.timers import Timers
+from refold.runtime.clock import LogClock
+
+BEAT_MS = 1_000
+"""How long a lane waits for the time that it asked the log for."""
+
+QUIET_MS = 60_000
+"""How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
+
+
+class Pacing:
+    """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
+
+    def __init__(
+        self,
+        clock: LogClock,
+        snapshot_ms: int,
+        log: Acceptance,
+        *,
+        inbox: Inbox,
+        outbox: Outbox,
+        holds: Holds,
+        timers: Timers,
+        start: TakeOver,
+    ) -> None:
+        self._clock, self._snapshot_ms, self._log, self._inbox = clock, snapshot_ms, log, inbox
+        self._outbox, self._holds, self._timers, self._start = outbox, holds, timers, start
+        self._beat_due = self._round_due = 0
+
+    def begin(self) -> None:
+        """The lane is live. Marks that it has sent tell the time; with a snapshot to write first there are none."""
+        self._beat_due = self._clock.mono_ms + (0 if self._log.keeper.opened else BEAT_MS)
+
+    def heard(self) -> None:
+        """The log has told the time."""
+        self._beat_due = self._clock.mono_ms + QUIET_MS
+
+    def knows(self) -> bool:
+        """Whether the log has told the time, and whose the partition is; if not, or not of late, it is asked."""
+        mono, keeper = self._clock.mono_ms, self._log.keeper
+        if mono >= self._beat_due and (not self._clock.fresh or self._next_ms() is not None):
+            self._beat_due = mono + BEAT_MS
+            self._outbox.beat()
+        if not keeper.opened and mono >= self._round_due:
+            self._round_due = mono + self._snapshot_ms
+            keeper.send_refused()
+        return self._clock.fresh and keeper.opened
+
+    def keep(self) -> None:
+        """Writes what has moved, every few seconds, some of it in every turn."""
+        log = self._log
+        if self._clock.mono_ms >= self._round_due and not (self._start.resuming or self._outbox.beginning):
+            self._round_due = self._clock.mono_ms + self._snapshot_ms
+            inputs = self._start.inputs | self._inbox.low_water()
+            log.keeper.round(log.settled(self._outbox.emitted.low_water(log.position)), inputs)
+        log.keeper.write(log.position)
+
+    def next_due_ms(self) -> int | None:
+        """When the lane wants to `work` at the latest."""
+        if not self._log.live:
+            return None
+        if not self._clock.fresh:
+            return self._beat_due
+        if not self._log.keeper.opened:
+            return self._round_due
+        if (self._inbox or self._start.resuming) and not self._log.blocked and not self._log.flying:
+            return 0
+        if self._log.keeper.writing:
+            return 0
+        at = self._next_ms()
+        return None if at is None else min(self._clock.mono_of(at), self._beat_due)
+
+    def _next_ms(self) -> int | None:
+        """When time alone will make something due, by the log's clock."""
+        times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._holds.next_ms())
+        return min((at for at in times if at is not None), default=None)

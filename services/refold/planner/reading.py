@@ -1,0 +1,77 @@
+"""Which parts of a lane take what was read of the topics that are no inputs, and how far any topic was read."""
+
+from __future__ import annotations
+
+from refold.core.approval.catalog import Catalog
+from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
+from refold.planner.acceptance import Acceptance
+from refold.planner.holds import Holds
+from refold.planner.inbox import Inbox
+from refold.planner.repairs import Repairs
+from refold.planner.takeover import TakeOver
+from refold.ports.log import End, Reached, Record
+from refold.runtime.clock import LogClock
+
+
+class Reading:
+    """The readers of one lane, by topic."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        log: Acceptance,
+        catalog: Catalog,
+        *,
+        start: TakeOver,
+        holds: Holds,
+        repairs: Repairs,
+        clock: LogClock,
+    ) -> None:
+        self._inbox, self._log, self._catalog = inbox, log, catalog
+        self._start, self._holds, self._repairs, self._clock = start, holds, repairs, clock
+
+    def take(self, item: Record | Reached | End) -> bool:
+        """Hands it to whoever reads its topic. False: nothing may follow from it, it is of another log."""
+        if item.topic == RUN_LOG:
+            return self._take_log(item)
+        if item.topic == RUN_SNAPSHOT:
+            self._take_snapshot(item)
+        elif item.topic == CATALOG:
+            self._take_catalog(item)
+        elif isinstance(item, Reached):
+            self._inbox.reached(item.topic, item.offset)
+        return True
+
+    def _take_log(self, item: Record | Reached | End) -> bool:
+        if isinstance(item, End):
+            self._inbox.unconfirmed.reached_end(item.offset)
+            self._log.reached_end(item.offset)
+        elif not self._start.admits(item):
+            return False
+        elif isinstance(item, Reached):
+            self._log.reached(item.offset)
+            self._repairs.reached(item.offset)
+        else:
+            if item.offset >= self._log.position:
+                self._clock.read(item.at_ms)
+            self._log.follow(item)
+            self._repairs.follow(item)
+        return True
+
+    def _take_snapshot(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Reached):
+            self._start.reached(item.topic, item.offset)
+        elif isinstance(item, Record):
+            self._log.erase(item)
+            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
+            if not self._log.live:
+                self._holds.follow(item.key, item.value, at_ms=item.at_ms)
+            self._start.follow(item)
+
+    def _take_catalog(self, item: Record | Reached | End) -> None:
+        if isinstance(item, End):
+            self._inbox.catalog.reached_end(item.offset)
+        elif isinstance(item, Reached):
+            self._catalog.reached(item.offset)
+        else:
+            self._catalog.follow(item.offset, item.key, item.value)
