@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.core.topics import RUN_LOG, RUN_REQUESTED
+from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED
 from tests.planner.clocked import Rig
 
 HOUR = 3_600_000
@@ -84,6 +84,22 @@ def test_requests_wait_in_their_topic_while_enough_runs_are_active() -> None:
     assert cancelled == "RunCancelled"
     assert entries(rig) == 6_000
     assert rig.broker.groups["refold-planner"].committed[RUN_REQUESTED, 0] == 3_000
+
+
+def test_no_run_starts_before_all_is_heard_that_was_said_before_the_take_over() -> None:
+    rig = start_many(Rig(), 3)
+    rig.signal("r-1", "cancel")
+    rig.turn()
+    rig.log.pause(RUN_SIGNALLED, 0)  # it comes later than the requests, as topics do
+    rig.run(1_000)
+    unheard = entries(rig), rig.broker.log(RUN_REQUESTED, 0).end
+    rig.log.resume(RUN_SIGNALLED, 0)
+
+    rig.run(1_000)
+
+    assert unheard == (0, 3)
+    assert rig.kinds("r-1")[-1] == "RunCancelled"
+    assert [request.run_id for request in rig.requests()] == ["r-0", "r-2"]
 
 
 def test_runs_that_wait_for_time_take_no_room() -> None:
