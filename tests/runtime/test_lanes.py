@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from weakref import ref
 
 from refold.ports.effects import Commit, Flow, Now, Read, Reopen
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
@@ -84,11 +85,13 @@ def test_a_lane_that_does_not_last_begins_anew() -> None:
     ours = lanes(left, lasting=False)
     ours.route(assigned(2))
     ours.route(record(2))
+    kept = ref(ours.get(2))
     ours.route(Revoked(2))
+    asleep = kept()
 
     effects = ours.route(assigned(2, inputs=5))
 
-    assert (left, effects) == ([2], [Read("inputs", 2, 0)])
+    assert (asleep, left, effects) == (None, [2], [Read("inputs", 2, 0)])
     assert [(lane.woken, lane.fed) for lane in ours] == [(0, [])]
 
 
