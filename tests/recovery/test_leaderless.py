@@ -17,7 +17,7 @@ from refold.adapters.memory.log import MemoryEventLog
 from refold.core.errors import UnreachableError
 from refold.ports.effects import AskEnd, Effect, Item, News, Now
 from refold.ports.log import Assigned, End, Membership, Outgoing, Taken
-from refold.runtime.host import ASK_AGAIN_S, Host
+from refold.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
 from refold.runtime.settings import KafkaSettings
 from tests.embedded.cluster import KafkaCluster
 from tests.waiting import eventually
@@ -51,19 +51,21 @@ def assigned(log: KafkaEventLog) -> set[int]:
     return {change.partition for change in take(log).rebalances if isinstance(change, Assigned)}
 
 
-def test_a_member_is_told_of_partitions_when_somebody_leads_them(cluster: KafkaCluster) -> None:
+def test_a_member_is_told_of_each_partition_when_somebody_leads_it(cluster: KafkaCluster) -> None:
     log = log_of(cluster, "joined")
     cluster.nodes[VICTIM - 1].kill()
-    waiting: list[str] = []
+    waiting, came = list[str](), set[int]()
 
     with capture_logs() as lines:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and len(waiting) < 2:
-            assert not assigned(log)
+        while time.monotonic() < deadline and not (came and len(waiting) == 2):
+            came |= assigned(log)
             waiting = [line["event"] for line in lines if line["event"].startswith("kafka.waiting")]
+        before = set(came)
         cluster.nodes[VICTIM - 1].start()
-        eventually(lambda: assigned(log) == {LED, ORPHAN}, within=60)
+        eventually(lambda: assigned(log) == {ORPHAN}, within=60)
 
+    assert before == {LED}
     assert waiting == ["kafka.waiting", "kafka.waiting_long"]
     assert [line["event"] for line in lines if line["event"] == "kafka.answered"] == ["kafka.answered"]
     log.close()
@@ -111,9 +113,10 @@ class Asking:
 class Leaderless(MemoryEventLog):
     """Nobody leads a partition before `elected`."""
 
-    elected = False
+    elected, asked = False, 0
 
     def end(self, topic: str, partition: int) -> int:
+        self.asked += partition == ORPHAN
         if partition == ORPHAN and not self.elected:
             raise UnreachableError("nobody leads it")
         return super().end(topic, partition)
@@ -134,3 +137,17 @@ def test_a_host_asks_again_for_an_end_that_nobody_has_told() -> None:
 
     assert End("t", ORPHAN, 0) not in before
     assert not host.is_alive()
+
+
+def test_a_host_asks_ever_less_often_for_the_end_of_a_partition_that_nobody_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, clock_s = Leaderless(MemoryBroker(("t",), 2), Membership("g", "a", ("t",))), 0.0
+    monkeypatch.setattr("refold.runtime.host.time.monotonic", lambda: clock_s)
+    host = Host([Asking()], log)
+
+    for _ in range(3_600):
+        clock_s += 1.0
+        host.pump([])
+
+    assert 3_600 / LONGEST_AGAIN_S / 2 < log.asked < 3_600 / LONGEST_AGAIN_S * 1.5

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -32,7 +32,10 @@ IDLE_S = 0.1
 """The longest sleep between two turns: bounds how late a timer is seen, and how fast a stop."""
 
 ASK_AGAIN_S = 0.5
-"""How long after a question to the log that had no answer. All turns wait while one is asked."""
+"""How long after a question to the log that had no answer; all turns wait while one is asked. The same one is put again
+after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may be without a leader for hours."""
+
+LONGEST_AGAIN_S = 16.0
 
 ALARMS = frozenset({
     "approval.held",
@@ -59,6 +62,13 @@ ALARMS = frozenset({
 log = structlog.get_logger()
 
 
+class _Wait(NamedTuple):
+    """When a question without an answer is put again, and how long after that once more."""
+
+    due_s: float
+    again_s: float
+
+
 def system_now() -> effects.Now:
     """The time of this machine."""
     return effects.Now(clock_ms(), time.monotonic_ns() // 1_000_000)
@@ -82,7 +92,7 @@ class Host:
         self._room = threading.Semaphore(4)
         self._stopped = threading.Event()
         self._assignments: dict[int, int] = {}
-        self._ends: dict[effects.AskEnd, None] = {}
+        self._ends: dict[effects.AskEnd, _Wait] = {}
         self._ask_end_s = 0.0
         self._reader: threading.Thread | None = None
         self.turns = 0
@@ -155,7 +165,7 @@ class Host:
             elif isinstance(effect, effects.Commit):
                 self._log.commit(effect.positions)
             elif isinstance(effect, effects.AskEnd):
-                self._ends[effect] = None
+                self._ends.setdefault(effect, _Wait(0.0, ASK_AGAIN_S))
             elif isinstance(effect, effects.AskCommitted):
                 positions = self._log.committed(effect.group, effect.topic)
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
@@ -173,14 +183,17 @@ class Host:
     def _ask_ends(self) -> list[effects.Item]:
         """Where partitions end. One without a leader says nothing: it is asked again, and the others go on."""
         answers: list[effects.Item] = []
-        while self._ends and time.monotonic() >= self._ask_end_s:
-            ask = next(iter(self._ends))
+        while self._ends and (now := time.monotonic()) >= self._ask_end_s:
+            ask, wait = min(self._ends.items(), key=lambda each: each[1].due_s)
+            if wait.due_s > now:
+                break
             try:
                 answers.append(End(ask.topic, ask.partition, self._log.end(ask.topic, ask.partition)))
                 del self._ends[ask]
             except UnreachableError:
-                self._ends[ask] = self._ends.pop(ask)  # the others come first then
-                self._ask_end_s = time.monotonic() + ASK_AGAIN_S
+                now = time.monotonic()
+                self._ends[ask] = _Wait(now + wait.again_s, min(2 * wait.again_s, LONGEST_AGAIN_S))
+                self._ask_end_s = now + ASK_AGAIN_S
         return answers
 
     def _start(self, orders: list[effects.StartTool]) -> None:

@@ -56,9 +56,9 @@ class KafkaEventLog:
         self._assignments: dict[int, int] = {}
         self._number = count(1)
         self._reported: deque[Delivery] = deque()
-        self._coming: set[int] = set()
-        self._ask_s = 0.0
-        self._opening, self._ending = Overdue("begin with partitions"), Overdue("ask where partitions end")
+        self._coming: list[int] = []
+        self._apart, self._ask_s = False, 0.0
+        self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
 
     # What comes in
 
@@ -105,29 +105,35 @@ class KafkaEventLog:
 
     def _look(self, taken: Taken) -> None:
         gone, came = self._seat.look()
-        for number in sorted(gone - self._coming):
+        for number in sorted(gone - set(self._coming)):
             self._intake.drop(number)
             self._assignments.pop(number, None)
             taken.rebalances.append(Revoked(number))
         if gone:  # what was read of them in this take would come behind their next assignment
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
-        self._coming = (self._coming - gone) | came
-        if self._coming and time.monotonic() >= self._ask_s:
+        self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
+        while self._coming and time.monotonic() >= self._ask_s:
             self._open(taken)
 
     def _open(self, taken: Taken) -> None:
-        """Tells of the numbers that came, as soon as the cluster says where they begin and end."""
-        came = self._coming
+        """Tells of the numbers that came, as soon as the cluster says where they begin and end.
+
+        It says nothing of all of them when nobody leads one, so from then on each is asked for by itself.
+        """
+        came = self._coming[:1] if self._apart else self._coming
+        left = self._coming[len(came) :]
         try:
-            committed, (starts, ends) = self._seat.committed(came), self._intake.capture(came)
+            committed, (starts, ends) = self._seat.committed(set(came)), self._intake.capture(set(came))
         except KafkaException as error:
             self._opening.late(error)
+            self._coming, self._apart = left + came, True
             self._ask_s = time.monotonic() + _ASK_AGAIN_S
             return
-        self._opening.over()
-        self._coming = set()
-        for number in sorted(came):
+        self._coming, self._apart = left, bool(left)
+        if not left:
+            self._opening.over()
+        for number in came:
             first, last = (
                 {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
             )
@@ -198,9 +204,11 @@ class KafkaEventLog:
         try:
             end = offsets.asked(self._asker(self._membership.group), where, patience_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
-            self._ending.late(error)
+            owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
+            owed.late(error)
             raise UnreachableError(f"nobody says where {name} ends", kafka=of(error).name()) from None
-        self._ending.over()
+        if answered := self._ending.pop((name, partition), None):
+            answered.over()
         return end
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
