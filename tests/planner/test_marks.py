@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
 
 from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry, NoteRecorded
-from refold.core.ids import log_key, parse_log_key
+from refold.core.ids import RunId, log_key, parse_log_key
 from refold.core.messages import Marks
 from refold.core.run.chain import Head
-from refold.core.run.snapshot import MARKS_KEY
+from refold.core.run.finished import Finished
+from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
@@ -153,6 +155,44 @@ def test_a_successor_links_what_was_held_aside_when_the_marks_were_written() -> 
     state = after.state("waits")
     assert state is not None
     assert state.entry_at(seq) == name
+
+
+class Unanswered(Rig):
+    """Executors are away from the start."""
+
+    def _answer(self) -> None:
+        pass
+
+
+def ghost(orphan: Outgoing) -> Outgoing:
+    """The same entry of a run that nobody knows."""
+    entry = dataclasses.replace(codec.decode(Entry, orphan.value or b""), run_id=RunId("ghost"))
+    name, value = codec.encode_entry(entry)
+    return Outgoing(RUN_LOG, 0, log_key(entry.run_id, entry.seq, name), value, (), 0)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_runs_that_end_behind_a_record_that_waits_for_its_predecessor_are_rows(known: bool, taken_over: bool) -> None:
+    rig = busy(Rig())
+    third = unwritten(rig, "waits")[2]
+    orphan = rig.broker.write(third if known else ghost(third)).offset
+    rig.pump()
+    if taken_over:
+        rig = Unanswered(rig.world, rig.broker, member="next")
+    for n in range(20):
+        rig.start(f"later-{n}", steps=0)
+    rig.pump()
+
+    snapshot = PartitionSnapshot(Finished())
+    for record in rig.broker.log(RUN_SNAPSHOT, 0).records:
+        snapshot.feed(record.key or b"", record.value)
+    asleep = snapshot.close()
+
+    assert snapshot.whole
+    assert set(asleep) <= {"waits"}
+    assert all(RunId(f"later-{n}") in snapshot.finished for n in range(20))
+    assert marks_of(rig).log <= (orphan or 0)
 
 
 def unwritten(rig: Rig, run: str) -> list[Outgoing]:

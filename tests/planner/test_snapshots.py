@@ -82,7 +82,7 @@ class Partition:
 
     def round(self, emitted: int) -> None:
         """Begins to write what has moved."""
-        self.keeper.round(emitted, {})
+        self.keeper.round(emitted, {}, log=emitted)
         self.keeper.write(self.position)
 
     def deliver(self) -> None:

@@ -181,13 +181,18 @@ class Acceptance:
         for run in stalled:
             self.drop(run)
             self.finished.forget(run)
-            self.keeper.pin(run)
+            # Nothing was kept of a run without a beginning: what is held aside of it is read again, and that will do.
+            if self.fold.states.get(run) or self.fold.ended(run):
+                self.keeper.pin(run)
         return stalled
 
-    def settled(self, emitted: int) -> int:
-        """The offset below which nothing is owed: all orders are out, and what was read counts for good, or never."""
+    def round(self, emitted: int, inputs: dict[str, int]) -> None:
+        """Begins to keep what has moved; all that is ordered below `emitted` is out.
+
+        A successor reads from the first record on that may still count though it was read.
+        """
         aside = self.fold.oldest_aside
-        return emitted if aside is None else min(emitted, aside)
+        self.keeper.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def swept(self) -> list[bytes]:
         """The keys of records that can never count, once: a tombstone each, before copies and cleaning move them."""

@@ -108,6 +108,7 @@ class KeeperRound(NamedTuple):
     """What a round still has to write, and what its marks will say. `over` has the rows of runs that are over."""
 
     emitted: int
+    log: int
     inputs: dict[str, int]
     runs: deque[RunId]
     over: list[bytes]
@@ -209,29 +210,30 @@ class Keeper:
         """Whether there is something of a round left to be written."""
         return self._round is not None
 
-    def round(self, emitted: int, inputs: dict[str, int]) -> None:
+    def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
         """Begins to write what has moved, unless that is under way; `write` goes on with it.
 
-        `emitted` is up to where all that was ordered is acknowledged.
+        `emitted` is up to where all that was ordered is acknowledged, `log` from where a successor has to read: earlier
+        while a record is held aside, for which the runs that are over in between do not wait.
         """
         self.send_refused()
         if self._round or self._next or self._pinned or not self.opened:
             return
-        if not (self._moved or self._over or self._stale) and _same(self._marks(emitted, inputs), self.marks):
+        if not (self._moved or self._over or self._stale) and _same(self._marks(log, inputs), self.marks):
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
         needed = self._kept.keys() | self._over.keys()
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
-        self._round = KeeperRound(emitted, inputs, deque(self._moved), [*self._over.values()])
+        self._round = KeeperRound(emitted, log, inputs, deque(self._moved), [*self._over.values()])
         self._over = {}
 
     def write(self, log: int) -> None:
         """Writes some of the runs of a round, and after the last one its marks. `log`: how far accepted states hold."""
         if self._round is None:
             return
-        emitted, inputs, runs, over = self._round
+        emitted, below, inputs, runs, over = self._round
         for _ in range(min(len(runs), TURN_RUNS)):
             run = runs.popleft()
             if (kept := self._moved.get(run)) is None:
@@ -245,7 +247,7 @@ class Keeper:
                     del self._moved[run]
         if not runs:
             self._add_rows(over)
-            self._round, self._next = None, self._marks(emitted, inputs)
+            self._round, self._next = None, self._marks(below, inputs)
             self._finish_round()
 
     def delivered(self, sent: SentKept, offset: int | None) -> None:
