@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import ref
 
 from refold.ports.effects import Commit, Flow, Now, Read, Reopen
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
-from refold.runtime.lanes import CatchUp, Journal, Lanes, Tokens, resumed
+from refold.runtime.lanes import CatchUp, Journal, Lanes, Outstanding, Owed, Tokens, resumed
 from refold.runtime.parking import Parking
 
 
@@ -232,3 +233,32 @@ def test_what_was_taken_and_parked_again_waits_for_an_end_of_its_own() -> None:
 
     assert parking.over(10) == []
     assert parking.take("a") == ["late"]
+
+
+def test_an_input_that_is_owed_for_long_keeps_nothing_of_what_was_done_since() -> None:
+    outstanding, owed, late = Outstanding(), Owed(), Owed()
+    most = 0
+
+    for offset in range(100_000):
+        outstanding.add(offset, {10: owed, 70_000: late}.get(offset) or Owed(done=True))
+        most = max(most, len(outstanding))
+    before = outstanding.low_water()
+    owed.done = True
+    between = outstanding.low_water()
+    late.done = True
+
+    assert most < 2_000
+    assert (before, between, outstanding.low_water()) == (10, 70_000, 100_000)
+
+
+def test_positions_are_those_of_an_input_that_is_done_in_any_order() -> None:
+    rng = random.Random(3)
+    outstanding, inputs = Outstanding(), [Owed() for _ in range(5_000)]
+
+    for offset, owed in enumerate(inputs):
+        outstanding.add(offset, owed)
+        for each in rng.sample(inputs[: offset + 1], k=min(offset + 1, 2)):
+            each.done = True
+        first = next((at for at, each in enumerate(inputs[: offset + 1]) if not each.done), offset + 1)
+
+        assert (outstanding.low_water() or 0) == first

@@ -195,11 +195,14 @@ class Owed:
 class Outstanding:
     """The inputs of one topic in order; `position` is what may be committed: everything below it is done.
 
-    `end` is up to where they are known.
+    `end` is up to where they are known. One that is owed for months keeps nothing of what was done since.
     """
+
+    _LEAST = 1_000
 
     def __init__(self) -> None:
         self._inputs: deque[tuple[int, Owed]] = deque()
+        self._most = self._LEAST
         self.position: int | None = None
         self.end = 0
 
@@ -207,11 +210,20 @@ class Outstanding:
         """Takes note of an input, in order of offset."""
         self._inputs.append((offset, owed))
         self.end = offset + 1
+        if len(self._inputs) > self._most:
+            self.low_water()
+            self._inputs = deque(each for each in self._inputs if not each[1].done)
+            self._most = max(self._LEAST, 2 * len(self._inputs))
+
+    def __len__(self) -> int:
+        """How many inputs are remembered."""
+        return len(self._inputs)
 
     def low_water(self) -> int | None:
         """The offset below which everything is done, or None before the first."""
         while self._inputs and self._inputs[0][1].done:
-            self.position = self._inputs.popleft()[0] + 1
+            self._inputs.popleft()
+            self.position = self._inputs[0][0] if self._inputs else self.end
         return self.position
 
 
