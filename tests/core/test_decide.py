@@ -216,6 +216,14 @@ class TestResult:
         assert isinstance(verdict, Refuse)
         assert verdict.code == "unknown_call"
 
+    def test_a_result_of_a_step_that_had_this_number_before_is_refused(self) -> None:
+        log = calling()
+
+        verdict = log.feed(replace(log.result(), step=2))
+
+        assert isinstance(verdict, Refuse)
+        assert verdict.code == "unknown_call"
+
     def test_a_status_that_does_not_exist_is_refused(self) -> None:
         log = calling()
 

@@ -192,8 +192,9 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         step = state.step_of(parse_call_id(result.call_id)[1])
     except MalformedError as error:
         return Refuse("malformed", str(error))
-    if step is None or not isinstance(state.steps[step - 1], events.CallProposed):
-        return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id}")
+    # Of another step it is when the log has lost what gave that one this number.
+    if step is None or step != result.step or not isinstance(state.steps[step - 1], events.CallProposed):
+        return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id} as step {result.step}")
     if result.status not in _STATUSES:
         return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
     opened = state.open.get(step)
