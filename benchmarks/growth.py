@@ -101,7 +101,7 @@ def drive(
     settings = PlannerSettings(partitions=1, snapshot_ms=snapshot_ms)
     planner = Planner(app, settings, nonce=lambda: os.urandom(16))
     world = Outside(broker, done, answers)
-    Host([planner], MemoryEventLog(broker, settings.membership)).run(world, grace_s=0.0)
+    Host([planner], MemoryEventLog(broker, settings.membership)).run(world.is_set, grace_s=0.0)
     return world
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from refold.core.errors import UsageError
 
+_LOOK_S = 0.2
+"""How long a signal may go unnoticed."""
+
 
 class StopAsked:
     """An event that a signal handler may set while the same thread waits for it.
 
     A `threading.Event` takes a lock in `set` and in `wait`: a handler that runs within the `wait` of its own thread
-    waits for that lock for ever. What is used here has none: `SimpleQueue.put` may interrupt its own `get`.
+    waits for that lock for ever. What is used here has none: `SimpleQueue.put` may interrupt its own `get`. And a
+    signal that comes just before a thread begins to wait does not interrupt it, so no wait is longer than a moment.
     """
 
     def __init__(self) -> None:
@@ -34,9 +39,10 @@ class StopAsked:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait in one thread at most `timeout` seconds; return whether a stop was asked for."""
-        if not self._set:
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._set and (rest := _LOOK_S if until is None else until - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                self._wake.get(timeout=timeout)
+                self._wake.get(timeout=min(rest, _LOOK_S))
         return self._set
 
 

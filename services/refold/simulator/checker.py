@@ -53,7 +53,8 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _folds(world)
     rules = world.settings.rules
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
-    found += world.witness.toil.objections(faults=len(world.struck), deadline_ms=longest_ms)
+    back = world.hit("truncate-log")
+    found += world.witness.toil.objections(faults=len(world.struck), deadline_ms=longest_ms, went_back=back)
     if at_rest:
         found += _orders(world)
         found += _approvals(world)

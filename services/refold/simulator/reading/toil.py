@@ -75,12 +75,16 @@ class Toil:
             return f"its run was {run.status}"
         return f"it was {call.phase}" if call.phase in ("completed", "failed") else ""
 
-    def objections(self, *, faults: int, deadline_ms: int) -> Iterator[str]:
-        """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest."""
+    def objections(self, *, faults: int, deadline_ms: int, went_back: bool) -> Iterator[str]:
+        """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest.
+
+        Where the log `went_back`, nobody knows of the attempts that it has lost but the ledger, and a call that has
+        fewer by now waits until that forgets them.
+        """
         events = sum(run.seq for run in self._history.runs.values())
         if self.published > events + PER_FAULT * (faults + 1):
             yield f"toil: {self.published} records were published for {events} events and {faults} faults"
-        for run in self._history.runs.values():
+        for run in self._history.runs.values() if not went_back else ():
             for call in run.calls.values():
                 yield from self._calls(run, call, faults=faults, deadline_ms=deadline_ms)
 
