@@ -195,6 +195,21 @@ def test_a_successor_closes_a_call_whose_tombstone_its_predecessor_had_read() ->
     assert said == Superseded(closed=True)
 
 
+def test_an_attempt_that_the_log_has_gone_back_to_is_answered_and_the_later_one_with_it() -> None:
+    rig = Rig()
+    rig.ask(call(1, attempt=3))
+    rig.end("failed", message="no")
+
+    rig.ask(call(1, attempt=2))
+    again = rig.told(call(1).call_id)[-1]
+    rig.ask(call(1, attempt=3, again=True))
+    last = rig.told(call(1).call_id)[-1]
+
+    assert (again.attempt, again.status, again.late) == (2, "unknown", False)
+    assert (last.attempt, last.status) == (3, "failed")
+    assert len(rig.started) == 1
+
+
 # What is old
 
 

@@ -138,6 +138,8 @@ class Attempt:
             elif isinstance(reply, ledger.Superseded):
                 if reply.closed:  # the request came past its tombstone, and stays open until the planner hears of it
                     self._late(self._result("unknown", outcome.SETTLED))
+                else:  # the planner has gone on and ignores the word, unless its log has lost the later attempt
+                    self.outbox.outlet.late(self.home, self._result("unknown", outcome.PASSED))
             else:
                 assert isinstance(reply, ledger.Busy), f"not an answer to a claim: {reply}"
 

@@ -46,8 +46,8 @@ class SimProcess:
     `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
     where the run log ended when it ordered the tool to start; `read_from`, by topic and partition, from where it has
     read since the partition is its own. `act` is what it is about to do, `due_ms` when it wants to be called though
-    nothing came. `stood_still`: it froze in the middle of this turn,
-    `dazed`: it will, with the next records that it reads in its hands.
+    nothing came. `stood_still`: it froze in the middle of this turn, or for so long that it was `expelled` and does not
+    know; `dazed`: it will freeze, with the next records that it reads in its hands.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SimProcess:
         self.world, self.role, self.name = world, role, name
         self.services, self.membership = services, membership
         self.state = "up"
-        self.stood_still = self.dazed = False
+        self.stood_still = self.expelled = self.dazed = False
         self._held: list[effects.Item] = []
         self.cursors = Cursors(world.broker, membership, world.chance.fetch)
         self.answers: list[effects.Item] = []
@@ -78,6 +78,7 @@ class SimProcess:
 
     def assign(self, partition: int) -> None:
         """Gives it a partition, with positions and ends as they are now."""
+        self.expelled = False
         given = self.cursors.capture(partition, self.world.broker.committed.get(self.membership.group, {}))
         self.read_upto[partition] = given.ends.get(APPROVAL_DECIDED, 0)
         self.rebalances.append(given)
@@ -92,7 +93,8 @@ class SimProcess:
             acts, self.tool_acts = self.tool_acts, []
             self._carrying, self._reply = (act for act in acts), None
             return True
-        inbox, self._held, self.stood_still = self._held or self._take(), [], self.stood_still and bool(self._held)
+        self.stood_still = self.stood_still and (bool(self._held) or self.expelled)
+        inbox, self._held = self._held or self._take(), []
         now = self.world.now_ms
         if not inbox and now < self.due_ms:
             return False
