@@ -42,8 +42,13 @@ def write(cluster: KafkaCluster, partition: int) -> KafkaError | None:
 
 def leader(cluster: KafkaCluster, partition: int) -> int:
     """The number of the node that leads a partition."""
-    topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics("kept", timeout=60).topics
-    return topics["kept"].partitions[partition].leader
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+    def known() -> int | None:
+        found = admin.list_topics("kept", timeout=60).topics["kept"].partitions.get(partition)
+        return found and found.leader
+
+    return eventually(known, what=f"a broker knows of partition {partition}") or -1
 
 
 def test_a_partition_goes_on_without_the_node_that_led_it(cluster: KafkaCluster) -> None:

@@ -136,10 +136,8 @@ class Attempt:
             if isinstance(reply, ledger.Stored):
                 self.outbox.outlet.offer(self.home, field=reply.field, result=reply.result)
             elif isinstance(reply, ledger.Superseded):
-                if reply.closed:  # the request came past its tombstone, and stays open until the planner hears of it
-                    self._late(self._result("unknown", outcome.SETTLED))
-                else:  # the planner has gone on and ignores the word, unless its log has lost the later attempt
-                    self.outbox.outlet.late(self.home, self._result("unknown", outcome.PASSED))
+                # Past its tombstone, or behind an attempt that the planner's log has lost: it has to hear of it.
+                self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed)
             else:
                 assert isinstance(reply, ledger.Busy), f"not an answer to a claim: {reply}"
 
@@ -330,7 +328,7 @@ class Attempt:
         elif isinstance(reply, ledger.Fenced):
             self._late(self.result)
 
-    def _late(self, result: ToolResult) -> None:
+    def _late(self, result: ToolResult, *, late: bool = True) -> None:
         """What the ledger does not take is for the planner to judge."""
         self.outbox.journal.tell("result.late", call_id=result.call_id, status=result.status)
-        self.outbox.outlet.late(self.home, replace(result, late=True))
+        self.outbox.outlet.late(self.home, replace(result, late=late))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
 from refold.ports.effects import ToolEnded
+from refold.ports.ledger import Superseded
 
 IN_DOUBT = Failure("in_doubt", "an earlier claim of this attempt may have had its effect, and the tool cannot be asked")
 KEY_FORGOTTEN = Failure(
@@ -14,6 +15,11 @@ KEY_FORGOTTEN = Failure(
 )
 PASSED = Failure("superseded", "a later attempt of this call has been claimed")
 SETTLED = Failure("superseded", "the call is settled")
+
+
+def superseded(reply: Superseded) -> Failure:
+    """Why the ledger lets nobody claim an attempt any more."""
+    return SETTLED if reply.closed else PASSED
 
 
 def timeout(request: ToolRequest) -> Failure:
