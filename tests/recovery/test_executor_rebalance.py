@@ -100,6 +100,16 @@ def appended(effects: list[Effect]) -> Outgoing:
     return append.records[0]
 
 
+def probing(bench: Bench, call: ToolRequest) -> StartTool:
+    """The probe of a call that somebody has claimed before and left."""
+    before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
+    started = bench.turn(Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
+    bench.turn(answer(started))
+    own = appended(bench.turn(after_ms=HOUR_MS))
+    bench.turn(Delivery(own.token, 1))
+    return start(bench.turn(claimed(1, codec.decode(ToolClaim, own.value or b""))))
+
+
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_claim_that_was_not_read_back_is_let_go_with_its_partition(comes_back: bool) -> None:
     bench = Bench()
@@ -136,12 +146,7 @@ def test_a_claim_that_is_answered_after_the_partition_went_is_released() -> None
 
 def test_a_probe_that_ends_after_its_partition_went_is_followed_by_no_effect() -> None:
     bench, call = Bench(), replace(REQUEST, effect="probed")
-    before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
-    started = bench.turn(Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
-    bench.turn(answer(started))
-    own = appended(bench.turn(after_ms=HOUR_MS))
-    bench.turn(Delivery(own.token, 1))
-    probe = start(bench.turn(claimed(1, codec.decode(ToolClaim, own.value or b""))))
+    probe = probing(bench, call)
 
     effects = bench.turn(Revoked(0)) + bench.turn(ToolEnded(probe.number, "did_not_happen"))
 
@@ -231,12 +236,7 @@ def test_an_answer_from_before_a_partition_came_back_commits_nothing_that_has_to
 
 def test_a_claim_has_not_ended_while_the_tool_runs_under_it() -> None:
     bench, call = Bench(), replace(REQUEST, effect="probed", timeout_ms=100)
-    before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
-    started = bench.turn(Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
-    bench.turn(answer(started))
-    own = appended(bench.turn(after_ms=HOUR_MS))
-    bench.turn(Delivery(own.token, 1))
-    probe = start(bench.turn(claimed(1, codec.decode(ToolClaim, own.value or b""))))
+    probe = probing(bench, call)
     tool = start(bench.turn(ToolEnded(probe.number, "did_not_happen")))
     bench.turn(answer(bench.turn(after_ms=1_000)))
     waits = bench.turn(answer(bench.turn(request(1, replace(call, attempt=2)))))

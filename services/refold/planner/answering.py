@@ -23,7 +23,6 @@ from refold.core.run.fold import advance, link, wakes
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
-from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.holds import SIGNALS, Holds, Stall
 from refold.planner.hosting import Agents
@@ -165,7 +164,7 @@ class Answering:
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
         """What people say of an erased run is answered; what services still had of it means nothing any more."""
-        if item.record is not None and item.record.topic in inputs.FROM_USERS:
+        if item.from_user:
             self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
             return
         item.done = True
@@ -268,8 +267,8 @@ class Answering:
 
     def _forward(self, item: Pending) -> bool:
         """Sends a stray to its home partition; true if it was one."""
-        target, record = home(item.run_id, self._shared.settings.partitions), item.record
-        if target == self._partition or record is None or record.topic not in inputs.FROM_USERS:
+        target = home(item.run_id, self._shared.settings.partitions)
+        if target == self._partition or not item.from_user:
             return False
         self._journal.counts["input.forwarded"] += 1
         self._outbox.forward(item, target)
@@ -314,7 +313,7 @@ class Answering:
         """Keeps an input for a run that stands still: of those of users so many; those of services are all needed."""
         if item.record is None:
             item.done = True
-        elif item.record.topic in inputs.FROM_USERS and self._inbox.kept >= self._limits.parked:
+        elif item.from_user and self._inbox.kept >= self._limits.parked:
             reason = f"run {item.run_id} stands still: {self._log.fold.frozen[item.run_id]}"
             self.bury(item, "stalled", f"{reason}; too much waits for such runs: say it again when it goes on", now)
         else:

@@ -36,6 +36,11 @@ class Pending(Owed):
     short: bool = False
 
     @property
+    def from_user(self) -> bool:
+        """Whether it is what a user says, and no word of a service about a call."""
+        return self.record is not None and self.record.topic in inputs.FROM_USERS
+
+    @property
     def cause(self) -> Cause | None:
         """Where the input lies, as the entry that it causes says it."""
         record = self.record
@@ -182,12 +187,12 @@ class Inbox:
         """Keeps an input of a run that stands still, which may be for months: no topic waits for that."""
         item.end = None
         self._kept.setdefault(item.run_id, []).append(item)
-        self.kept += item.record is not None and item.record.topic in inputs.FROM_USERS
+        self.kept += item.from_user
 
     def unpark(self, run: RunId) -> None:
         """Something has become known of this run."""
         kept = self._kept.pop(run, [])
-        self.kept -= sum(item.record is not None and item.record.topic in inputs.FROM_USERS for item in kept)
+        self.kept -= sum(item.from_user for item in kept)
         self._ready.extend(kept)
         for item in self._parked.pop(run, []):
             self._leave(item)

@@ -46,14 +46,13 @@ class KafkaPublisher:
         UsageError when it is too large or the topic is missing.
         """
         topic = codec.SUBJECTS[type(message)]
-        if not isinstance(message, ApprovalVote):
+        if isinstance(message, ApprovalVote):
+            key = f"{message.approval_id}/{message.vote_id}"
+        else:
             try:
                 sizes.check_input(message, self._payload_bytes)
             except MalformedError as error:
                 raise UsageError(error.message, hint=_SEND_LESS) from None
-        if isinstance(message, ApprovalVote):
-            key = f"{message.approval_id}/{message.vote_id}"
-        else:
             key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
         headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=clock_ms(), trace=trace)
         number = home(message.run_id, self._partitions)
