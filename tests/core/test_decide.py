@@ -297,18 +297,27 @@ class TestTime:
         assert log.feed(log.due()) == [SleepEnded(1)]
 
     @pytest.mark.parametrize("failed", [True, False])
-    def test_after_the_key_window_nobody_tries_again(self, failed: bool) -> None:
+    def test_what_could_arrive_after_the_key_window_is_not_tried_again(self, failed: bool) -> None:
         log = calling("keyed", window_ms=60_000)
         if failed:
-            log.feed(log.result(status="unknown", retry_after_ms=60_001))
+            log.feed(log.result(status="unknown", retry_after_ms=30_001))
         else:
-            log.now += 60_001
+            log.now += 30_001
         log.now = max(log.now, log.due().due_ms)
 
         (event,) = log.feed(log.due())  # type: ignore[misc]
 
         assert isinstance(event, CallDoubted)
         assert event.failure.code == "key_window"
+
+    def test_what_arrives_within_the_key_window_is_tried_again(self) -> None:
+        log = calling("keyed", window_ms=60_000)
+        log.feed(log.result(status="unknown", retry_after_ms=30_000))
+        log.now = log.due().due_ms
+
+        (event,) = log.feed(log.due())  # type: ignore[misc]
+
+        assert isinstance(event, CallDispatched)
 
     def test_the_first_wait_is_the_timeout_and_the_grace(self) -> None:
         assert dispatch(call(), 1, NOW, RULES) == CallDispatched(1, 1, NOW + 40_000)

@@ -186,3 +186,13 @@ def test_a_lapsed_lease_of_a_call_whose_tombstone_named_no_key_is_closed_and_not
 
     assert rig.started == []
     assert [entry.closed for entry in rig.ledger.entries().values()] == [True]
+
+
+@pytest.mark.parametrize(("left_ms", "tried"), [(FIRST.timeout_ms + 1_000, True), (FIRST.timeout_ms - 1, False)])
+def test_a_try_that_could_arrive_after_the_key_window_is_not_begun(left_ms: int, tried: bool) -> None:
+    rig = Rig()
+
+    rig.ask(replace(FIRST, effect="keyed", key_expires_ms=rig.now_ms + left_ms))
+
+    assert len(rig.started) == tried
+    assert [told.status for told in rig.told(FIRST.call_id)] == ([] if tried else ["doubt"])

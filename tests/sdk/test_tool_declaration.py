@@ -30,6 +30,7 @@ def _probe_of_others(other: int) -> None: ...
         ({"effect": "keyed", "probe": _probe}, "has a probe, and effect='keyed'"),
         ({"effect": "probed", "probe": _probe_of_others}, "probe of tool _plain asks for other"),
         ({"effect": "once", "key_window": timedelta(hours=1)}, "key_window= is for keyed tools"),
+        ({"effect": "keyed", "key_window": timedelta(seconds=60)}, "key_window= is not longer than timeout="),
         ({"timeout": 30}, "not a timedelta"),
         ({"timeout": timedelta(0)}, "timeout is zero"),
         ({"timeout": timedelta(seconds=-1)}, "timeout is negative"),

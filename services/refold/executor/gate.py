@@ -55,14 +55,14 @@ class Gate:
         return None
 
     def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
-        """Whether the receiver may have forgotten the call's key, by what the planner says or by what is known here."""
-        tool = self.tools.get(request.tool)
+        """Whether a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""
+        tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
             decided = self._open(request, Authority(self.tools, self.environment, catalog))
             # No attempt went out before the decision, so the receiver has known the key for that long at most.
-            if isinstance(decided, Refusal) or now_ms > decided.issued + tool.key_window_ms:
+            if isinstance(decided, Refusal) or arrives_ms > decided.issued + tool.key_window_ms:
                 return True
-        return bool(request.key_expires_ms) and now_ms > request.key_expires_ms
+        return bool(request.key_expires_ms) and arrives_ms > request.key_expires_ms
 
     @staticmethod
     def _open(request: ToolRequest, authority: Authority) -> Decision | Refusal:

@@ -190,6 +190,8 @@ class ToolDef:
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
             if value is not None and milliseconds(value, f"{what}: {option}") == 0:
                 raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
+        if self.key_window is not None and self.key_window <= self.timeout:
+            raise UsageError(f"{what}: key_window= is not longer than timeout=", hint="no try could arrive within it")
 
 
 class _Function:

@@ -32,7 +32,7 @@ def push(n: int) -> dict[str, int]:
     return {"effect": n}
 
 
-@simulated.tool(effect="keyed", key_window=timedelta(milliseconds=1_500), timeout=_TIMEOUT, retry=_RETRY)
+@simulated.tool(effect="keyed", key_window=timedelta(milliseconds=2_300), timeout=_TIMEOUT, retry=_RETRY)
 def pushed_briefly(n: int) -> dict[str, int]:
     """Acts on a receiver that forgets keys."""
     return {"effect": n}

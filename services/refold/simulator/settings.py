@@ -16,7 +16,7 @@ ORDERS = tool_requested(POOL)
 
 Role = Literal["planner", "executor", "approval"]
 SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval")
-WINDOWS = {"pushed_briefly": 1_900}
+WINDOWS = {"pushed_briefly": 2_400}
 """How long receivers remember keys, in milliseconds: what the tool declares, and what clocks and stalls may cost."""
 
 

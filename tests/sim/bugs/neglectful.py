@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
+from refold.core.messages import ToolRequest
 from refold.core.run.state import RunState
 from refold.executor.attempt import Attempt
 from refold.executor.gate import Gate
@@ -28,6 +31,13 @@ def _nothing(*_: object, **__: object) -> None:
 
 def _no(*_: object, **__: object) -> bool:
     return False
+
+
+def _by_its_beginning(original: Callable[..., bool]) -> Callable[..., bool]:
+    def forgotten(self: Gate, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
+        return original(self, replace(request, timeout_ms=0), catalog, now_ms)
+
+    return forgotten
 
 
 def _as_it_was(self: Outbox, ordered: Ordered, states: dict[RunId, RunState]) -> Any:
@@ -88,6 +98,7 @@ NEGLECTFUL: dict[str, Bug] = {
     "second-answer-left-open": Bug(("keyed",), ((Outbox, "close_again", _nothing),), ("delayed",)),
     "unknown-sent-as-it-was": Bug(("keyed",), ((Outbox, "_again", _as_it_was),), ("overdue", "wipe")),
     "key-window-unseen": Bug(("keyed-window",), ((Gate, "key_forgotten", _no),), ("away",)),
+    "key-window-at-start": Bug(("keyed-forgets",), (_wrapped(Gate, "key_forgotten", _by_its_beginning),), ("away",)),
     "executors-pause-for-good": Bug(("crowd",), (_wrapped(Lanes, "throttle", _for_good),), ("pause",)),
     "planners-pause-for-good": Bug(("crowd",), (_wrapped(Planner, "_flow", _for_good),), ("pause",)),
     "nobody-driven": Bug(("keyed",), (_wrapped(TakeOver, "resume", _undriven),), ("hang", "die")),

@@ -55,7 +55,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A result counts from any attempt and however late.": ("older-attempts-unheard",),
     "A late result is published, and never dropped.": ("late-result-dropped",),
     "Requests older than half the ledger's retention are dropped.": ("old-request-believed",),
-    "After the receiver's key window nobody acts under the key.": ("key-window-unseen",),
+    "After the receiver's key window nobody acts under the key.": ("key-window-unseen", "key-window-at-start"),
     # The claim chain
     "For `probed` and `once` calls the claim is also a record in the log.": ("claim-chain-skipped",),
     "The executor reads up to its own record before it acts; not the head: let go.": ("acts-unread",),

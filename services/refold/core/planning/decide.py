@@ -106,8 +106,9 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
     if opened.phase == "approval":
         return asking.due(state, what.step, now)
     call = state.call(what.step)
-    # Past the window the receiver takes the same key for a new call: to repeat it now could double the effect.
-    if call.effect == "keyed" and call.key_window_ms and now > opened.first_sent_ms + call.key_window_ms:
+    # Past the window the receiver takes the same key for a new call: a try that arrives then could double the effect.
+    arrives_ms = now + call.timeout_ms
+    if call.effect == "keyed" and call.key_window_ms and arrives_ms > opened.first_sent_ms + call.key_window_ms:
         failure = events.Failure("key_window", "the receiver has forgotten the idempotency key by now")
         return [events.CallDoubted(what.step, opened.attempt, failure)]
     if opened.phase == "backoff":

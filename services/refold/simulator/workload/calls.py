@@ -55,6 +55,7 @@ CALLS: dict[str, Scenario] = {
         _one("keyed-late", "push", "late"),
         _one("keyed-hangs", "push", "hangs-after"),
         _one("keyed-window", "pushed_briefly", "hangs-after", "late"),
+        _one("keyed-forgets", "pushed_briefly", "hangs-after", "crawls", away_ms=1_200),
         _one("keyed-broken", "push", "broken", agent="handling"),
         _one("probed-slower", "book", "slower"),
         _one("probed-hangs", "book", "hangs-after"),
