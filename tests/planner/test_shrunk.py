@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from refold.core.topics import RUN_LOG, TOOL_COMPLETED
+from refold.ports.log import Outgoing
 from tests.planner.rig import Rig
 
 
@@ -46,6 +47,30 @@ def test_an_end_that_was_lost_and_written_over_is_noticed_by_what_is_delivered()
     state = rig.state("new")
     assert state is not None
     assert state.status == "completed"
+
+
+def test_an_entry_that_was_taken_and_lost_before_it_was_read_is_missed_where_it_was() -> None:
+    rig = Rig()
+    rig.answers = False
+    rig.log.cursors.flow(RUN_LOG, 0, paused=True)
+    rig.start("run-0")
+    rig.pump()
+    rig.broker.truncate(RUN_LOG, 0, 0)
+    successor = Rig()
+    successor.start("run-0")
+    successor.pump()
+    written = list(successor.reader.scan(RUN_LOG))
+    for record in written:
+        rig.broker.write(Outgoing(RUN_LOG, 0, record.key or b"", record.value, (), 0))
+
+    rig.log.cursors.flow(RUN_LOG, 0, paused=False)
+    rig.pump()
+
+    assert rig.planner.counts["log.shrunk"] == 1
+    state = rig.state("run-0")
+    assert state is not None
+    assert state.status == "completed"
+    assert [record.key for record in rig.reader.scan(RUN_LOG)] == [record.key for record in written], "none is buried"
 
 
 def test_a_run_whose_beginning_was_lost_under_its_entry_begins_again() -> None:

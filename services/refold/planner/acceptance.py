@@ -94,6 +94,7 @@ class Acceptance:
         self.unread: set[EntryId] = set()
         self._speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
+        self._placed: dict[int, EntryId] = {}
         self._read_back = 0
 
     @property
@@ -143,12 +144,15 @@ class Acceptance:
             self.shrunk |= sent.id in self.unread
             self._inbox.retry(sent.item)
         else:
-            self._own[offset] = sent
+            self._own[offset], self._placed[offset] = sent, sent.id
             self._advance()
 
     def follow(self, record: Record) -> None:
         """A record of the run log, in order of offset; own ones that are accepted already are passed over undecoded."""
-        if record.offset < self.position:
+        own_id = self._placed.pop(record.offset, None)
+        if own_id is not None and not (record.key or b"").endswith(own_id.hex().encode()):
+            self.shrunk = True  # the log took an entry there that it has lost, and something else since
+        if self.shrunk or record.offset < self.position:
             return
         # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
         for offset in sorted(offset for offset in self._own if offset < record.offset):

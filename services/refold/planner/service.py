@@ -104,8 +104,10 @@ class Planner:
             return []
         lane, asker = asked
         lane.delivered(asker, delivery)
-        if not lane.log.shrunk:
-            return []
+        return self._give_up(lane) if lane.log.shrunk else []
+
+    def _give_up(self, lane: Lane) -> list[Effect]:
+        """What is delivered, or read where it was, is not what the lane knows: the log has lost that."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
         # Of what it has sent on states that the log has lost nothing was acted upon: it may be taken back.
         self._distrusted[lane.partition] = lane.log.unread
@@ -114,6 +116,8 @@ class Planner:
     def _distrust(self, item: Item) -> list[Effect]:
         """Where the marks are of another log the lane begins anew, and takes their positions for none."""
         lane = self.lanes.get(item.partition) if isinstance(item, Record | Reached) else None
+        if lane is not None and lane.log.shrunk:
+            return self._give_up(lane)
         if lane is None or not lane.start.foreign:
             return []
         self.journal.tell("marks.foreign", partition=lane.partition)
