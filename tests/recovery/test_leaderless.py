@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from structlog.testing import capture_logs
 
 from refold.adapters.kafka.log import KafkaEventLog
@@ -16,7 +16,7 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.core.errors import UnreachableError
 from refold.ports.effects import AskEnd, Effect, Item, News, Now
-from refold.ports.log import Assigned, End, Membership, Outgoing, Taken
+from refold.ports.log import Assigned, End, Membership, Outgoing, Record, Shrunk, Taken
 from refold.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
 from refold.runtime.settings import KafkaSettings
 from tests.embedded.cluster import KafkaCluster
@@ -25,6 +25,8 @@ from tests.waiting import eventually
 LED, ORPHAN = 0, 1
 VICTIM = 3
 """The node that alone has the second partition of every topic."""
+STALE = 2
+"""The node that leads a partition without its last records."""
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with KafkaCluster(tmp_path_factory.mktemp("orphans")) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         new = [NewTopic(f"refold.{topic}", 2, replica_assignment=[[1], [VICTIM]]) for topic in ("asked", "joined")]
+        config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        new.append(NewTopic("refold.shortened", 1, replica_assignment=[[VICTIM, STALE]], config=config))
         for done in admin.create_topics(new).values():
             done.result(15)
         yield running
@@ -85,11 +89,69 @@ def test_the_end_of_a_partition_that_nobody_leads_is_not_known_and_others_are(cl
     log.close()
 
 
+def first(cluster: KafkaCluster, topic: str) -> PartitionMetadata:
+    """The first partition of a topic, as the cluster tells of it now."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    return admin.list_topics(topic, timeout=15).topics[topic].partitions[0]
+
+
+def news(taken: Taken) -> list[Record | Shrunk]:
+    return [*taken.records, *taken.shrunk]
+
+
+def write(cluster: KafkaCluster, *values: bytes) -> None:
+    """Appends as a process of its own: the one that wrote what is lost may not go on."""
+    log = log_of(cluster, "asked")
+    log.append([Outgoing("shortened", 0, b"k", value, (), 0) for value in values])
+    log.close()
+
+
 def _end(log: KafkaEventLog) -> int | None:
     try:
         return log.end("asked", ORPHAN)
     except UnreachableError:
         return None
+
+
+def test_a_log_that_lost_its_end_and_grew_beyond_what_was_read_is_news(cluster: KafkaCluster) -> None:
+    read = list[Record]()
+    log, (whole, stale) = log_of(cluster, "shortened"), (cluster.nodes[VICTIM - 1], cluster.nodes[STALE - 1])
+    eventually(lambda: assigned(log) == {0}, within=60)
+    log.read("shortened", 0, 0)
+    write(cluster, b"kept")
+    stale.kill()
+    eventually(lambda: first(cluster, "refold.shortened").isrs == [VICTIM], within=60)
+    write(cluster, b"lost", b"lost too")
+    eventually(lambda: read.extend(take(log).records) or len(read) == 3)
+    whole.kill()
+    stale.launch()
+    eventually(lambda: first(cluster, "refold.shortened").leader == STALE, within=60)
+
+    write(cluster, b"1", b"2", b"3", b"4")
+    came = eventually(lambda: news(take(log)), within=60)
+
+    assert [record.value for record in read] == [b"kept", b"lost", b"lost too"]
+    assert came == [Shrunk("shortened", 0, 5)], "though there are records where it would have read on"
+    log.close()
+    whole.start()
+
+
+def test_a_log_in_memory_tells_of_such_a_loss_too() -> None:
+    broker = MemoryBroker(("t",), 2)
+    log = MemoryEventLog(broker, Membership("g", "a", ("t",)))
+    log.take(10, 0)
+    for place in (LED, ORPHAN):
+        log.read("t", place, 0)
+        log.append([Outgoing("t", place, b"k", value, (), 0) for value in (b"kept", b"lost", b"lost too")])
+    read = log.take(2, 0).records + log.take(3, 0).records
+
+    for place in (LED, ORPHAN):
+        broker.truncate("t", place, 2)
+        log.append([Outgoing("t", place, b"k", value, (), 0) for value in (b"1", b"2", b"3")])
+    came = news(log.take(10, 0))
+
+    assert [(record.partition, record.offset) for record in read] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert [item.offset if isinstance(item, Record) else item for item in came] == [2, 3, 4, Shrunk("t", LED, 5)]
 
 
 class Asking:

@@ -105,7 +105,8 @@ class Reached(NamedTuple):
 class Shrunk(NamedTuple):
     """A partition ends before the position that was to be read: acknowledged records are lost.
 
-    It is not read on until somebody says from where.
+    Told too when it has grown again since, if anything was read of it before. It is not read on until somebody says
+    from where.
     """
 
     topic: str

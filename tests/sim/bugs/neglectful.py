@@ -14,13 +14,14 @@ from refold.executor.attempt import Attempt
 from refold.executor.gate import Gate
 from refold.executor.lane import ExecutorLane
 from refold.executor.service import Executor
+from refold.planner.acceptance import Acceptance
 from refold.planner.lane import Lane
 from refold.planner.outbox import Ordered, Outbox
 from refold.planner.service import Planner
 from refold.planner.takeover import TakeOver
 from refold.planner.unanswered import Unanswered
 from refold.ports.effects import Effect, Flow
-from refold.ports.log import Assigned
+from refold.ports.log import Assigned, Record
 from refold.runtime.lanes import Lanes
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -85,6 +86,16 @@ def _proud(original: Callable[..., Lane]) -> Callable[..., Lane]:
     return opened
 
 
+def _unread(original: Callable[[Acceptance, Record], None]) -> Callable[[Acceptance, Record], None]:
+    """What it has taken for accepted by its offset is not compared with what it reads there."""
+
+    def follow(self: Acceptance, record: Record) -> None:
+        self._placed.clear()
+        original(self, record)
+
+    return follow
+
+
 def _none(*_: object, **__: object) -> list[Any]:
     return []
 
@@ -103,6 +114,9 @@ NEGLECTFUL: dict[str, Bug] = {
     "planners-pause-for-good": Bug(("crowd",), (_wrapped(Planner, "_flow", _for_good),), ("pause",)),
     "nobody-driven": Bug(("keyed",), (_wrapped(TakeOver, "resume", _undriven),), ("hang", "die")),
     "shorter-log-unnoticed": Bug(("keyed", "fan"), ((Lanes, "begin_anew", _none),), ("truncate-log",)),
+    "own-loss-unnoticed": Bug(
+        ("two-runs",), (_wrapped(Acceptance, "follow", _unread),), ("freeze-after", "truncate-log")
+    ),
     "own-mistake-kept": Bug(("keyed",), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
     "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
     "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),

@@ -19,7 +19,11 @@ RULES: dict[str, tuple[str, ...]] = {
         "commits-what-was-read",
         "input-done-when-read",
     ),
-    "A log that got shorter is noticed at once, and folded again.": ("shorter-log-unnoticed", "own-mistake-kept"),
+    "A log that got shorter is noticed at once, and folded again.": (
+        "shorter-log-unnoticed",
+        "own-loss-unnoticed",
+        "own-mistake-kept",
+    ),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
     "Every open call has a durable deadline: that keeps runs from sticking.": ("call-without-deadline",),

@@ -16,11 +16,15 @@ from refold.ports.log import NEVER, Delivery, Outgoing, Place, Record
 
 @dataclass(slots=True)
 class Partition:
-    """Records by offset, with holes where compaction or a transaction left them, between the two watermarks."""
+    """Records by offset, with holes where compaction or a transaction left them, between the two watermarks.
+
+    `cuts` are the ends that it was truncated to, one after the other.
+    """
 
     records: list[Record] = field(default_factory=list)
     start: int = 0
     end: int = 0
+    cuts: list[int] = field(default_factory=list)
 
     def read(self, position: int, upto: int) -> list[Record]:
         """The records from a position on and below another."""
@@ -118,6 +122,7 @@ class MemoryBroker:
         """Loses the records from an offset on, though they were acknowledged, as an unclean election does."""
         log = self.log(topic, partition)
         log.records, log.end = log.read(log.start, end), end
+        log.cuts.append(end)
 
     # Groups
 

@@ -17,7 +17,11 @@ Fetch = Callable[[int, int], int]
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Where a partition is read. `end` is one to be told of."""
+    """Where a partition is read. `end` is one to be told of.
+
+    `cuts` is how often the log was truncated when a record was read last, as the record's leader epoch says on Kafka;
+    before the first nobody can say.
+    """
 
     topic: str
     partition: int
@@ -25,12 +29,21 @@ class Cursor:
     position: int
     end: int | None = None
     paused: bool = False
+    cuts: int = sys.maxsize
+
+    @property
+    def lost(self) -> bool:
+        """Whether the log has lost what was read, or ends before it, though it may have grown again since."""
+        log, position = self.log, self.position
+        return position > log.end or (self.cuts < len(log.cuts) and min(log.cuts[self.cuts :]) < position)
 
     def read(self, upto: int, taken: Taken) -> None:
         """Goes on to an offset. Where no record says how far that is, or the end is there, it is told."""
         records = self.log.read(self.position, upto)
         taken.records += records
         self.position = upto
+        if records:
+            self.cuts = len(self.log.cuts)
         ended = self.end is not None and upto >= self.end
         if ended or not records or records[-1].offset + 1 < upto:
             taken.reached.append(Reached(self.topic, self.partition, upto))
@@ -64,7 +77,7 @@ class Cursors:
             if cursor.position < cursor.log.end:
                 if not cursor.paused:
                     return True
-            elif cursor.position > cursor.log.end or (cursor.end is not None and cursor.position >= cursor.end):
+            elif cursor.lost or (cursor.end is not None and cursor.position >= cursor.end):
                 return True
         return False
 
@@ -116,8 +129,8 @@ class Cursors:
             cursors = cursors[turn:] + cursors[:turn]
         for cursor in cursors:
             log, position = cursor.log, cursor.position
-            if position > log.end:
-                self._cursors.remove(cursor)
+            if cursor.lost:
+                self._cursors = [each for each in self._cursors if each is not cursor]
                 taken.shrunk.append(Shrunk(cursor.topic, cursor.partition, log.end))
             elif position < log.start:
                 cursor.read(log.start, taken)
