@@ -96,6 +96,26 @@ def test_a_log_that_was_cut_off_below_the_marks_is_read_from_its_start() -> None
     assert set(after.world.done.values()) == {1}
 
 
+@pytest.mark.parametrize("anchored", [True, False])
+def test_inputs_of_which_the_log_has_lost_the_answer_since_the_marks_are_read_again(anchored: bool) -> None:
+    rig = busy(Rig()) if anchored else Rig()
+    rig.settings = dataclasses.replace(rig.settings, snapshot_ms=1 << 40, commit_ms=0)
+    rig.boot()
+    marks = marks_of(rig)
+    rig.answers = False
+    rig.start("asked-since")
+    rig.pump()
+    committed = rig.broker.groups["refold-planner"].committed
+    rig.broker.truncate(RUN_LOG, 0, marks.log)
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert bool(marks.anchor) == anchored
+    assert committed[RUN_REQUESTED, 0] > int(marks.inputs[RUN_REQUESTED])
+    assert after.state("asked-since").status == "completed"  # type: ignore[union-attr]
+    assert set(after.world.done.values()) == {1}
+
+
 def test_a_log_that_was_cut_off_and_went_on_is_another() -> None:
     rig = busy(Rig())
     rig.broker.expire("refold-planner", "p")

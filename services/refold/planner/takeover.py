@@ -144,15 +144,17 @@ class TakeOver:
         elif marks is not None and not self._distrust and not self._has_all(marks):
             self._distrust, self._assigned = True, replace(self._assigned, committed={})
             self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
-        mirrored, emit_from = resumed(self._assigned, TOPICS), self._assigned.committed.get(RUN_LOG, start)
+        emit_from = resumed(self._assigned, (RUN_LOG,))[RUN_LOG]
+        # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
+        known = self._assigned if marks is None else replace(self._assigned, committed={})
+        inputs = resumed(known, TOPICS)
         if marks is None or not marks.anchor or self._distrust:
             snapshot.whole = False
             self._begin(start, start, emit_from=emit_from)
-            self._read_inputs(mirrored)
+            self._read_inputs(inputs)
             return
-        # The group's offsets only mirror the marks, but are the fresher ones where they are there at all.
-        self._positions = {topic: max(at, int(marks.inputs.get(topic, 0))) for topic, at in mirrored.items()}
-        emit_from, self._anchored = max(marks.log, emit_from if emit_from <= end else 0), False
+        self._positions = {topic: max(at, int(marks.inputs.get(topic, 0))) for topic, at in inputs.items()}
+        emit_from, self._anchored = max(marks.log, emit_from), False
         if snapshot.whole:
             self._log.asleep = asleep
             self._begin(marks.log, marks.anchor_offset, emit_from=emit_from)

@@ -96,6 +96,16 @@ def _unread(original: Callable[[Acceptance, Record], None]) -> Callable[[Accepta
     return follow
 
 
+def _hasty(original: Callable[[TakeOver, dict[str, int]], None]) -> Callable[[TakeOver, dict[str, int]], None]:
+    """Goes on where the group has left off, whatever has become of the log since."""
+
+    def read_inputs(self: TakeOver, positions: dict[str, int]) -> None:
+        committed = self._assigned.committed
+        original(self, {topic: max(at, committed.get(topic, 0)) for topic, at in positions.items()})
+
+    return read_inputs
+
+
 def _none(*_: object, **__: object) -> list[Any]:
     return []
 
@@ -118,6 +128,9 @@ NEGLECTFUL: dict[str, Bug] = {
         ("two-runs",), (_wrapped(Acceptance, "follow", _unread),), ("freeze-after", "truncate-log")
     ),
     "own-mistake-kept": Bug(("keyed",), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
+    "committed-is-answered": Bug(
+        ("keyed-eager",), (_wrapped(TakeOver, "_read_inputs", _hasty),), ("die", "truncate-log")
+    ),
     "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
     "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),
     "margin-ignored": Bug(("once-creeps",), (_wrapped(Attempt, "_run", _in_no_hurry),), ("freeze-read",)),

@@ -24,6 +24,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "own-loss-unnoticed",
         "own-mistake-kept",
     ),
+    "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
     "Every open call has a durable deadline: that keeps runs from sticking.": ("call-without-deadline",),
