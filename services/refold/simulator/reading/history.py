@@ -98,10 +98,10 @@ class LoggedCall:
 
 @dataclass(slots=True)
 class LoggedRun:
-    """A run as the log has it."""
+    """A run as the log has it. `heads` are the entries that count."""
 
     id: str
-    head: bytes = b""
+    heads: list[bytes] = field(default_factory=list)
     seq: int = 0
     at_ms: int = 0
     status: str = "pending"
@@ -112,6 +112,11 @@ class LoggedRun:
     sleeps: dict[int, int] = field(default_factory=dict)
     end: Datum | None = None
     order: list[str] = field(default_factory=list)
+
+    @property
+    def head(self) -> bytes:
+        """What the next entry has to extend."""
+        return self.heads[-1] if self.heads else b""
 
     @property
     def over(self) -> bool:
@@ -187,7 +192,7 @@ class History:
             self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
         run.at_ms = entry["at_ms"]
         self._partition, self._offset = record.partition, record.offset
-        run.head = name
+        run.heads.append(name)
         self._counting.add(name)
         for kind, event in entry["events"]:
             run.seq += 1

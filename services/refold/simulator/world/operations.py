@@ -95,9 +95,10 @@ def _mirror(world: Platform) -> None:
 
 
 def _truncate(topic: str) -> Callable[[Platform], None]:
-    """The last records of a partition are lost, though they were acknowledged. The end of no run is: its outcome was
-    told, and a planner that knows it keeps to it. Where people decide the log is spared, and once is enough. What a
-    planner leaves behind that dies before it notices nobody can tell, nor who takes over what is just lost."""
+    """The last records of a partition are lost, though they were acknowledged. Of a run that is over none is (in a
+    mirror they lie behind its end, too): its outcome was told, and a planner that knows it keeps to it. Where people
+    decide the log is spared, and once is enough. What a planner leaves behind that dies before it notices nobody can
+    tell, nor who takes over what is just lost."""
 
     def truncate(world: Platform) -> None:
         assert isinstance(world, Surroundings), "a world has surroundings"
@@ -106,8 +107,9 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
         log = world.broker.log(topic, partition)
         end = max(log.start, log.end - rng.randint(1, MOST_LOST))
         if topic == RUN_LOG:
-            ends = {run.head.hex().encode() for run in world.witness.history.runs.values() if run.over}
-            told = (record.offset + 1 for record in log.records if (record.key or b"")[-32:] in ends)
+            over = (run for run in world.witness.history.runs.values() if run.over)
+            known = {head.hex().encode() for run in over for head in run.heads}
+            told = (record.offset + 1 for record in log.records if (record.key or b"")[-32:] in known)
             end = max(end, *told, 0)
         if end == log.end or world.counts["truncated"] or (topic == RUN_LOG and settings.approvals):
             return
