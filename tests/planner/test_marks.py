@@ -96,6 +96,23 @@ def test_a_log_that_was_cut_off_below_the_marks_is_read_from_its_start() -> None
     assert set(after.world.done.values()) == {1}
 
 
+def test_a_run_that_was_kept_beyond_what_the_log_has_left_is_not_believed() -> None:
+    rig = busy(Rig())
+    before, kept = marks_of(rig), rig.broker.log(RUN_SNAPSHOT, 0)
+    rig.broker.write(unwritten(rig, "waits")[0])
+    rig.pump()
+    lost = next(record.offset for record in kept.records if record.value == codec.encode(before)) + 1
+    kept.records = [record for record in kept.records if record.offset < lost or record.key != MARKS_KEY]
+    rig.broker.truncate(RUN_LOG, 0, before.log)
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert after.planner.counts["log.shrunk"]
+    assert after.state("waits").status == "completed"  # type: ignore[union-attr]
+    assert not after.stalled
+    assert set(after.world.done.values()) == {1}
+
+
 @pytest.mark.parametrize("anchored", [True, False])
 def test_inputs_of_which_the_log_has_lost_the_answer_since_the_marks_are_read_again(anchored: bool) -> None:
     rig = busy(Rig()) if anchored else Rig()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import Marks
 from refold.core.planning.verdict import Due
+from refold.core.run.snapshot import Asleep
 from refold.core.topics import CATALOG, RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
@@ -141,7 +142,7 @@ class TakeOver:
         if marks is None and end > start:
             # Either of the first version, which had the group's offsets alone, or somebody has emptied a topic.
             self._journal.tell("marks.missing", partition=number)
-        elif marks is not None and not self._distrust and not self._has_all(marks):
+        elif marks is not None and not self._distrust and not self._has_all(marks, asleep):
             self._distrust, self._assigned = True, replace(self._assigned, committed={})
             self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
         emit_from = resumed(self._assigned, (RUN_LOG,))[RUN_LOG]
@@ -162,9 +163,10 @@ class TakeOver:
             self._journal.tell("snapshot.broken", partition=number, round=marks.round)
             self._begin(start, start, emit_from=emit_from)
 
-    def _has_all(self, marks: Marks) -> bool:
-        """Whether all topics go on to where the marks say that they were read."""
-        ends, positions = self._assigned.ends, {RUN_LOG: str(marks.log), **marks.inputs}
+    def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
+        """Whether all topics go on to where the marks, and what was kept since, say that they were read."""
+        log = max((kept.log for kept in asleep.values()), default=0)
+        ends, positions = self._assigned.ends, {RUN_LOG: str(max(marks.log, log)), **marks.inputs}
         return all(int(position) <= ends.get(topic, int(position)) for topic, position in positions.items())
 
     def _read_inputs(self, positions: dict[str, int]) -> None:
