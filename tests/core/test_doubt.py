@@ -99,9 +99,9 @@ class TestDoubt:
         assert isinstance(calling().feed(signal("resolve", resolve("happened"))), Refuse)
 
     def test_after_a_human_ordered_it_anew_the_key_window_is_new(self) -> None:
-        log = calling("keyed", window_ms=60_000)
+        log = calling("keyed", window_ms=100_000)
         log.feed(log.result(status="doubt"))
-        log.now += 90_000
+        log.now += 120_000
         log.feed(signal("resolve", resolve("did_not_happen")))
         log.now = log.due().due_ms
 

@@ -46,7 +46,7 @@ class SentEntry:
 class Told(Protocol):
     """Who is told what the log has accepted."""
 
-    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
         """An entry counts, and `after` is the state that it makes. In the order of the log."""
         ...
 
@@ -252,7 +252,7 @@ class Acceptance:
         if self._speculated.get(run) is sent.after:
             del self._speculated[run]
         self.keeper.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
-        self._take(judged, offset, sent.value, own=True)
+        self._take(judged, offset, sent.value)
 
     def _accept_read(self, record: Record) -> None:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
@@ -269,7 +269,7 @@ class Acceptance:
             self.drop(judged.run_id)
             if not judged.void:
                 self.keeper.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
-            self._take(judged, record.offset, record.value or b"", own=False)
+            self._take(judged, record.offset, record.value or b"")
             if self.live:  # the agent's code has to catch up with somebody else's entry
                 self.journal.counts["record.foreign"] += 1
                 self._inbox.push_front(Pending(judged.run_id, None))
@@ -300,10 +300,10 @@ class Acceptance:
             return False
         # What it orders may not be out, though what it says is known.
         if isinstance(read, LogRecord) and state.entry_at(read.entry.seq) == read.id:
-            self._told.accepted(state, read.entry, record.offset, False)
+            self._told.accepted(state, read.entry, record.offset)
         return True
 
-    def _take(self, judged: Judged, offset: int, value: bytes, *, own: bool) -> None:
+    def _take(self, judged: Judged, offset: int, value: bytes) -> None:
         """What counts by a record: itself, and what was held aside for it. Of a run that was stalled all is news."""
         run = judged.run_id
         if judged.mended:
@@ -312,7 +312,7 @@ class Acceptance:
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
                 self._note(each, offset, value if each is judged else b"")
-                self._told.accepted(each.state, each.entry, offset, own)
+                self._told.accepted(each.state, each.entry, offset)
         if judged.mended:
             self._told.mended(self.fold.states[run], offset)
         if judged.linked:

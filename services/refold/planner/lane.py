@@ -166,16 +166,13 @@ class Lane:
 
     # What the log says
 
-    def accepted(self, after: RunState, entry: events.Entry, offset: int, own: bool) -> None:
+    def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
         if not self.log.live:
             self.outbox.settled(after, entry, offset)
             return
-        if own:
-            self.outbox.emit(after, entry, offset)
-        else:
-            self.outbox.hear(after, entry, offset)
+        self.outbox.hear(after, entry, offset)
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)

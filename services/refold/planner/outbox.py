@@ -120,21 +120,19 @@ class Outbox:
         key = log_key(run, entry.seq, sent.id)
         self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, self._token(sent)))
 
-    def emit(self, after: RunState, entry: Entry, offset: int) -> None:
-        """Sends what an accepted entry orders, in the order of the log."""
-        self._order(after, commands(after, entry, offset), offset, entry.at_ms)
-
     def hear(self, after: RunState, entry: Entry, offset: int) -> None:
-        """Takes note of what somebody else's entry orders."""
+        """Takes note of what an accepted entry orders."""
         self.emitted.add(offset, 1)
         self._heard.append((after, entry, offset))
 
     def tell(self, states: Mapping[RunId, RunState]) -> None:
-        """Sends what others' entries order, but nothing that was over when the reading of them had come so far."""
+        """Sends what entries order, in the order of the log, but nothing that is over by what is accepted since."""
         heard, self._heard = self._heard, []
         for after, entry, offset in heard:
             ordered = commands(after, entry, offset)
-            self._order(after, [each for each in ordered if _wanted(each, states)], offset, entry.at_ms)
+            if states.get(after.run_id) is not after:
+                ordered = [each for each in ordered if _wanted(each, states)]
+            self._order(after, ordered, offset, entry.at_ms)
             self.emitted.acknowledge(offset)
 
     # A take-over: state is told, not history

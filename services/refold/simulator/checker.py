@@ -201,8 +201,8 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     for letter in letters:
         written = world.witness.written.get(letter["topic"], ())
         place = letter["partition"], letter["offset"]
-        record = next((r for r in written if (r.partition, r.offset) == place), None)
-        if record is None or (record.value or b"") != letter["value"]:
+        # A topic that lost its end may have held more than one record at a place.
+        if letter["value"] not in [r.value or b"" for r in written if (r.partition, r.offset) == place]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
         resolving = letter["topic"] == RUN_SIGNALLED and letter["code"] == "conflict"
@@ -241,7 +241,7 @@ def _orders(world: World) -> Iterator[str]:
         for call in run.calls.values():
             settled = call.phase in ("completed", "failed")
             for attempt in call.attempts if settled else call.attempts - {call.attempt}:
-                if (call.id, attempt) not in sent and (ORDERS, call.id) not in world.refused:
+                if (call.id, attempt) not in {*sent, (call.id, call.unsent)} and (ORDERS, call.id) not in world.refused:
                     yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.

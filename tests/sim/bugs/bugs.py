@@ -128,9 +128,9 @@ class ActsBeforeAcceptance(Answering):
 class ResumesAtTheHighestCause(Lane):
     """Commits the position after the highest input that the log answers."""
 
-    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
         """See `Lane`."""
-        super().accepted(after, entry, offset, own)
+        super().accepted(after, entry, offset)
         if entry.cause and entry.cause.partition == self.partition:
             outstanding = self.inbox._outstanding[entry.cause.topic]
             outstanding.position = max(outstanding.position or 0, entry.cause.offset + 1)

@@ -65,7 +65,7 @@ class LoggedCall:
     `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
     (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
     start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
-    the longest time that one of them was not answered.
+    the longest time that one of them was not answered, `unsent` one that was settled in the turn of its dispatch.
     """
 
     id: str
@@ -90,6 +90,7 @@ class LoggedCall:
     answered: bool = False
     ordered: dict[int, list[int]] = field(default_factory=dict)
     waited_ms: int = 0
+    unsent: int = 0
 
     def permitted(self, decision: str, attempt: int) -> bool:
         """Whether the log has accepted the decision for this attempt."""
@@ -282,6 +283,7 @@ class History:
             return
         if call.phase == "dispatched":
             call.waited_ms = max(call.waited_ms, at_ms - call.ordered[call.attempt][-1])
+            call.unsent = call.attempt if call.ordered[call.attempt] == [at_ms] else 0
         if name == "AttemptFailed":
             call.phase, call.retry_ms = "backoff", event["retry_ms"]
         elif name == "CallCompleted":
