@@ -15,8 +15,9 @@ from refold.simulator.settings import ORDERS
 SENT_OUT = (ORDERS, topics.APPROVAL_REQUESTED, topics.RUN_COMPLETED)
 """What planners publish because of an entry."""
 
-PER_FAULT = 12
-"""How much may be published for a fault, and once, besides a record for an event: more than three runs have open."""
+PER_RUN = 4
+"""How much may be published for a run, for each fault and once, besides a record for an event: more than it has open.
+Of few runs as for three, and of many as for twelve, which is how many a schedule has."""
 
 DEADLINES = 3
 """How many deadlines of a call may pass before it is answered, or people are asked."""
@@ -82,7 +83,8 @@ class Toil:
         fewer by now waits until that forgets them.
         """
         events = sum(run.seq for run in self._history.runs.values())
-        if self.published > events + PER_FAULT * (faults + 1):
+        runs = min(max(len(self._history.runs), 3), 12)
+        if self.published > events + PER_RUN * runs * (faults + 1):
             yield f"toil: {self.published} records were published for {events} events and {faults} faults"
         for run in self._history.runs.values() if not went_back else ():
             for call in run.calls.values():
