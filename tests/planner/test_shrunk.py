@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from refold.core.topics import RUN_LOG, TOOL_COMPLETED
 from refold.ports.log import Outgoing
+from tests.planner import clocked
 from tests.planner.rig import Rig
 
 
@@ -107,3 +108,21 @@ def test_a_topic_of_inputs_that_has_lost_its_end_is_read_on() -> None:
     state = rig.state("new")
     assert state is not None
     assert state.status == "completed"
+
+
+def test_an_end_that_was_lost_before_it_was_read_is_noticed_though_nobody_writes() -> None:
+    rig = clocked.Rig()
+    rig.run(1)
+    unread = rig.log.cursors.find(RUN_LOG, 0)
+    assert unread is not None
+    unread.paused = True
+    rig.start("r", "looking", {"what": "it"})
+    rig.run(1)
+    assert rig.history("r")[0].status == "running"
+    rig.broker.truncate(RUN_LOG, 0, 0)
+    unread.paused = False
+
+    for _ in range(3):
+        rig.run(rig.settings.snapshot_ms)
+
+    assert rig.planner.counts["log.shrunk"] == 1

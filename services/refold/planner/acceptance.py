@@ -66,8 +66,8 @@ class Told(Protocol):
 class Acceptance:
     """The accepted and the speculated states of the runs of one lane.
 
-    `fold` has the runs that live, `finished` those that are over, `erased` those of which whatever the log has counts
-    for nothing, `asleep` those of which nothing but the entries is known so far, as they lie in the `snapshot`.
+    `seen` is how far the log is known to go. `fold` has the runs that live, `finished` those that are over, `erased`
+    those of which nothing that the log has counts, `asleep` those that lie in the `snapshot` and were not looked into.
     """
 
     def __init__(
@@ -86,16 +86,12 @@ class Acceptance:
         self.asleep: dict[RunId, Asleep] = {}
         self.keeper = Keeper(self.finished, member, send=keep, state=self.fold.states.get)
         self._known: dict[RunId, int] = {}
-        self.position = 0
-        self.shrunk = False
-        self.live = False
-        self.flying = 0
-        self.lost = False
+        self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = 0
+        self.shrunk = self.live = self.lost = False
         self.unread: set[EntryId] = set()
         self._speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._placed: dict[int, EntryId] = {}
-        self._read_back = 0
 
     @property
     def blocked(self) -> bool:
@@ -170,11 +166,18 @@ class Acceptance:
         if not self._own:
             self.position = max(self.position, offset)
 
+    @property
+    def wants_end(self) -> bool:
+        """Whether the high watermark has to be asked for."""
+        return self.lost or self.seen < self._missed
+
     def reached_end(self, end: int) -> None:
         """The high watermark that was asked for: what is lost lies below it, or will be void."""
         if self.lost:
             self._read_back = max(self._read_back, end)
             self.lost = False
+        self.seen = max(self.seen, end)
+        self.shrunk |= self.seen < self._missed
 
     def go_live(self) -> dict[RunId, str]:
         """The fold has reached the end that was captured at the take-over: what it reads from now on is new.
@@ -193,8 +196,10 @@ class Acceptance:
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
         """Begins to keep what has moved; all that is ordered below `emitted` is out.
 
-        A successor reads from the first record on that may still count though it was read.
+        A successor reads from the first record on that may still count though it was read. Own entries that were not
+        seen since the round before may be lost: where nobody writes, only the end tells.
         """
+        self._missed, self._awaited = self._awaited, self.position
         aside = self.fold.oldest_aside
         self.keeper.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 

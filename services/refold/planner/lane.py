@@ -123,7 +123,7 @@ class Lane:
     @property
     def wants_end(self) -> bool:
         """Whether the high watermark of the run log has to be asked for."""
-        return self.log.lost or self.inbox.unconfirmed.wants_end
+        return self.log.wants_end or self.inbox.unconfirmed.wants_end
 
     def work(self) -> None:
         """Decides what is ready, unless the log has to be read first, or has not told the time and whose it is."""

@@ -49,11 +49,13 @@ class Reading:
         elif not self._start.admits(item):
             return False
         elif isinstance(item, Reached):
+            self._log.seen = item.offset
             self._log.reached(item.offset)
             self._repairs.reached(item.offset)
         else:
             if item.offset >= self._log.position:
                 self._clock.read(item.at_ms)
+            self._log.seen = item.offset + 1
             self._log.follow(item)
             self._repairs.follow(item)
         return True

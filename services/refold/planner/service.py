@@ -115,7 +115,7 @@ class Planner:
 
     def _distrust(self, item: Item) -> list[Effect]:
         """Where the marks are of another log the lane begins anew, and takes their positions for none."""
-        lane = self.lanes.get(item.partition) if isinstance(item, Record | Reached) else None
+        lane = self.lanes.get(item.partition) if isinstance(item, Record | Reached | End) else None
         if lane is not None and lane.log.shrunk:
             return self._give_up(lane)
         if lane is None or not lane.start.foreign:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from refold.core.approval.catalog import Catalog
@@ -126,6 +127,9 @@ NEGLECTFUL: dict[str, Bug] = {
     "shorter-log-unnoticed": Bug(("keyed", "fan"), ((Lanes, "begin_anew", _none),), ("truncate-log",)),
     "own-loss-unnoticed": Bug(
         ("two-runs",), (_wrapped(Acceptance, "follow", _unread),), ("freeze-after", "truncate-log")
+    ),
+    "unseen-end-unnoticed": Bug(
+        ("keyed-exhausted",), ((Acceptance, "wants_end", property(attrgetter("lost"))),), ("truncate-log",)
     ),
     "own-mistake-kept": Bug(("keyed",), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
     "committed-is-answered": Bug(

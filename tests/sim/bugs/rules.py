@@ -22,6 +22,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A log that got shorter is noticed at once, and folded again.": (
         "shorter-log-unnoticed",
         "own-loss-unnoticed",
+        "unseen-end-unnoticed",
         "own-mistake-kept",
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
