@@ -60,11 +60,11 @@ def rule(name: str) -> dict[str, Any]:
     return {"needs": found.requirement, "policy": POLICY.digest, "rule": name, "agent": name}
 
 
-def request(approval: str = f"{RUN}/5", *, by: str = "one", **more: Any) -> ApprovalRequest:
+def request(call: str = f"{RUN}/5", *, by: str = "one", **more: Any) -> ApprovalRequest:
     """A request that the policy vouches for, about the tool of the app."""
     facts = app.tools["restart"].facts
     given = {"version": facts.version, "schema": facts.schema, "effect": facts.effect, **rule(by), **more}
-    return questions.request(approval, **given)
+    return questions.request(call, **given)
 
 
 @dataclass

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from refold.core.approval import decision
 from refold.core.approval.ballot import Vote
 from refold.core.approval.catalog import Roles
+from refold.core.approval.question import named
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire.canonical import idempotency_key
@@ -18,7 +17,7 @@ ROLES = Roles({"lead": frozenset({"ada", "bob", "cyd"}), "owner": frozenset({"da
 
 
 def request(
-    approval: str = f"{RUN}/5",
+    call: str = f"{RUN}/5",
     *,
     args: str = '{"service":"api"}',
     needs: Requirement | None = None,
@@ -26,11 +25,11 @@ def request(
     **more: Any,
 ) -> ApprovalRequest:
     """A request as the planner would write it; `more` are fields that are to be different."""
-    run, _, seq = approval.partition("/")
+    run = call.partition("/")[0]
     given: dict[str, Any] = {
-        "approval_id": approval,
+        "approval_id": "",
         "run_id": run,
-        "call_id": f"{run}/{int(seq) - 1}",
+        "call_id": call,
         "step": 1,
         "attempt": 1,
         "covers": more.get("attempt", 1),
@@ -50,9 +49,11 @@ def request(
         "asked_ms": NOW,
         **more,
     }
+    if given["requirement"].expires_ms:
+        given.setdefault("expires_ms", NOW + given["requirement"].expires_ms)
     key = idempotency_key(environment=environment, run=run, step=given["step"], tool=given["tool"], args=given["args"])
     blank = ApprovalRequest(**{"key": key, "question": "", **given})
-    return blank if blank.question else replace(blank, question=decision.question_digest(blank))
+    return blank if blank.question else named(blank)
 
 
 def vote(asked: ApprovalRequest, actor: str, action: str = "approve", *, at: int = 1, **more: Any) -> Vote:

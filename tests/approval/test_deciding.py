@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ class TestDeciding:
         world.ask(asked)
         world.vote(asked, "ada")
         process.run()
-        world.now += 30 * 86_400_000
+        world.now += 6 * 86_400_000
         process.run()
         before = world.letters()
 
@@ -273,17 +274,40 @@ class TestWhatIsVoid:
 
         assert world.letters() == [(APPROVAL_REQUESTED, offset, "malformed")]
 
-    def test_the_question_of_an_approval_cannot_be_exchanged(self, world: World, process: Process) -> None:
+    def test_another_question_under_the_id_of_an_approval_is_put_away(self, world: World, process: Process) -> None:
         asked = request()
         world.ask(asked)
-        world.vote(asked, "bob", "comment")
         other = request(args='{"service":"db"}', level=1)
-        offset = world.ask(other)
+        offset = world.ask(replace(other, approval_id=asked.approval_id))
         world.vote(asked, "ada")
         process.run()
 
         assert world.letters() == [(APPROVAL_REQUESTED, offset, "malformed")]
         assert [each.question for each in world.decisions()] == [asked.question]
+
+    def test_a_second_question_about_a_call_is_an_alarm_and_takes_no_vote_of_the_first(
+        self, world: World, process: Process
+    ) -> None:
+        asked, other = request(), request(args='{"service":"db"}')
+        world.ask(asked)
+        process.run()
+        world.ask(other)
+        world.vote(asked, "ada")
+        process.run()
+
+        told = [fields for name, fields in process.service.news if name == "question.second"]
+        assert told == [{"approval_id": other.approval_id, "others": [asked.approval_id]}]
+        assert [each.question for each in world.decisions()] == [asked.question]
+
+    def test_the_question_that_follows_another_one_is_no_alarm(self, world: World, process: Process) -> None:
+        asked = request()
+        world.ask(asked)
+        process.run()
+        world.close(asked)
+        world.ask(request(round=2))
+        process.run()
+
+        assert [name for name, _ in process.service.news if name == "question.second"] == []
 
 
 class TestAuthority:

@@ -137,4 +137,4 @@ def test_people_list_show_and_decide_from_the_command_line(bench: Bench) -> None
     assert (listed["approval"], listed["quorum"]) == (asked.approval_id, 2)
     assert [(each["what"], each["leading"]) for each in (first, edited)] == [("counted", 1), ("counted", 1)]
     assert (last["what"], last["decision"]["edited"]) == ("decided", '{"service":"db"}')
-    assert (shown["state"], shown["verdict"], shown["question_holds"]) == ("decided", "edit", True)
+    assert (shown["state"], shown["verdict"], shown["log"]) == ("decided", "edit", "")

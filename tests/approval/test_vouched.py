@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from refold.approval.inputs import read_request, vouched
-from refold.core.approval import decision
+from refold.approval.inputs import vouched
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import FALLBACK, Policy
+from refold.core.approval.question import question_digest, received
 from refold.core.errors import MalformedError
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import codec
-from refold.ports.log import Record
 from tests.approval import questions
 from tests.approval.driving import app
 from tests.core import approvals
@@ -82,13 +81,12 @@ def test_a_rule_that_fails_leaves_the_fallback_and_nothing_behind_it() -> None:
 def test_the_question_binds_the_rule_and_what_it_asks_for() -> None:
     request = asked()
 
-    assert decision.question_digest(request) != decision.question_digest(replace(request, rule="rest"))
-    assert decision.question_digest(request) != decision.question_digest(replace(request, requirement=FALLBACK))
+    assert question_digest(request) != question_digest(replace(request, rule="rest"))
+    assert question_digest(request) != question_digest(replace(request, requirement=FALLBACK))
 
 
 def test_a_once_call_is_asked_for_one_attempt_at_a_time() -> None:
     request = asked(effect="once", covers=2)
-    record = Record("approval-requested", 0, 0, request.approval_id.encode(), codec.encode(request), lambda: None)
 
     with pytest.raises(MalformedError, match="number of attempts"):
-        read_request(record, environment="test", partitions=1)
+        received(request.approval_id.encode(), codec.encode(request), partition=0, partitions=1)

@@ -40,6 +40,6 @@ class Desk:
         self, asked: ApprovalRequest, actor: str, action: str, *, key: SigningKey = GATEWAY, **more: Any
     ) -> Answered:
         """Votes and waits for what becomes of it."""
-        vote = self.approvals.vote(asked.approval_id, action, actor=actor, **more)
+        vote = self.approvals.vote(asked.approval_id, action, question=asked.question, actor=actor, **more)
         position = self.approvals.send(replace(vote, issued=NOW + 1), key, self)
         return self.approvals.answered(replace(vote, issued=NOW + 1), position, 0)

@@ -18,6 +18,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.errors import (
     UsageError,
 )
+from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
 from tests.approval.driving import PARTITIONS, POLICY, World, request
 from tests.approval.questions import NOW
@@ -43,16 +44,16 @@ class TestListing:
             wanted = replace(ANY, **more)
             return [found.request.approval_id for found in desk.approvals.read().all() if wanted(found)]
 
-        assert (listed(state="open"), listed(state="decided")) == (["run-2/5"], ["run-1/5"])
+        assert (listed(state="open"), listed(state="decided")) == ([second.approval_id], [first.approval_id])
         assert (listed(agent="one"), listed(tool="erase"), listed(run="run-2")) == (
-            ["run-1/5"],
-            ["run-2/5"],
-            ["run-2/5"],
+            [first.approval_id],
+            [second.approval_id],
+            [second.approval_id],
         )
         assert (listed(approver="role:lead"), listed(approver="bob"), listed(approver="dan")) == (
-            ["run-1/5"],
-            ["run-1/5"],
-            ["run-2/5"],
+            [first.approval_id],
+            [first.approval_id],
+            [second.approval_id],
         )
 
     def test_who_may_not_decide_finds_nothing_to_decide_and_a_deputy_does(self, world: World, desk: Desk) -> None:
@@ -105,16 +106,16 @@ class TestListing:
         desk.process.run()
 
         (standing,) = desk.approvals.read().grants()
-        approvals.print_approval(desk.approvals.get("run-1/5"), grant=standing)
-        approvals.print_approvals([approvals.row(desk.approvals.get("run-1/9"))])
+        approvals.print_approval(desk.approvals.get(asked.approval_id), grant=standing)
+        approvals.print_approvals([approvals.row(desk.approvals.get(again.approval_id))])
         text = printed()
         desk.vote(asked, "bob", "revoke-grant")
         (ended,) = desk.approvals.read().grants()
 
-        assert (standing.state, standing.uses, ended.state) == ("standing", ("run-1/9",), "revoked")
+        assert (standing.state, standing.uses, ended.state) == ("standing", (again.approval_id,), "revoked")
         assert "standing restart run run-1 ada 2027-" in text
         assert "1, at most 3 in each run" in text
-        assert "grant run-1/5" in text
+        assert f"grant {asked.approval_id}" in text
 
     def test_a_revocation_by_somebody_who_may_not_ends_no_grant(self, world: World, desk: Desk) -> None:
         asked = request()
@@ -179,7 +180,7 @@ class TestShowing:
         text = printed()
         for part in ("run-1/5", 'service: "api"', "role:lead; 1 of 2, not the requester", "two of policy", "eve"):
             assert part in text
-        assert "recomputed, it holds" in text
+        assert f"refold approval approve {asked.approval_id}" in text
         assert "ada  approve fine with me" in text
         assert "2027-01-15 08:01:00" in text
 
@@ -205,8 +206,10 @@ class TestShowing:
         world.ask(asked)
         approvals.print_approval(desk.approvals.get(asked.approval_id))
         before = printed()
-        world.ask(replace(asked, level=1))
-        approvals.print_approval(desk.approvals.get(asked.approval_id))
+        escalated = request(by="rising", expires_ms=NOW + 600_000, level=1)
+        world.close(asked)
+        world.ask(escalated)
+        approvals.print_approval(desk.approvals.get(escalated.approval_id))
 
         assert "at 2027-01-15 08:01:00 UTC to role:lead" in before
         assert "2027-01-15 08:10:00 UTC, then it is rejected" in before
@@ -229,20 +232,53 @@ class TestShowing:
         timeline = Timeline("run-1")
         timeline.steps.append(StepLine(1, "call", "restart", "failed"))
         timeline.steps[0].approvals.append(
-            Ask("run-1/5", "one", ["role:lead"], 1, "", NOW, ended_ms=NOW, verdict=verdict, said=said)
+            Ask(asked.approval_id, "one", ["role:lead"], 1, "", NOW, ended_ms=NOW, verdict=verdict, said=said)
         )
         run = Run(RunState("run-1", status=status), timeline)
 
-        assert approvals.ended(run, desk.approvals.get("run-1/5")) == says
+        assert approvals.ended(run, desk.approvals.get(asked.approval_id)) == says
 
-    def test_a_question_that_does_not_hold_is_cried_out(
+    def test_a_question_that_no_service_takes_is_not_shown_but_cried_out(
+        self, world: World, desk: Desk, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lie = replace(request(), args='{"service":"other"}')
+        world.ask(lie)
+
+        register = desk.approvals.read()
+        approvals.warn_of(register.unsound, register.all())
+
+        assert register.all() == []
+        assert f"{lie.approval_id} is no question that a service takes" in capsys.readouterr().err.replace("\n", " ")
+
+    def test_a_second_question_about_a_call_is_cried_out_with_both(
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:
-        world.ask(replace(request(), args='{"service":"other"}'))
+        asked, other = request(), request(args='{"service":"other"}')
+        for each in (asked, other):
+            world.ask(each)
 
-        approvals.print_approval(desk.approvals.get("run-1/5"))
+        for each in (asked, other):
+            approvals.print_approval(desk.approvals.get(each.approval_id))
 
-        assert "IT DOES NOT HOLD: do not vote" in printed()
+        text = " ".join(printed().split())
+        assert f"DO NOT VOTE, tell an operator: people are asked {other.approval_id} about it as well" in text
+        assert f"DO NOT VOTE, tell an operator: people are asked {asked.approval_id} about it as well" in text
+
+    def test_what_was_before_is_told_whoever_may_have_acted(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        past = [
+            Earlier(1, "doubt", "lost: nobody knows", "", NOW),
+            Earlier(1, "did_not_happen", "I looked", "eve", NOW),
+        ]
+        asked = request(attempt=2, history=past)
+        world.ask(asked)
+
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
+
+        text = printed()
+        assert "attempt 1 MAY HAVE HAPPENED, it was in doubt" in text
+        assert "attempt 1 did not happen by the word of eve" in text
 
     def test_what_a_terminal_would_hide_is_spelt_out(
         self, world: World, desk: Desk, printed: Callable[[], str]
@@ -282,5 +318,5 @@ class TestShowing:
 
         found = json.loads(json.dumps(approvals.data(desk.approvals.get(asked.approval_id))))
 
-        assert (found["state"], found["verdict"], found["question_holds"]) == ("decided", "approve", True)
+        assert (found["state"], found["verdict"], found["others"]) == ("decided", "approve", [])
         assert [(vote["actor"], vote["counts"]) for vote in found["said"]] == [("ada", True)]

@@ -162,8 +162,26 @@ class TestVoting:
         asked = request()
         world.ask(asked)
 
-        with pytest.raises(NotFoundError, match="run-1/4 is the call; it is asked about as run-1/5"):
-            desk.approvals.get(asked.call_id)
+        beginnings = (asked.call_id, asked.approval_id[:12], asked.approval_id)
+        assert {desk.approvals.named(name) for name in beginnings} == {asked.approval_id}
+        with pytest.raises(NotFoundError):
+            desk.approvals.named("run-1/4")
+
+    def test_a_vote_names_the_question_that_was_shown_and_no_other(self, world: World, desk: Desk) -> None:
+        asked, other = request(), request(args='{"service":"other"}')
+        world.ask(asked)
+
+        with pytest.raises(ConflictError, match="another question"):
+            desk.approvals.vote(asked.approval_id, "approve", question=other.question, actor="ada")
+
+    def test_where_two_questions_are_open_the_call_names_none_of_them(self, world: World, desk: Desk) -> None:
+        asked, other = request(), request(args='{"service":"other"}')
+        world.ask(asked)
+        world.ask(other)
+
+        with pytest.raises(UsageError, match="2 questions about the call"):
+            desk.approvals.named(asked.call_id)
+        assert desk.approvals.named(other.approval_id) == other.approval_id
 
     def test_the_requester_is_told_before_anything_is_sent(self, world: World, desk: Desk) -> None:
         asked = request()
@@ -185,7 +203,7 @@ class TestVoting:
     def test_nobody_votes_on_a_question_that_is_not_what_is_shown(self, world: World, desk: Desk) -> None:
         world.ask(replace(request(), args='{"service":"other"}'))
 
-        with pytest.raises(ConflictError, match="not the digest"):
+        with pytest.raises(ConflictError, match="no service takes the question"):
             desk.vote(request(), "ada", "approve")
 
     def test_without_a_service_the_vote_times_out_and_says_that_it_stays(self, world: World) -> None:

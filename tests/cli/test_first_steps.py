@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from typer.core import TyperGroup
 from refold.cli import output
 from refold.cli.addresses import addresses
 from refold.cli.commands import checkout
-from refold.cli.commands.approval import approval_of
-from refold.cli.commands.run import call_of
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import tell
 from refold.cli.lazy import Later
@@ -28,12 +25,12 @@ from refold.cli.main import app
 from refold.cli.platform import listens
 from refold.cli.views import approvals, policies, runs
 from refold.client.runs import Runs
-from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.core.events import ApprovalRequested, Requirement
+from refold.core.errors import ConflictError, UnreachableError
+from refold.core.wire import canonical
 from refold.embedded.files import write_atomic
 from refold.embedded.stack import DevStack, ServiceProcess
-from tests.approval.driving import PARTITIONS, World, request
-from tests.cli.chronicle import Chronicle, proposed, requested
+from tests.approval.driving import World, request
+from tests.cli.chronicle import Chronicle, requested
 from tests.cli.desk import Desk
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
@@ -169,7 +166,7 @@ def test_a_list_of_approvals_tells_the_open_ones_apart(
     world: World, desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run, table in (("run-1", "users"), ("run-2", "x" * 100)):
-        world.ask(request(f"{run}/5", args=json.dumps({"table": table})))
+        world.ask(request(f"{run}/5", args=canonical.dumps({"table": table})))
 
     approvals.print_approvals([approvals.row(approval) for approval in desk.approvals.read().all()])
 
@@ -179,28 +176,6 @@ def test_a_list_of_approvals_tells_the_open_ones_apart(
     assert '{"table":"users"}' in rows[0]
     assert "Kafka's clock" in told
     assert "are cut: `refold approval show CALL`" in told
-
-
-def test_a_call_stands_for_its_approval_and_an_approval_for_its_call(
-    world: World, desk: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = request()
-    world.ask(asked)
-    chronicle = Chronicle()
-    needed = Requirement(["ada"], 1)
-    question = ApprovalRequested(1, 1, 1, "digest", "rule", needed, "dev", "", "", "question")
-    chronicle.add("r", requested(), [proposed(1)[0], question], emit=False)
-
-    assert approval_of(desk.approvals, asked.call_id, PARTITIONS) == asked.approval_id
-    assert approval_of(desk.approvals, asked.approval_id, PARTITIONS) == asked.approval_id
-    assert call_of(Runs(chronicle.reader), "r/4") == "r/3"
-    assert call_of(Runs(chronicle.reader), "r/3") == "r/3"
-    told = capsys.readouterr().err.splitlines()
-    world.ask(replace(request("run-1/9"), call_id=asked.call_id))
-    assert approval_of(desk.approvals, asked.call_id, PARTITIONS) == "run-1/9"
-    with pytest.raises(UsageError, match="asked 2 times about the call"):
-        approval_of(desk.approvals, asked.call_id, PARTITIONS, only=True)
-    assert told == [f"call {asked.call_id}: approval {asked.approval_id}", "approval r/4: call r/3"]
 
 
 def test_a_cut_value_is_told_and_there_is_a_way_to_see_all_of_it() -> None:

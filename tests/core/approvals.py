@@ -72,9 +72,7 @@ def authority(policy: dict[str, Any] | None = CONTENT) -> Authority:
 
 def request(state: RunState, step: int) -> ApprovalRequest:
     """What people are asked for the approval that a step waits for."""
-    opened = state.open[step]
-    assert opened.question is not None
-    return asking.question_of(state, state.call(step), opened.question, seq=opened.seq)
+    return asking.question_of(state, state.call(step), state.open[step])
 
 
 def decided(state: RunState, step: int, verdict: Verdict = "approve", *, now: int, **more: Any) -> Decided:
@@ -83,4 +81,4 @@ def decided(state: RunState, step: int, verdict: Verdict = "approve", *, now: in
     asked = request(state, step)
     found = decision.build(asked, verdict, votes=ADA, issued_ms=now, nonce="nonce", **more)
     token = signature.sign(replace(found, **changes).payload(), key)
-    return Decided(state.run_id, int(asked.approval_id.rpartition("/")[2]), token)
+    return Decided(state.run_id, asked.approval_id, token)

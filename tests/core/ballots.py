@@ -6,8 +6,9 @@ from refold.core.approval.ballot import BallotResult, Vote, count
 from refold.core.approval.catalog import Roles
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
-from tests.approval.questions import ROLES, request
+from tests.approval.questions import NOW, ROLES, request
 
+SOON = NOW + 1_000
 TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2))
 
 
@@ -15,7 +16,7 @@ ONE = request()
 
 
 def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> BallotResult | None:
-    return count(asked, votes, roles).settled
+    return count(asked, votes, roles, SOON).settled
 
 
 def verdict(asked: ApprovalRequest, *votes: Vote, roles: Roles = ROLES) -> str:
@@ -24,4 +25,4 @@ def verdict(asked: ApprovalRequest, *votes: Vote, roles: Roles = ROLES) -> str:
 
 
 def why(asked: ApprovalRequest, *votes: Vote) -> dict[str, str]:
-    return {vote.actor: void.code for vote, void in count(asked, votes, ROLES).void.items()}
+    return {vote.actor: void.code for vote, void in count(asked, votes, ROLES, SOON).void.items()}

@@ -40,7 +40,8 @@ def test_a_call_that_needs_people_suspends_its_run_and_reaches_no_executor() -> 
     assert log.live.status == "suspended"
     (request,) = ordered(log)
     assert isinstance(request, ApprovalRequest)
-    assert (request.approval_id, request.call_id, request.tool, request.rule) == ("run-1/4", "run-1/3", "push", "asks")
+    assert (request.call_id, request.tool, request.rule) == ("run-1/3", "push", "asks")
+    assert request.approval_id == f"run-1/3~{request.question[:32]}" == log.live.waits_for(1)
 
 
 def test_what_a_policy_allows_goes_out_in_the_entry_that_proposes_it() -> None:
@@ -72,13 +73,14 @@ def test_a_tool_that_says_so_needs_a_decision_whatever_the_policy_allows() -> No
 
 def test_an_approval_lets_the_call_out_with_the_decision() -> None:
     log = asking()
+    name = log.live.waits_for(1)
 
     decide_on(log)
 
     assert kinds(log) == [ApprovalDecided, CallDispatched]
     order, closed = ordered(log)
     assert isinstance(order, ToolRequest)
-    assert (order.args, order.attempt, order.decision, closed) == ('{"n":1}', 1, events(log)[0].token, "run-1/4")  # type: ignore[union-attr]
+    assert (order.args, order.attempt, order.decision, closed) == ('{"n":1}', 1, events(log)[0].token, name)  # type: ignore[union-attr]
 
 
 def test_an_edit_changes_what_goes_out_and_not_what_was_proposed() -> None:
@@ -148,11 +150,16 @@ def test_a_decision_that_comes_after_the_expiry_changes_nothing() -> None:
 
 def test_an_approval_escalates_and_then_expires() -> None:
     log = asking()
+    first = log.live.waits_for(1)
     log.now = log.due().due_ms
     log.feed(log.due())
 
+    question = log.live.open[1].question.question
     assert log.now == NOW + 20_000
-    assert events(log) == [ApprovalEscalated(1, 4, ["*", "role:lead"], NOW + 60_000)]
+    assert events(log) == [ApprovalEscalated(1, 4, ["*", "role:lead"], NOW + 60_000, question)]
+    closed, asked = ordered(log)
+    assert (closed, asked.level, asked.question) == (first, 1, question)
+    assert asked.approval_id == log.live.waits_for(1) != first
     log.now = log.due().due_ms
     log.feed(log.due())
     assert kinds(log) == [ApprovalDecided, CallFailed]
@@ -163,7 +170,8 @@ def test_an_approval_that_escalates_on_expiry_gets_its_time_again() -> None:
     log.now = log.due().due_ms
     log.feed(log.due())
 
-    assert events(log) == [ApprovalEscalated(1, 4, ["*", "role:lead"], NOW + 120_000)]
+    (escalated,) = events(log)
+    assert (escalated.approvers, escalated.expires_ms) == (["*", "role:lead"], NOW + 120_000)
 
 
 def test_an_expiry_may_fail_the_run() -> None:
@@ -253,22 +261,23 @@ def test_a_call_of_two_orders_is_in_doubt_when_a_newer_policy_denies_it(effect: 
 
 def test_a_cancelled_run_closes_its_question() -> None:
     log = asking()
+    name = log.live.waits_for(1)
 
     log.feed(signal("cancel"))
 
-    assert "run-1/4" in ordered(log)
+    assert name in ordered(log)
 
 
 def test_a_use_of_a_grant_counts_once_in_a_run() -> None:
     log = asking("keyed", rules=judged_by(asks()))
-    grant = Grant("run-1/4", "run", NOW + 60_000, 3, 1)
+    grant = Grant(log.live.waits_for(1), "run", NOW + 60_000, 3, 1)
     decide_on(log, grant=grant)
     log.propose("keyed")
 
     log.feed(decided(log.live, 2, now=log.now, grant=grant))
 
     assert kinds(log) == [ApprovalDecided, ApprovalRequested]
-    assert dict(log.live.uses) == {("run-1/4", 1): 1}
+    assert dict(log.live.uses) == {(grant.id, 1): 1}
 
 
 def test_without_a_policy_calls_go_out_as_they_always_did() -> None:

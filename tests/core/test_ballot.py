@@ -18,7 +18,7 @@ from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request, vote
-from tests.core.ballots import ONE, TWO, tally, verdict, why
+from tests.core.ballots import ONE, SOON, TWO, tally, verdict, why
 
 KEY = SigningKey("gateway", "vote", bytes(32))
 
@@ -51,7 +51,7 @@ class TestWhoCounts:
         asked = request(needs=Requirement(["role:lead", "role:oncall"], quorum=2))
         votes = [vote(asked, "ada"), vote(asked, "eli", roles=("lead",)), vote(asked, "fay", roles=("oncall",))]
 
-        found = count(asked, votes, ROLES)
+        found = count(asked, votes, ROLES, SOON)
 
         assert [by.actor for _, by in found.cast] == ["ada", "fay"]
 
@@ -259,7 +259,7 @@ def test_any_order_and_any_duplication_of_the_same_votes_gives_the_same_verdict(
 
     shuffled = data.draw(st.permutations(votes + again))
 
-    assert count(asked, shuffled, ROLES) == count(asked, votes, ROLES)
+    assert count(asked, shuffled, ROLES, SOON) == count(asked, votes, ROLES, SOON)
 
 
 @given(ballots(), st.integers(0, 12))
@@ -269,7 +269,7 @@ def test_votes_that_come_in_parts_give_the_verdict_of_the_whole(
     asked, votes = drawn
     first, second = set(votes[:cut]), set(votes[cut:])
 
-    assert count(asked, second | first, ROLES) == count(asked, votes, ROLES)
+    assert count(asked, second | first, ROLES, SOON) == count(asked, votes, ROLES, SOON)
 
 
 @given(ballots())
@@ -292,7 +292,7 @@ def test_nobody_decides_on_the_word_of_somebody_who_has_lost_theirs(
 ) -> None:
     asked, votes = drawn
 
-    for _, by in count(asked, votes, ROLES).cast:
+    for _, by in count(asked, votes, ROLES, SOON).cast:
         made = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="")
         behind = decision.behind(made)
         people = [name for name in behind if name in PEOPLE]

@@ -13,7 +13,7 @@ from refold.core.approval.decision import lineage
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request, vote
-from tests.core.ballots import ONE, TWO, tally, verdict, why
+from tests.core.ballots import ONE, SOON, TWO, tally, verdict, why
 
 
 class TestHandingOver:
@@ -42,7 +42,7 @@ class TestHandingOver:
         again = vote(ONE, "yan", second, at=3, to=("zoe",))
         votes = [given, vote(ONE, "yan", "comment", at=2), again]
 
-        counted = count(ONE, [*votes, vote(ONE, "zoe", at=4)], ROLES)
+        counted = count(ONE, [*votes, vote(ONE, "zoe", at=4)], ROLES, SOON)
 
         assert counted.settled is None
         assert counted.void[again] == (

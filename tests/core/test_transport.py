@@ -17,7 +17,7 @@ from tests.core.histories import BOOM, RUN, Log, asking, calling
 def unsent(log: Log, *, sent_before: bool = False) -> Unsent:
     """The request that is under way is refused."""
     opened = log.live.open[1]
-    return Unsent(RUN, opened.seq, asked=False, attempt=opened.attempt, sent_before=sent_before)
+    return Unsent(RUN, opened.seq, attempt=opened.attempt, sent_before=sent_before)
 
 
 class TestTransport:
@@ -64,10 +64,9 @@ class TestTransport:
 
     def test_a_question_that_is_too_large_ends_with_its_call(self) -> None:
         log = asking("once")
-        question = log.live.open[1].question
-        assert question is not None
+        seq, name = log.live.open[1].seq, log.live.waits_for(1)
 
-        events = log.feed(Unsent(RUN, question.seq, asked=True))
+        events = log.feed(Unsent(RUN, seq, approval=name))
 
         assert isinstance(events, list)
         assert [type(event) for event in events] == [ApprovalDecided, CallFailed]
@@ -91,5 +90,5 @@ class TestTransport:
         log.feed(log.result())
 
         assert isinstance(log.feed(refused), Ignore)
-        assert isinstance(log.feed(Unsent(RUN, seq, asked=True)), Ignore)
+        assert isinstance(log.feed(Unsent(RUN, seq, approval=f"{RUN}/{seq}~{'0' * 32}")), Ignore)
         assert isinstance(log.feed(Spoilt(RUN, seq, BOOM)), Ignore)

@@ -64,16 +64,20 @@ class Stack:
         return done.stdout
 
     def type_when_asked(self, text: str) -> str:
-        """Types a block once people are asked what it names: its reader would look again after a moment."""
+        """Types a block once people are asked what it names: its reader would look again after a moment.
+
+        On a terminal they would be shown the question and say that they mean it; a script names it.
+        """
         for name in sorted(set(re.findall(r"refold approval \w+ (\w+-\d+/\d+)", text))):
-            eventually(partial(self.knows, name), within=60)
+            asked = eventually(partial(self.asked, name), within=60)
+            text = re.sub(rf"(refold approval (?!show)[\w-]+) {name}\b", rf"\1 {asked}", text)
         return self.type(text)
 
-    def knows(self, approval: str) -> bool:
-        """Whether anybody was asked this."""
-        asked = ["refold", "approval", "show", approval]
-        env = environment()
-        return subprocess.run(asked, cwd=self.folder, env=env, capture_output=True, check=False).returncode == 0
+    def asked(self, call: str) -> str:
+        """The id of what people are asked about a call; nothing if they are not."""
+        show = ["refold", "approval", "show", call, "--json"]
+        done = subprocess.run(show, cwd=self.folder, env=environment(), capture_output=True, check=False)
+        return "" if done.returncode else str(json.loads(done.stdout)["approval"])
 
 
 def environment() -> dict[str, str]:

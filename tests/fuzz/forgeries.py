@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import SKEW_MS, Cast, Grant, ToolFacts
+from refold.core.approval.question import named
 from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
 from refold.core.errors import UnauthorisedError
 from refold.core.events import Requirement
@@ -79,7 +80,7 @@ def gate(request: ToolRequest, world: World) -> str:
 def asked(**changes: Any) -> ApprovalRequest:
     """What people were asked."""
     request = ApprovalRequest(
-        approval_id="run-1/4",
+        approval_id="",
         run_id="run-1",
         call_id="run-1/3",
         step=2,
@@ -102,8 +103,7 @@ def asked(**changes: Any) -> ApprovalRequest:
         proposal="proposal-1",
         asked_ms=NOW - 1_000,
     )
-    request = replace(request, **changes)
-    return replace(request, question=decision.question_digest(request))
+    return named(replace(request, **changes))
 
 
 def key_of(environment: str = "prod", run: str = "run-1", step: int = 2, tool: str = "pay", args: str = ARGS) -> str:

@@ -10,7 +10,7 @@ import json
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,8 @@ from refold.core.approval import decision
 from refold.core.approval.decision import SKEW_MS, Decision, Grant
 from refold.core.approval.signature import verified
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.messages import ToolRequest
+from refold.core.events import Earlier, Requirement
+from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 from tests.fuzz.forgeries import (
     ARGS,
@@ -187,7 +188,9 @@ def test_edited_arguments_may_run_and_the_proposed_ones_may_not() -> None:
     assert gate(replace(order, decision=TOKEN), World()) == "the decision is for another arguments"
 
 
-@pytest.mark.parametrize("grant", [None, Grant(f"{REQUEST.run_id}/1", "run", NOW + VALID_MS, 3, 1, rule="large")])
+@pytest.mark.parametrize(
+    "grant", [None, Grant(f"{REQUEST.run_id}/1~{'0' * 32}", "run", NOW + VALID_MS, 3, 1, rule="large")]
+)
 def test_a_decision_is_read_as_it_was_signed(grant: Grant | None) -> None:
     found = replace(DECISION, grant=grant)
 
@@ -195,13 +198,16 @@ def test_a_decision_is_read_as_it_was_signed(grant: Grant | None) -> None:
 
 
 def test_every_field_of_the_question_makes_it_another() -> None:
-    bound = ("args", "attempt", "call_id", "covers", "effect", "environment", "key", "policy", "proposal", "run_id")
+    """But for its name, which follows from it, and the trace, which nobody is shown."""
+    others: dict[str, Any] = {"requirement": Requirement(["*"]), "history": [Earlier(1, "doubt")]}
+    bound = {spec.name for spec in fields(ApprovalRequest)} - {"approval_id", "question", "traceparent"}
     questions = {asked().question}
-    for name in (*bound, "schema", "step", "tool", "version"):
+    for name in bound:
         value = getattr(asked(), name)
-        questions.add(asked(**{name: value + ("x" if isinstance(value, str) else 1)}).question)
+        other = others.get(name) or value + ("x" if isinstance(value, str) else 1)
+        questions.add(asked(**{name: other}).question)
 
-    assert len(questions) == 15
+    assert len(questions) == 1 + len(bound)
 
 
 def test_a_decision_for_several_attempts_of_a_once_call_is_good_for_none() -> None:

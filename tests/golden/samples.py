@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, Field, asdict, fields
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -43,7 +44,7 @@ _VALUES: dict[Any, Any] = {
 
 
 def sample(cls: type) -> Any:
-    """An instance with a telling value in every field of version 1; a field that came later keeps its default."""
+    """An instance with a telling value in every field that it had at first; one that came later keeps its default."""
     names = _first_fields(cls)
     return cls(**{spec.name: _value(spec) for spec in fields(cls) if spec.name in names or not _optional(spec)})
 
@@ -108,9 +109,14 @@ def _plain(event: Any) -> Any:
 
 
 def _first_fields(cls: type) -> set[str]:
-    path = Path(__file__).parents[2] / "schemas" / f"{codec.SUBJECTS.get(cls, 'run-log')}.v1.avsc"
-    golden = json.loads(path.read_text())
-    return _fields_of(golden, cls.__name__) or {spec.name for spec in fields(cls)}
+    """The fields in the oldest schema that has the class."""
+    for version in count(1):
+        path = Path(__file__).parents[2] / "schemas" / f"{codec.SUBJECTS.get(cls, 'run-log')}.v{version}.avsc"
+        if not path.exists():
+            break
+        if found := _fields_of(json.loads(path.read_text()), cls.__name__):
+            return found
+    return {spec.name for spec in fields(cls)}
 
 
 def _fields_of(schema: Any, name: str) -> set[str]:

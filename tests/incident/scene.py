@@ -95,7 +95,8 @@ class Scene:
 
         **Raises** what the approval service says of a vote that is void.
         """
-        vote = replace(self.approvals.vote(approval, action, actor="ada"), actor=actor)
+        question = self.approvals.get(approval).request.question
+        vote = replace(self.approvals.vote(approval, action, question=question, actor="ada"), actor=actor)
         position = self.approvals.send(vote, keys.load(self._vote_key), self._publisher)
         return self.approvals.answered(vote, position, WAIT_S)
 

@@ -137,9 +137,9 @@ def resurrected(hijack: Hijack) -> Outcome:
     revoke(hijack, request)
     later = ask_for(other, session=hijack.label, level=1)
     hijack.ask(later)
-    outcome = hijack.use(other, later)
+    outcome = hijack.use(other, later, by="second")
     hijack.stage.crash("approval")
-    return hijack.use(other, later) if outcome.stopped else outcome
+    return hijack.use(other, later, by="second") if outcome.stopped else outcome
 
 
 def revoke(hijack: Hijack, request: ApprovalRequest) -> None:

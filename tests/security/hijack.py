@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.core.approval import decision
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
+from refold.core.approval.question import named
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
 from refold.core.ids import home
@@ -81,7 +81,7 @@ def ask_for(
     """What an honest planner would ask of people about a call, with the attacker's changes."""
     facts = call.facts
     request = ApprovalRequest(
-        approval_id=f"{call.run}/{call.seq + 1}",
+        approval_id="",
         run_id=call.run,
         call_id=call.id,
         step=call.step,
@@ -104,8 +104,10 @@ def ask_for(
         proposal="proposal",
         asked_ms=time.time_ns() // 1_000_000,
     )
-    request = dataclasses.replace(request, **changes)
-    return dataclasses.replace(request, question=changes.get("question") or decision.question_digest(request))
+    if (lasts := request.requirement.expires_ms) and "expires_ms" not in changes:
+        changes["expires_ms"] = request.asked_ms + lasts
+    asked = named(dataclasses.replace(request, **changes))
+    return dataclasses.replace(asked, question=changes.get("question") or asked.question)
 
 
 class Hijack:

@@ -16,7 +16,7 @@ from pathlib import Path
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from tests.embedded.secured import SecuredKafka
 from tests.kafka.secured import SecuredCluster
-from tests.security import controls, grants, mistaken, outdated, replays, softened, unsigned
+from tests.security import controls, grants, mistaken, outdated, replays, softened, swapped, unsigned
 from tests.security.hijack import Hijack, Outcome
 from tests.security.plays import Play, Row
 from tests.security.stage import Stage
@@ -24,7 +24,7 @@ from tests.security.stage import Stage
 
 def plays() -> Iterator[Play]:
     """Everything that is tried, in this order: the last of it changes what is in force."""
-    for each in (unsigned, controls, softened, grants, mistaken, replays, outdated):
+    for each in (unsigned, controls, softened, swapped, grants, mistaken, replays, outdated):
         yield from each.plays()
 
 

@@ -98,8 +98,11 @@ def relaxed(hijack: Hijack) -> Outcome:
     request = ask_for(call, rule="two")
     hijack.ask(request)
     hijack.stage.vote(request, "ada")
-    hijack.ask(ask_for(call, rule="one", level=1))
-    return hijack.use(call, request, by="malformed")
+    softer = ask_for(call, rule="one", level=1)
+    hijack.ask(softer)
+    if not hijack.undecided(request):
+        return Outcome(False, "ada's word alone was enough")
+    return hijack.use(call, softer, by="second")
 
 
 def misnamed(hijack: Hijack) -> Outcome:
@@ -142,7 +145,7 @@ def overwritten(hijack: Hijack) -> Outcome:
     asked = ask_for(innocent, rule="open")
     hijack.ask(asked)
     dangerous = replace(innocent, tool="wipe")
-    hijack.ask(ask_for(dangerous))
+    hijack.ask(replace(ask_for(dangerous), approval_id=asked.approval_id))
     hijack.stage.vote(asked, "ada")
     outcome = hijack.refused(dangerous, hijack.token(asked.approval_id))
     letter = hijack.stage.put_away(asked.approval_id)

@@ -220,11 +220,16 @@ class Stage:
         return {line["grant"] for line in self.said("approval") if line["event"] == "grant.revoked"}
 
     def put_away(self, approval: str) -> dict[str, str]:
-        """Why the approval service could not use what came for an approval, by code; `held` is what it waits for."""
+        """Why the approval service could not use what came for an approval, by code; `held` is what it waits for.
+
+        `second` is the alarm that another question about its call is open.
+        """
         found = {}
         for line in self.said("approval"):
             if line["event"] == "approval.held" and line["approval_id"] == approval:
                 found["held"] = line["reason"]
+            if line["event"] == "question.second" and line["approval_id"] == approval:
+                found["second"] = f"a second question beside {', '.join(line['others'])}"
         for letter in self._letters():
             key = letter.key.decode()
             if letter.service == "approval" and (key == approval or key.startswith(f"{approval}/")):

@@ -15,6 +15,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
+from refold.core.approval.question import args_digest
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 
@@ -127,5 +128,5 @@ def _call_of(given: Decision, grant: Grant) -> _Call:
 def _call_asked(request: ApprovalRequest) -> _Call:
     return (
         *(request.run_id, request.tool, request.version, request.schema, request.effect),
-        *(decision.args_digest(request.args), request.environment, request.policy, request.rule),
+        *(args_digest(request.args), request.environment, request.policy, request.rule),
     )

@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from refold.approval.question import ToolDefs
-from refold.core.approval import decision, signature
+from refold.core.approval import signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import FALLBACK, Policy
-from refold.core.approval.requirement import MAX_MS
 from refold.core.errors import MalformedError
 from refold.core.events import Requirement
-from refold.core.ids import home, parse_call_id
+from refold.core.ids import home, parse_approval_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
 from refold.core.wire import canonical, codec
-from refold.core.wire.canonical import idempotency_key
 from refold.ports.log import Record
 
 ASKED_AGAIN = "again/"
 """What the key of a record begins with that tells of a question asked once more; otherwise it is the approval's id."""
 
 
-def read_request(record: Record, *, environment: str, partitions: int) -> ApprovalRequest:
-    """The request in a record. **Raises** MalformedError when it does not hold together."""
-    request = codec.decode_message(ApprovalRequest, record.value or b"")
-    run, _ = parse_call_id(request.approval_id)
-    key = idempotency_key(
-        environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
-    )
-    canonical.dumps(dataclasses.asdict(request))
-    wrong = {
-        "key": record.key != request.approval_id.encode(),
-        "run": (run, parse_call_id(request.call_id)[0]) != (request.run_id, request.run_id),
-        "partition": home(run, partitions) != record.partition,
-        "environment": request.environment != environment,
-        "arguments' text": canonical.dumps(canonical.parse(request.args)) != request.args,
-        "idempotency key": request.key != key,
-        "time that a decision is valid": not 0 < request.requirement.valid_ms <= MAX_MS,
-        # More than one would make of a single word the right to act again whenever an outcome is unknown.
-        "number of attempts": request.effect == "once" and request.covers != request.attempt,
-        "question": request.question != decision.question_digest(request),
-    }
-    for part, is_wrong in wrong.items():
-        if is_wrong:
-            raise MalformedError(f"the request has another {part} than it should")
-    return request
-
-
 def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
     """The vote in a record, its token unopened. **Raises** MalformedError."""
     message = codec.decode_message(ApprovalVote, record.value or b"")
-    run, _ = parse_call_id(message.approval_id)
+    run, _, _ = parse_approval_id(message.approval_id)
     if record.key != f"{message.approval_id}/{message.vote_id}".encode():
         raise MalformedError("the key is not that of the vote")
     if run != message.run_id or home(run, partitions) != record.partition:

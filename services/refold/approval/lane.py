@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from refold.approval import inputs, outbox
 from refold.approval.granting import Grants, may_grant
 from refold.approval.outbox import ApprovalOutbox
-from refold.approval.question import KEPT, OpenQuestion, Over, ToolDefs, vote_in
+from refold.approval.question import KEPT, OpenQuestion, Over, Rivals, ToolDefs, vote_in
 from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.question import received
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
@@ -66,6 +67,7 @@ class ApprovalLane:
         self.parking: Parking[Parked] = Parking()
         self._asked_to = 0
         self._over = Over(self._limits.remember)
+        self._rivals = Rivals()
         self._held: list[Record] = []
         self._due: dict[str, None] = {}
         self._stale: dict[str, RunId] = {}
@@ -186,28 +188,25 @@ class ApprovalLane:
         if record.value is None:
             approval = (record.key or b"").decode(errors="replace")
             self.questions.pop(approval, None)
+            self._rivals.close(approval)
             self._stale.pop(approval, None)
             self._over.close(approval)
             return
-        settings = self._settings
-        request = inputs.read_request(record, environment=settings.environment, partitions=settings.partitions)
+        settings, place = self._settings, {"partition": record.partition, "partitions": self._settings.partitions}
+        request = received(record.key, record.value, environment=settings.environment, **place)
         approval = request.approval_id
-        question = self.questions.get(approval)
         if self._over.closed(approval):
             # A planner that was stopped before it could ask: its successor has done so, and closed the question since.
             self._journal.counts["request.closed"] += 1
             self._stale[approval] = request.run_id
-        elif question is None:
+        elif approval not in self.questions:
+            if others := self._rivals.open(request):
+                self.outbox.second(record, others)
             question = OpenQuestion(request, self._limits.said_bytes, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
             for parked in self.parking.take(approval):
                 self._say(question, parked.record, parked.token)
-        elif question.request.question != request.question:
-            raise MalformedError(f"approval {approval} was asked with another question")
-        elif request.level > question.request.level:
-            question.request = request
-            self._due[approval] = None
 
     def _voted(self, record: Record) -> None:
         if record.value is None:
@@ -227,7 +226,7 @@ class ApprovalLane:
         if question.decided:
             self._say_afterwards(record, token)
             return
-        question.tokens.setdefault(token)
+        question.tokens.setdefault(token, record.at_ms)
         question.fresh.append((record, token))
         self._due[question.request.approval_id] = None
 
@@ -267,10 +266,10 @@ class ApprovalLane:
         fresh, question.fresh = question.fresh, []
         void: Mapping[Vote, Objection] = {}
         if not before:
-            count = question.count(self.catalog, tools)
+            count = question.count(self.catalog, tools, self.now)
             void = count.void
             if question.make_room(count, self.catalog.roles, limit):
-                count = question.count(self.catalog, tools)
+                count = question.count(self.catalog, tools, self.now)
             self._conclude(question, count.settled)
         for record, token in fresh:
             vote = question.read(token, self.catalog, tools)

@@ -84,6 +84,12 @@ class ApprovalOutbox:
         if record.offset >= self._ends[record.topic]:
             self._journal.tell("unauthorised", **_place(record), reason=reason)
 
+    def second(self, record: Record, others: list[str]) -> None:
+        """People are asked two things about one call at a time, which an honest planner does not do."""
+        if record.offset >= self._ends[record.topic]:
+            asked = (record.key or b"").decode(errors="replace")
+            self._journal.tell("question.second", approval_id=asked, others=others)
+
 
 def decision_record(decision: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
     """The record of a decision."""

@@ -9,6 +9,7 @@ from refold.core.approval import ballot
 from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.ids import asked_about
 from refold.core.messages import ApprovalRequest
 from refold.ports.log import Record
 from refold.sdk.tool import ToolDef
@@ -22,9 +23,9 @@ KEPT = (*ballot.SAYING, "reassign")
 class OpenQuestion:
     """An approval until the planner closes it.
 
-    `tokens` are the votes as they came, `fresh` those whose senders have no answer yet, `said_bytes` is the most that a
-    vote may say. `token` is that of its decision, as far as it was kept; `held` is what it waits for besides votes, as
-    it was told last.
+    `tokens` are the votes as they came, with the time by the log, `fresh` those whose senders have no answer yet,
+    `said_bytes` is the most that a vote may say. `token` is that of its decision, as far as it was kept; `held` is what
+    it waits for besides votes, as it was told last.
     """
 
     request: ApprovalRequest
@@ -32,7 +33,7 @@ class OpenQuestion:
     decided: bool = False
     token: str = ""
     held: str = ""
-    tokens: dict[str, None] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
     fresh: list[tuple[Record, str]] = field(default_factory=list)
     _read: dict[str, Vote | Objection] = field(default_factory=dict)
 
@@ -50,14 +51,15 @@ class OpenQuestion:
         if vote is None:
             vote = vote_in(token, catalog)
             if isinstance(vote, Vote):
-                vote = ballot.oversized(vote, self.said_bytes) or unfit(self.request, vote, tools) or vote
+                ahead = ballot.dated_ahead(vote, self.tokens[token]) if token in self.tokens else None
+                vote = ahead or ballot.oversized(vote, self.said_bytes) or unfit(self.request, vote, tools) or vote
             self._read[token] = vote
         return vote
 
-    def count(self, catalog: Catalog, tools: ToolDefs) -> Count:
-        """What the votes that say something add up to."""
+    def count(self, catalog: Catalog, tools: ToolDefs, now: int) -> Count:
+        """What the votes that say something add up to by now."""
         votes = [self.read(token, catalog, tools) for token in self.tokens]
-        return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles)
+        return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
     def make_room(self, count: Count, roles: Roles, limit: int) -> bool:
         """Drops votes over the limit, and tells whether it did: what does not count goes first, then what came last."""
@@ -89,6 +91,28 @@ class OpenQuestion:
             if self.decided or (isinstance(vote, Vote) and vote.action not in KEPT):
                 self.tokens.pop(token, None)
         self._read = {token: vote for token, vote in self._read.items() if token in self.tokens}
+
+
+class Rivals:
+    """Which questions are open, by the call that they are about. Of an honest planner there is one at a time."""
+
+    def __init__(self) -> None:
+        self._by_call: dict[str, set[str]] = {}
+
+    def open(self, request: ApprovalRequest) -> list[str]:
+        """A question is asked; returns the others about the same call."""
+        known = self._by_call.setdefault(request.call_id, set())
+        others = sorted(known - {request.approval_id})
+        known.add(request.approval_id)
+        return others
+
+    def close(self, approval: str) -> None:
+        """A question is closed."""
+        call = asked_about(approval)
+        known = self._by_call.get(call, set())
+        known.discard(approval)
+        if not known:
+            self._by_call.pop(call, None)
 
 
 class Over:

@@ -10,15 +10,18 @@ from typing import Literal
 
 from refold.client.inputs import Sender
 from refold.client.register import NO_KEY, READ_TOPICS, Approval, Register, reach, said
+from refold.client.runs import Run
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
+from refold.core.approval.question import named
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
 from refold.core.events import Cause
-from refold.core.ids import home, parse_call_id
+from refold.core.ids import asked_about, home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalVote
+from refold.core.planning.asking import question_of
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
 from refold.ports.log import LogReader
@@ -45,6 +48,10 @@ class Answered:
     quorum: int = 0
 
 
+ENOUGH_DIGITS = 16
+"""Digits of a question's digest that nobody finds another question for while people decide; four are found at once."""
+
+
 class Approvals:
     """The approvals in the log, and what is said of them. **Units**: timeouts and `settle_s` in seconds."""
 
@@ -61,29 +68,50 @@ class Approvals:
 
     def read(self, partition: int | None = None) -> Register:
         """Everything that is in the topics now."""
-        register = Register()
+        register = Register(self._partitions)
         for topic in READ_TOPICS:
             for record in self._reader.scan(topic, partition):
                 register.feed(record)
         return register
 
     def get(self, approval_id: str) -> Approval:
-        """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError."""
+        """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError, ConflictError.
+
+        The latter is about a question that no service takes: somebody has written what no planner asks.
+        """
         register = self.read(self._home(approval_id))
         approval = register.find(approval_id)
+        if approval is None and (problem := register.unsound.get(approval_id)):
+            raise ConflictError(f"no service takes the question {approval_id}: {problem}", hint="tell an operator")
         if approval is None:
-            asked = [each.request.approval_id for each in register.all() if each.request.call_id == approval_id]
             hint = "`refold approval list --state all`; what is long over is in `refold run show`"
-            if asked:
-                hint = f"{approval_id} is the call; it is asked about as {asked[-1]}"
             raise NotFoundError(f"there is no approval {approval_id}", hint=hint)
         return approval
+
+    def named(self, name: str) -> str:
+        """The id that a name means: an id, the beginning of one, or that of a call that people were asked about.
+
+        Of several, the one that is open. **Raises** MalformedError, NotFoundError, UsageError when several are open.
+        """
+        call = asked_about(name)
+        beginning = name if name != call else f"{call}~"
+        register = self.read(home(parse_call_id(call)[0], self._partitions))
+        known = register.named(beginning) or [each for each in register.unsound if each.startswith(beginning)]
+        if not known:
+            hint = "`refold approval list --state all`; what is long over is in `refold run show`"
+            raise NotFoundError(f"there is no approval {name}", hint=hint)
+        open_now = list(filter(register.waiting, known))
+        if len(open_now) > 1:
+            hint = f"tell an operator: no planner of yours asks so; they are {', '.join(open_now)}"
+            raise UsageError(f"people are asked {len(open_now)} questions about the call {call}", hint=hint)
+        return (open_now or known)[-1]
 
     def vote(
         self,
         approval_id: str,
         action: str,
         *,
+        question: str,
         actor: str,
         args: str = "",
         result: str = "",
@@ -91,23 +119,25 @@ class Approvals:
         to: tuple[str, ...] = (),
         remember: Remember | None = None,
     ) -> Vote:
-        """A vote on an approval as the log has it; what goes with which action is told at `Vote`.
+        """A vote on the `question` (its whole digest) that was shown; what goes with which action is told at `Vote`.
 
-        **Raises** as `get`; ConflictError when it is not open any more, UsageError for a vote that would be void or
-        come to nothing, MalformedError for one that nobody could read.
+        **Raises** as `get`; ConflictError when it is not open any more or another question, UsageError for a vote that
+        would be void or come to nothing, MalformedError for one that nobody could read.
         """
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="--actor says in whose name you vote")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
-        about = approval.request if approval else self._granted(approval_id)
+        about = approval.request if approval else self.granted(approval_id)
+        if about.question != question:
+            raise ConflictError(f"{approval_id} is another question than the one that was shown", hint="look again")
         vote = Vote(
             approval=approval_id,
             vote=secrets.token_hex(8),
-            question=about.question,
+            question=question,
             environment=about.environment,
             actor=actor,
             action=action,
-            issued=clock_ms(),
+            issued=approval.now if approval else clock_ms(),
             args=args,
             result=result,
             message=message,
@@ -121,7 +151,8 @@ class Approvals:
             raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")
         return vote
 
-    def _granted(self, approval_id: str) -> Decision:
+    def granted(self, approval_id: str) -> Decision:
+        """The decision that gave a grant. **Raises** NotFoundError."""
         made = self.read(self._home(approval_id)).decided(approval_id)
         if made is None or made.grant is None:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
@@ -133,14 +164,11 @@ class Approvals:
             raise _decided(approval_id, approval.decision)
         if approval.over:
             raise ConflictError(f"{approval_id} is closed", hint="`refold run show` tells what became of the run")
-        if not approval.sound:
-            hint = "tell an operator"
-            raise ConflictError(f"the question of {approval_id} is not the digest of what it shows", hint=hint)
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
         """Signs and publishes a vote; returns where it lies."""
-        run, _ = parse_call_id(vote.approval)
+        run, _, _ = parse_approval_id(vote.approval)
         token = signature.sign(vote.payload(), key)
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
@@ -149,7 +177,7 @@ class Approvals:
 
         **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
         """
-        register, begun = Register(), time.monotonic()
+        register, begun = Register(self._partitions), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(register, self._home(vote.approval)):
             if void := register.letters.get((position.partition, position.offset)):
@@ -166,7 +194,7 @@ class Approvals:
 
     def watch(self) -> Iterator[Register]:
         """What is known, again after every moment in which something came, for ever."""
-        register = Register()
+        register = Register(self._partitions)
         for changed in self._rounds(register, None):
             if changed:
                 yield register
@@ -185,7 +213,22 @@ class Approvals:
             yield changed
 
     def _home(self, approval_id: str) -> int:
-        return home(parse_call_id(approval_id)[0], self._partitions)
+        return home(parse_approval_id(approval_id)[0], self._partitions)
+
+
+def against(run: Run | None, approval: Approval) -> str:
+    """What the run log says otherwise than an open question; nothing if it agrees."""
+    if approval.state != "open":
+        return ""
+    request = approval.request
+    state = run.state if run else None
+    step = state.step_of(parse_approval_id(request.approval_id)[1]) if state else None
+    opened = state.open.get(step) if state and step else None
+    if state is None or step is None or opened is None:
+        return "the log does not have this call"
+    if opened.question is None or named(question_of(state, state.call(step), opened)).question != request.question:
+        return "the log does not ask this about the call"
+    return ""
 
 
 def canonical_json(text: str) -> str:
@@ -218,7 +261,7 @@ def _is_name(name: str) -> bool:
 def _objection(approval: Approval, vote: Vote) -> str:
     """Why a vote should not be sent: it would be void, or nothing could come of it."""
     request, to = approval.request, vote.to
-    if problem := ballot.objection(request, vote):
+    if problem := ballot.objection(request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
     if wrong := [name for name in to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:
         return f"{wrong[0]!r} is not a name"
@@ -234,7 +277,7 @@ def _objection(approval: Approval, vote: Vote) -> str:
     if vote.action == "delegate":
         return _no_deputy(to[0], vote.actor, asker, approval.roles)
     if vote.action == "reassign":
-        if problem := ballot.count(request, [*approval.live(), vote], approval.roles).void.get(vote):
+        if problem := ballot.count(request, [*approval.live(), vote], approval.roles, approval.now).void.get(vote):
             return f"the vote would be void: {problem.reason}"
         more = request.requirement.escalate_to if request.level else []
         people, elsewhere = reach([*to, *more], approval.roles)

@@ -20,7 +20,7 @@ from refold.core.events import (
     CallJudged,
     CallProposed,
 )
-from refold.core.ids import call_id, parse_call_id
+from refold.core.ids import asked_about, call_id, parse_call_id
 from refold.core.run.state import RunState
 
 DENIED = "denied"
@@ -131,16 +131,19 @@ def _followed(
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
     """The runs that go on under a policy, and the approvals that wait under it: what suffers if it is taken away."""
     going = [run.state for run in runs if not run.state.over]
-    asked = [(state.run_id, opened.question) for state in going for opened in state.open.values() if opened.question]
-    waiting = [str(call_id(run, each.seq)) for run, each in asked if each.event.policy == policy]
+    waiting = [
+        state.waits_for(step)
+        for state in going
+        for step, opened in state.open.items()
+        if opened.question and opened.question.event.policy == policy
+    ]
     return [state.run_id for state in going if state.request and state.request.policy == policy], waiting
 
 
 def find(run: Run, call: str) -> Recorded:
     """One call of a run, by its id or by that of an approval of it. **Raises** NotFoundError."""
-    parse_call_id(call)
-    asked = (line.call_id for line in run.timeline.steps for ask in line.approvals if ask.approval_id == call)
-    name = next(asked, call)
+    name = asked_about(call)
+    parse_call_id(name)
     for each in recorded(run):
         if each.call_id == name:
             return each

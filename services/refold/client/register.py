@@ -15,7 +15,9 @@ from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import ROLE, Catalog, Roles
 from refold.core.approval.decision import Decision, Grant
 from refold.core.approval.policy import FALLBACK
+from refold.core.approval.question import received
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.ids import asked_about
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER
 from refold.core.wire import codec
@@ -23,8 +25,9 @@ from refold.ports.log import Record
 from refold.runtime.clock import clock_ms
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER)
-SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many")
-"""What only the service can say of a vote, because it knows the tools and its own limits; the rest is counted here."""
+SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many", "future")
+"""What only the service can say of a vote: it knows the tools, its own limits and when a vote came. The rest is counted
+here."""
 
 NO_KEY = "no key that signs decisions is in force"
 Fate = Literal["counts", "void", "superseded", "withdrawn", "recorded"]
@@ -36,10 +39,10 @@ GrantState = Literal["standing", "revoked", "expired"]
 class Approval:
     """A request with all that was said of it.
 
-    `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `sound`: the digest that
-    votes name is that of what is shown. `refused` are votes that could not be opened, by id, `roles` those in force.
-    `held` is why no service decides while it is open, as far as the catalog tells; `over`: its run does not wait for it
-    any more.
+    `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `refused` are votes that
+    could not be opened, by id, `roles` those in force. `held` is why no service decides while it is open, as far as the
+    catalog tells; `over`: its run does not wait for it any more. `others` are open questions about the same call: of
+    an honest planner there are none. **Units**: `now` in ms, the latest that is known of the log's time.
     """
 
     request: ApprovalRequest
@@ -48,14 +51,15 @@ class Approval:
     said: tuple[Vote, ...]
     refused: tuple[tuple[str, str], ...]
     decision: Decision | None
-    sound: bool
     roles: Roles
     held: str
     over: bool
+    others: tuple[str, ...]
+    now: int
 
     def may_decide(self, name: str) -> bool:
         """Whether a word of theirs would count now, also by delegation; what only their login says is not known."""
-        return ballot.may_decide(self.request, self.live(), self.roles, name)
+        return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
 
     def people(self) -> tuple[str, ...]:
         """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""
@@ -96,18 +100,25 @@ class Granted:
 
 
 class Register:
-    """The fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic."""
+    """The fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic.
 
-    def __init__(self) -> None:
+    `unsound` are requests that are none and lie in the topic all the same, by their keys, with the reason.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions, self._newest_ms = partitions, 0
         self.catalogs: dict[int, Catalog] = defaultdict(Catalog)
+        self.unsound: dict[str, str] = {}
         self.letters: dict[tuple[int, int], Objection] = {}
         self._requests: dict[str, tuple[int, ApprovalRequest]] = {}
         self._open: set[str] = set()
+        self._rivals: dict[str, set[str]] = defaultdict(set)
         self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
         self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
     def feed(self, record: Record) -> None:
         """Takes a record; what cannot be read says nothing."""
+        self._newest_ms = max(self._newest_ms, record.at_ms)
         if record.topic == CATALOG:
             self.catalogs[record.partition].follow(record.offset, record.key, record.value)
             return
@@ -117,16 +128,10 @@ class Register:
             return
 
     def _take(self, record: Record) -> None:
-        if record.value is None:
-            if record.topic == APPROVAL_REQUESTED:
-                self._open.discard((record.key or b"").decode(errors="replace"))
-        elif record.topic == APPROVAL_REQUESTED:
-            request = codec.decode(ApprovalRequest, record.value)
-            known = self._requests.get(request.approval_id)
-            if known is None:
-                self._open.add(request.approval_id)
-            if known is None or request.level > known[1].level:
-                self._requests[request.approval_id] = record.partition, request
+        if record.topic == APPROVAL_REQUESTED:
+            self._ask(record)
+        elif record.value is None:
+            return
         elif record.topic == APPROVAL_VOTED:
             vote = codec.decode(ApprovalVote, record.value)
             self._votes[vote.approval_id][vote.token] = vote.vote_id, record.partition, record.offset
@@ -138,6 +143,37 @@ class Register:
             letter = codec.decode(DeadLetter, record.value)
             if letter.topic == APPROVAL_VOTED:
                 self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)
+
+    def _ask(self, record: Record) -> None:
+        name = (record.key or b"").decode(errors="replace")
+        self.unsound.pop(name, None)
+        if record.value is None:
+            self._open.discard(name)
+            self._rivals[asked_about(name)].discard(name)
+            return
+        try:
+            request = received(record.key, record.value, partition=record.partition, partitions=self._partitions)
+        except MalformedError as error:
+            self.unsound[name] = str(error)
+            return
+        if name not in self._requests:
+            self._open.add(name)
+            self._rivals[request.call_id].add(name)
+            self._requests[name] = record.partition, request
+
+    @property
+    def now(self) -> int:
+        """The time by the log, as far as it is known here."""
+        return max(self._newest_ms, clock_ms())
+
+    def named(self, beginning: str) -> list[str]:
+        """The ids that begin so, in the order in which they were asked; last those of which only decisions are left."""
+        ids = dict.fromkeys([*self._requests, *self._decisions])
+        return [name for name in ids if name.startswith(beginning)]
+
+    def waiting(self, approval: str) -> bool:
+        """Whether the run of an approval waits for it."""
+        return approval in self._open
 
     def all(self) -> list[Approval]:
         """Every approval whose request is in its topic, the oldest first. Closed ones stay there for about a day."""
@@ -199,7 +235,7 @@ class Register:
         letters = {vote: self.letters[place] for vote, place in said.items() if place in self.letters}
         decided, over = self.decided(approval), approval not in self._open
         alone = {vote: void for vote, void in letters.items() if decided or void.code in SERVICE_ONLY}
-        counted = ballot.count(request, said.keys() - alone.keys(), catalog.roles)
+        counted = ballot.count(request, said.keys() - alone.keys(), catalog.roles, self.now)
         state: ApprovalState = "decided" if decided else "closed" if over else "open"
         return Approval(
             request,
@@ -208,10 +244,11 @@ class Register:
             tuple(sorted(said, key=lambda vote: (vote.issued, vote.vote))),
             tuple(refused),
             decided,
-            sound=decision.question_digest(request) == request.question,
             roles=catalog.roles,
             held=_held(request, catalog) if state == "open" else "",
             over=over,
+            others=tuple(sorted(self._rivals[request.call_id] - {approval})) if not over else (),
+            now=self.now,
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.core import events
-from refold.core.ids import CallId, RunId, call_id
+from refold.core.ids import CallId, RunId, approval_id, call_id
 
 StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
 
@@ -89,7 +89,7 @@ class Timeline:
             if line is not None:
                 self.steps.append(line)
             elif isinstance(event, _OfPeople):
-                _consult(self.steps[event.step - 1], event, call_id(self.run_id, seq), entry.at_ms)
+                _consult(self.steps[event.step - 1], event, entry.at_ms)
             elif not isinstance(event, _OfTheRun):
                 _go_on(self.steps[event.step - 1], event, entry.at_ms)
 
@@ -136,19 +136,19 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
 def _consult(
     line: StepLine,
     event: events.ApprovalRequested | events.ApprovalEscalated | events.ApprovalDecided,
-    approval: CallId,
     at_ms: int,
 ) -> None:
     """What people were asked about a call, and what they said."""
     match event:
         case events.ApprovalRequested(requirement=needed):
             line.status = "approval"
-            people = list(needed.approvers)
+            people, approval = list(needed.approvers), approval_id(line.call_id, event.question)
             ask = Ask(approval, event.rule, people, needed.quorum, needed.message, at_ms, event.expires_ms)
             line.approvals.append(ask)
         case events.ApprovalEscalated():
             ask = line.approvals[-1]
             ask.approvers, ask.expires_ms, ask.escalated = list(event.approvers), event.expires_ms, True
+            ask.approval_id = approval_id(line.call_id, event.question)
         case events.ApprovalDecided():
             ask = line.approvals[-1]
             ask.verdict, ask.actors, ask.said, ask.ended_ms = event.verdict, list(event.actors), event.message, at_ms

@@ -19,7 +19,7 @@ from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
-from refold.core.ids import RunId, call_id, home, parse_log_key
+from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
@@ -247,7 +247,7 @@ def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> It
 def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
     """`approval-requested` is the table of what people are asked: no question more, none less."""
     live = [state for state in states.values() if not state.over]
-    expected = {call_id(s.run_id, o.question.seq): s.run_id for s in live for o in s.open.values() if o.question}
+    expected = {name: s.run_id for s in live for step in s.open if (name := s.waits_for(step))}
     asked: set[str] = set()
     for record in reader.scan(APPROVAL_REQUESTED):
         name = (record.key or b"").decode(errors="replace")

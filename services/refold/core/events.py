@@ -60,6 +60,21 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was before people are asked about a call: an attempt that failed, a doubt, or what somebody said of it.
+
+    `what`: `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
+    `did_not_happen`, `give_up`). `words` are cut.
+    """
+
+    attempt: int
+    what: str
+    words: str = ""
+    by: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequested:
     """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
 
@@ -124,10 +139,10 @@ class CallJudged:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
-    """People have to decide before the call goes on; the approval's id is the run's and the seq of this event.
+    """People have to decide before the call goes on; the approval's id is the call's and 32 digits of `question`.
 
-    A decision will cover the attempts from `attempt` to `covers`. `question` is the digest of all that it binds (see
-    `core.decision`); `version` and `schema` are the tool's.
+    A decision will cover the attempts from `attempt` to `covers`. `question` is the digest of all that people are shown
+    (see `core.approval.question`); `version` and `schema` are the tool's.
     """
 
     step: int
@@ -145,12 +160,16 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalEscalated:
-    """Nobody has decided in time: more people are asked, until `expires_ms`."""
+    """Nobody has decided in time: more people are asked, until `expires_ms`. That is a `question` of its own.
+
+    `approval` is the seq of the event that asked first.
+    """
 
     step: int
     approval: int
     approvers: list[str]
     expires_ms: int
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +178,7 @@ class ApprovalDecided:
 
     `token` is the signed decision, good for attempts up to `covers` until `expires_ms`. `grant` is the standing grant
     that it gives (`use` 0) or that it is the `use`th use of. What follows of a decision stands in the same entry.
+    `question` is the digest of what was decided, or is not asked any more.
     """
 
     step: int
@@ -173,6 +193,7 @@ class ApprovalDecided:
     expires_ms: int = 0
     grant: str = ""
     use: int = 0
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ NO_ENTRY = EntryId(b"")
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
 _RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}})*\Z")
 _SEQ = re.compile(r"[1-9][0-9]{0,9}\Z")
+_QUESTION = re.compile(r"[0-9a-f]{32}\Z")
 _LOG_KEY = re.compile(rb"([^/]++)/([0-9]{10})/([0-9a-f]{32})\Z")
 
 
@@ -109,3 +110,24 @@ def parse_call_id(text: str) -> tuple[RunId, int]:
             f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it"
         )
     return run_id(run), int(seq)
+
+
+def approval_id(call: str, question: str) -> str:
+    """The id of a question about a call: the call's, and the first 128 bits of the question's digest in hex."""
+    return f"{call}~{question[:32]}"
+
+
+def parse_approval_id(text: str) -> tuple[RunId, int, str]:
+    """The run, the seq of the call's proposal, and the beginning of the digest. **Raises** MalformedError."""
+    run, _, rest = text.partition("/")
+    seq, _, question = rest.partition("~")
+    if not _SEQ.match(seq) or not _QUESTION.match(question):
+        hint = "it is RUN/SEQ~DIGEST, as `refold approval show` prints it"
+        raise MalformedError(f"{text[:200]!r} is not the id of an approval", hint=hint)
+    return run_id(run), int(seq), question
+
+
+def asked_about(name: str) -> str:
+    """The id of the call that an approval of this id, or a beginning of it, is about; that of a call stays."""
+    run, slash, rest = name.partition("/")
+    return f"{run}{slash}{rest.partition('~')[0]}"

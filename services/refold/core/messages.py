@@ -8,7 +8,7 @@ and `data` as JSON values instead of text.
 
 from dataclasses import dataclass, field
 
-from refold.core.events import Cause, Failure, Requirement
+from refold.core.events import Cause, Earlier, Failure, Requirement
 from refold.core.ids import CallId, RunId
 
 
@@ -118,8 +118,10 @@ class ToolResult:
 class ApprovalRequest:
     """Topic `approval-requested`, key approval_id: may this call go out? A tombstone closes it.
 
-    `question` is the digest of all that a decision binds, `proposal` that of the proposal's event. `proposed_args` are
-    the agent's own, where an earlier decision has edited them. `level` counts escalations.
+    `approval_id` is the call's id and the first 32 digits of `question`, which is the digest of everything else here
+    but `traceparent`. `proposal` is the digest of the proposal's event. `proposed_args` are the agent's own, where an
+    earlier decision has edited them. `level` counts escalations, `round` how often people were asked about this call.
+    `history` is what was before, the latest last.
     """
 
     approval_id: str
@@ -148,6 +150,8 @@ class ApprovalRequest:
     level: int = 0
     proposed_args: str = ""
     traceparent: str = ""
+    round: int = 1
+    history: list[Earlier] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

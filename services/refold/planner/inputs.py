@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from refold.core.errors import MalformedError
 from refold.core.events import Failure
-from refold.core.ids import RunId, parse_call_id, run_id
+from refold.core.ids import RunId, parse_approval_id, parse_call_id, run_id
 from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Spoilt, Start
 from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
@@ -37,10 +37,10 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         return result.run_id, result
     if record.topic == APPROVAL_DECIDED:
         message = codec.decode_message(ApprovalDecision, value)
-        run, seq = parse_call_id(message.approval_id)
+        run, _, _ = parse_approval_id(message.approval_id)
         if run != message.run_id:
             raise MalformedError("the approval is not of the run that the decision names")
-        return run, Decided(run, seq, message.token)
+        return run, Decided(run, message.approval_id, message.token)
     if record.topic == RUN_SIGNALLED:
         signal = codec.decode_input(RunSignal, value, json_fields=("data",))
         sizes.check_input(signal, max_bytes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from refold.core.events import (
     ApprovalDecided,
+    ApprovalEscalated,
     CallCompleted,
     CallFailed,
     Entry,
@@ -22,7 +23,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
 )
-from refold.core.ids import CallId, RunId, call_id, log_key, parse_call_id
+from refold.core.ids import CallId, RunId, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request
@@ -73,7 +74,7 @@ Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | None
 MOST_ENDS = 10_000
 """Ends of runs that a take-over holds back at most: some 10 MB, more than end between two snapshots."""
 
-_ENDS = (ApprovalDecided, CallCompleted, CallFailed, RunCompleted, RunFailed, RunCancelled)
+_ENDS = (ApprovalDecided, ApprovalEscalated, CallCompleted, CallFailed, RunCompleted, RunFailed, RunCancelled)
 """What ends an order that was open, or a run."""
 
 
@@ -165,7 +166,8 @@ class Outbox:
             return
         self._touched.add(after.run_id)
         ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
-        ended = commands(after, dataclasses.replace(entry, events=ends), offset)
+        orders = commands(after, dataclasses.replace(entry, events=ends), offset)
+        ended = [order for order in orders if not isinstance(order.message, ApprovalRequest)]
         if after.over:
             self._ends[after.run_id] = [self._record(after, order, self._begun, entry.at_ms) for order in ended]
             if len(self._ends) > MOST_ENDS:
@@ -253,18 +255,20 @@ class Outbox:
             self.emitted.acknowledge(ordered.offset)
         if record.value is None or ordered.short:
             return None
-        run, seq = parse_call_id(record.key.decode())
+        name = record.key.decode()
         if record.topic == APPROVAL_REQUESTED:
-            return Pending(run, Unsent(run, seq, asked=True))
+            run, seq, _ = parse_approval_id(name)
+            return Pending(run, Unsent(run, seq, approval=name))
+        run, seq = parse_call_id(name)
         message = codec.decode(ToolRequest, record.value)
-        return Pending(run, Unsent(run, seq, asked=False, attempt=message.attempt, sent_before=message.again))
+        return Pending(run, Unsent(run, seq, attempt=message.attempt, sent_before=message.again))
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
         orders: list[Command] = []
         if isinstance(given, Decided):
-            if opened_by(state, given.seq) is None:
-                orders.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, given.seq), None))
+            if opened_by(state, given.approval) is None:
+                orders.append(Command(APPROVAL_REQUESTED, given.approval, None))
         else:
             step = state.step_of(parse_call_id(given.call_id)[1])
             orders += [Command(tool_requested(pool), given.call_id, None) for pool in state.pools]
@@ -316,12 +320,13 @@ class Outbox:
         asks = record.topic == APPROVAL_REQUESTED
         if record.value is None or not (asks or is_request(record)):
             return record
-        run, seq = parse_call_id(record.key.decode())
+        name = record.key.decode()
+        run, seq = parse_approval_id(name)[:2] if asks else parse_call_id(name)
         state = states.get(run)
         if state is None or state.over:
             return None
         if asks:
-            step = opened_by(state, seq)
+            step = opened_by(state, name)
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
         if all(opened.seq != seq for opened in state.open.values()):
             return None
@@ -351,12 +356,12 @@ def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
     """Whether a request or a question is for a call that still waits for it; the end of something always is."""
     if not isinstance(order.message, ToolRequest | ApprovalRequest):
         return True
-    run, seq = parse_call_id(order.key)
-    state = states.get(run)
+    state = states.get(order.message.run_id)
     if state is None or state.over:
         return False
     if isinstance(order.message, ApprovalRequest):
-        return opened_by(state, seq) is not None
+        return opened_by(state, order.key) is not None
+    _, seq = parse_call_id(order.key)
     return any(step.seq == seq and step.attempt == order.message.attempt for step in state.open.values())
 
 

@@ -159,7 +159,7 @@ def _approvals(world: World) -> Iterator[str]:
     """What nobody waits for any more is closed, but for what a zombie or the network brought afterwards."""
     belated = world.hit("delayed") or (len(world.struck) > 1 and world.hit("freeze"))
     waiting = {
-        f"{run.id}/{call.asked.seq}"
+        call.asked.name
         for run in world.witness.history.runs.values()
         for call in run.calls.values()
         if call.asked is not None and not run.over

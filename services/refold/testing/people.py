@@ -11,7 +11,6 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Cast
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
-from refold.core.ids import parse_call_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.verdict import Decided
 from refold.sdk.app import App
@@ -35,5 +34,4 @@ def signed_decision(request: ApprovalRequest, verdict: Literal["approve", "rejec
     """A decision as the approval service signs it."""
     vote = Cast("tester", "*", "key", "vote-1", now_ms)
     signed = decision.build(request, verdict, votes=(vote,), issued_ms=now_ms, nonce=request.approval_id)
-    _, seq = parse_call_id(request.approval_id)
-    return Decided(request.run_id, seq, signature.sign(signed.payload(), _KEY))
+    return Decided(request.run_id, request.approval_id, signature.sign(signed.payload(), _KEY))

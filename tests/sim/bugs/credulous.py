@@ -99,8 +99,8 @@ def _generous(original: Callable[..., Decision]) -> Callable[..., Decision]:
 
 
 def _requester_too(original: Callable[..., Objection | None]) -> Callable[..., Objection | None]:
-    def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
-        return original(replace(request, requester=""), vote)
+    def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | None:
+        return original(replace(request, requester=""), vote, now)
 
     return objection
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +16,13 @@ from refold.cli.addresses import data_dir
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.client.approvals import Answered, Approvals, canonical_json, changed
+from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, against, canonical_json, changed
 from refold.client.register import Approval, reach, said
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
-from refold.core.ids import home, parse_call_id
+from refold.core.ids import parse_approval_id
 from refold.core.wire import canonical
 from refold.runtime import keys
 
@@ -32,8 +33,13 @@ approval_group = Commands(
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 ApprovalArgument = Annotated[
-    str, typer.Argument(metavar="CALL", help="RUN/SEQ, as `refold approval list` prints it, or the approval's id.")
+    str,
+    typer.Argument(
+        metavar="ID", help="RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call."
+    ),
 ]
+UNSEEN = ("withdraw", "comment", "remind", "revoke-grant")
+"""What lets nothing out, so that nobody has to have seen the question that it is said about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,9 @@ def list_approvals(
         for row in approval_changes(approvals, wanted):
             output.emit(row) if shell.json_ else approval_views.print_change(row)
         return
-    known = approvals.read().all()
+    register = approvals.read()
+    known = register.all()
+    approval_views.warn_of(register.unsound, known)
     rows = [approval_views.row(approval) for approval in known if wanted(approval)]
     others = len(known) if wanted != Filter() else 0
     shell.tell(rows, lambda: approval_views.print_approvals(rows, others=others))
@@ -99,13 +107,15 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     """Show what is asked: the call as the log has it, who may decide, and what was said."""
     approvals = _approvals(shell.platform)
-    shown = approvals.get(approval_of(approvals, approval, shell.runs.partitions))
+    shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
     grant = next((each for each in approvals.read().grants() if each.grant.id == given.id), None) if given else None
-    ended = "" if shown.state == "open" else approval_views.ended(shell.runs.find(shown.request.run_id), shown)
-    more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended}
+    run = shell.runs.find(shown.request.run_id)
+    ended = "" if shown.state == "open" else approval_views.ended(run, shown)
+    otherwise = against(run, shown)
+    more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended, "log": otherwise}
     row = approval_views.data(shown) | more
-    shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended))
+    shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise))
 
 
 @approval_group.command("grants")
@@ -130,20 +140,39 @@ class Voter(Shell):
         float, typer.Option("--timeout", help="Seconds to wait for Kafka and the approval service.", min=0.1)
     ] = 30.0
 
-    def vote(self, name: str, action: str, **more: Any) -> None:
-        """Votes, and tells what became of it."""
+    def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
+        """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
         key = vote_key(self.key, self.data)
         self.platform.wait(self.timeout)
         approvals = _approvals(self.platform)
-        approval = approval_of(approvals, name, self.runs.partitions, only=True)
+        approval = approvals.named(name)
+        question = self._seen(approvals, name, approval, action)
+        if settings:
+            more["args"] = changed(approvals.get(approval).request.args, settings)
         actor = login() if self.actor is None else self.actor
-        vote = approvals.vote(approval, action, actor=actor, **more)
+        vote = approvals.vote(approval, action, question=question, actor=actor, **more)
         if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
             output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
         position = approvals.send(vote, key, self.platform.publisher)
         answer = approvals.answered(vote, position, self.timeout)
         place = f"[dim]{position.topic}/{position.partition}/{position.offset}[/]"
         self.tell({**output.plain(answer), "vote": vote.vote}, f"{answer_text(answer, action)}\n{place}")
+
+    def _seen(self, approvals: Approvals, name: str, approval: str, action: str) -> str:
+        """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
+        if action == "revoke-grant":
+            return approvals.granted(approval).question
+        found = approvals.get(approval)
+        digits = parse_approval_id(approval)[2]
+        typed = len(name) - len(approval) + len(digits)
+        if action in UNSEEN or typed >= ENOUGH_DIGITS or found.state != "open":
+            return found.request.question
+        if self.json_ or not sys.stdin.isatty():
+            hint = f"look at `refold approval show {approval}`, then say {action} of {approval}"
+            raise UsageError(f"{name} does not say which question you have seen", hint=hint)
+        approval_views.print_approval(found, otherwise=against(self.runs.find(found.request.run_id), found))
+        typer.confirm(f"\n{action} this?", abort=True, err=True)
+        return found.request.question
 
 
 @dataclass(frozen=True)
@@ -196,13 +225,9 @@ def edit(
         problem = "the arguments are given twice" if args else "say what the arguments shall be"
         raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
     if args:
-        text = canonical_json(source(args))
+        voter.vote(approval, "edit", args=canonical_json(source(args)))
     else:
-        voter.platform.wait(voter.timeout)
-        approvals = _approvals(voter.platform)
-        asked = approvals.get(approval_of(approvals, approval, voter.runs.partitions)).request
-        text = changed(asked.args, dict(map(_setting, set_ or [])))
-    voter.vote(approval, "edit", args=text)
+        voter.vote(approval, "edit", settings=dict(map(_setting, set_ or [])))
 
 
 @approval_group.command()
@@ -261,27 +286,6 @@ _plain("reject", "Say that the call must not go out; the agent sees the message.
 _plain("remind", "Remind those who may decide; it stays in the history.")
 _plain("withdraw", "Take your own vote back, as long as nothing is decided.")
 _plain("revoke-grant", "End what was remembered: from now on the same call is asked again.")
-
-
-def approval_of(approvals: Approvals, name: str, partitions: int, *, only: bool = False) -> str:
-    """The approval of that id, or the last one about a call of that id; which one it is told on stderr.
-
-    `only`: it has to be the only one, because whoever votes may have seen another question. A name that is neither is
-    returned as it is, for the error that it makes. **Raises** UsageError.
-    """
-    run, _ = parse_call_id(name)
-    register = approvals.read(home(run, partitions))
-    if register.find(name) is not None or register.decided(name) is not None:
-        return name
-    asked = [each.request.approval_id for each in register.all() if each.request.call_id == name]
-    if not asked:
-        return name
-    if only and len(asked) > 1:
-        hint = f"look at `refold approval show {asked[-1]}`, then vote on {asked[-1]}"
-        raise UsageError(f"people were asked {len(asked)} times about the call {name}", hint=hint)
-    times = f", the last of {len(asked)} about it" if len(asked) > 1 else ""
-    output.note(f"call {name}: approval {asked[-1]}{times}")
-    return asked[-1]
 
 
 def answer_text(answer: Answered, action: str) -> str:

@@ -22,7 +22,7 @@ from refold.client.hindsight import Hindsight, Recorded
 from refold.client.policies import Problem
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
-from refold.core.ids import home, parse_call_id
+from refold.core.ids import asked_about, home, parse_call_id
 from refold.core.messages import CatalogEntry
 
 policy_group = Commands("Write, try and publish the rules that judge every call.")
@@ -196,7 +196,7 @@ def explain_judgement(
     shell: Shell,
 ) -> None:
     """Show which rule judged a call, and with which values."""
-    run, _ = parse_call_id(call)
+    run, _ = parse_call_id(asked_about(call))
     content = policies.load_files(draft) if draft else None
     platform = shell.platform
     recorded = hindsight.find(platform.runs.get(run), call)

@@ -204,7 +204,7 @@ def resolve_call(
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
     verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
     result = canonical.parse(source(happened)) if happened is not None else None
-    call = call_of(operator.runs, call)
+    call = ids.asked_about(call)
     actor = operator.actor or login()
     signal = resolution(operator.runs, call, verdict=verdict, result=result, actor=actor, comment=comment)
     answer = _inputs(operator.platform).resolve(signal, operator.timeout)
@@ -249,17 +249,6 @@ def verify_runs(
     shell.tell(row, lambda: verification.print_verified(verified))
     if verified.violations:
         fail(FAILED)
-
-
-def call_of(runs: Runs, name: str) -> str:
-    """The call of that id, or the one that an approval of that id is about; which one it is told on stderr."""
-    run, _ = ids.parse_call_id(name)
-    history = runs.find(run)
-    for step in history.timeline.steps if history else []:
-        if any(ask.approval_id == name for ask in step.approvals):
-            output.note(f"approval {name}: call {step.call_id}")
-            return step.call_id
-    return name
 
 
 def _history(run: str, archive: str, shell: Shell) -> Run:

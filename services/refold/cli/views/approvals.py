@@ -7,9 +7,9 @@ something else than they see.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say
+from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, warn
 from refold.client.register import Approval, Granted, said
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
@@ -46,6 +46,7 @@ def row(found: Approval) -> Data:
         "held": found.held,
         "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
         "call_id": request.call_id,
+        "others": list(found.others),
     }
 
 
@@ -55,7 +56,6 @@ def data(found: Approval) -> Data:
         **row(found),
         "people": list(found.people()),
         "request": plain(found.request),
-        "question_holds": found.sound,
         "said": [_said(found, vote) for vote in found.said],
         "refused": [{"vote": vote, "reason": reason} for vote, reason in found.refused],
         "decision": plain(found.decision),
@@ -112,8 +112,17 @@ def _grant_cells(each: Data) -> list[str]:
     return [escape(text) for text in (*told, used)]
 
 
-def print_approval(found: Approval, *, grant: Granted | None = None, ended: str = "") -> None:
-    """What a person has to know to decide. `ended` is what its run made of it."""
+def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
+    """What lies among the questions and no honest planner asks."""
+    for name, problem in unsound.items():
+        warn(f"tell an operator: {name} is no question that a service takes: {problem}")
+    for found in approvals:
+        if found.others:
+            warn(f"tell an operator: {found.request.approval_id} is one of several questions about its call")
+
+
+def print_approval(found: Approval, *, grant: Granted | None = None, ended: str = "", otherwise: str = "") -> None:
+    """What a person has to know to decide. `ended` is what its run made of it, `otherwise` what the log has instead."""
     request = found.request
     state = "held" if found.held else found.state
     by = f" ({escape(said(found.decision))})" if found.decision else ""
@@ -122,13 +131,15 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "held": found.held,
         "in the run": ended,
         "run": request.run_id,
-        "approval": f"{request.approval_id}, `refold policy explain {request.call_id}` tells why it is asked",
+        "approval": request.approval_id,
         "agent": request.agent,
+        "session": request.session,
         "asked for by": request.requester or "-",
         "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
         "attempt": f"{request.attempt}, good up to {request.covers}",
-        "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}",
+        "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
+        f"; `refold policy explain {request.call_id}` tells more",
         "why": request.requirement.message or "-",
         "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {request.requirement.quorum}"
         + (", not the requester" if request.requirement.not_requester else ""),
@@ -136,11 +147,14 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
         "grant": " ".join(_grant_cells(grant_row(grant))[1:]) if grant else "",
-        "question": f"{request.question}  {'recomputed, it holds' if found.sound else 'IT DOES NOT HOLD: do not vote'}",
+        "question": f"{request.question}, recomputed from what is shown here",
     }
     for name, value in facts.items():
         if value:
             say(f"  {name:<13} {escape(value)}")
+    _print_past(request)
+    for problem in filter(None, (otherwise, *(f"people are asked {other} about it as well" for other in found.others))):
+        say(f"[bold red]DO NOT VOTE, tell an operator: {escape(problem)}[/]")
     say("\n[bold]arguments[/]")
     _print_args(request.args)
     if request.proposed_args:
@@ -148,8 +162,28 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         _print_diff(diff(request.proposed_args, request.args))
     _print_said(found)
     if found.state == "open":
-        name = escape(request.call_id)
+        name = escape(request.approval_id)
         say(f"\nrefold approval approve {name}\nrefold approval reject {name} --message '...'")
+
+
+def _print_past(request: ApprovalRequest) -> None:
+    """What was before, which may have had its effect."""
+    for each in request.history:
+        told = _PAST.get(each.what, each.what)
+        by = f" by the word of {each.by}" if each.by else ""
+        words = f": {each.words}" if each.words else ""
+        say(f"  [yellow]{escape(f'attempt {each.attempt} {told}{by}, {in_utc(each.at_ms)}{words}')}[/]")
+
+
+_PAST = {
+    "failed": "failed",
+    "unknown": "MAY HAVE HAPPENED",
+    "doubt": "MAY HAVE HAPPENED, it was in doubt",
+    "happened": "happened",
+    "did_not_happen": "did not happen",
+    "give_up": "was given up",
+}
+"""What was before, in words; only people can say of a doubt that it did not happen."""
 
 
 def ended(run: Run | None, found: Approval) -> str:

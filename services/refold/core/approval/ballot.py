@@ -27,6 +27,9 @@ SAYING = (*DECIDING, "delegate", "withdraw")
 
 ACTIONS = (*SAYING, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")
+VOTE_MS = 7 * 86_400_000
+"""How long a vote counts on a question that never expires: who said yes last month may not mean it any more."""
+
 LATEST_MS = 2**52
 """The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
 
@@ -42,7 +45,8 @@ class Objection(NamedTuple):
     """Why a vote is void.
 
     `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `handed_on`,
-    `edit_not_possible`; of the approval service also `unknown`, `too_large`, `too_many` and `no_grant`.
+    `edit_not_possible`, `future`, `outlived`; of the approval service also `unknown`, `too_large`, `too_many` and
+    `no_grant`.
     """
 
     code: str
@@ -128,8 +132,8 @@ def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
     return Vote.parse(payload, keys[kid])
 
 
-def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Count:
-    """Counts the votes on a request.
+def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: int) -> Count:
+    """Counts the votes on a request at a time by the log, in milliseconds.
 
     The latest word of each entitled person counts, by (issued, id). One rejection decides, the earliest where there are
     several. Else `quorum` people who want the same thing decide; where several things have a quorum, it is the one that
@@ -138,7 +142,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
     void: dict[Vote, Objection] = {}
     good: list[Vote] = []
     for vote in sorted(set(votes), key=order):
-        if problem := objection(request, vote):
+        if problem := objection(request, vote, now):
             void[vote] = problem
         else:
             good.append(vote)
@@ -154,25 +158,37 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles) -> Coun
     return Count(_settled(request, cast, groups), cast, leading, seats.approvers, void)
 
 
-def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str) -> bool:
+def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str, now: int) -> bool:
     """Whether a word of somebody would count beside these votes, by themselves or as a deputy.
 
     What only their login says is not known here.
     """
     if actor == request.requester and request.requirement.not_requester:
         return False
-    good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote) is None]
+    good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote, now) is None]
     seats = _Seats(request, [vote for vote in good if vote.actor != actor or vote.action not in SAYING], roles)
     return bool(roles.entitled(seats.approvers, actor)) or actor in seats.lineages
 
 
-def objection(request: ApprovalRequest, vote: Vote) -> Objection | None:
+def dated_ahead(vote: Vote, now: int) -> Objection | None:
+    """Why a vote is void that was there at `now`: else it would outrank whatever its person says until its time."""
+    if vote.issued <= now + decision.SKEW_MS:
+        return None
+    return Objection("future", f"the vote is dated {(vote.issued - now) // 1000} s ahead")
+
+
+def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | None:
     """Why a vote on a request is void whatever else is said; None if nothing speaks against it by itself."""
     if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
         return Objection("wrong_question", "the vote answers another question")
     # Who was too late may still take it back: the question may be prolonged, and what was late then is not.
     if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
         return Objection("late", "the vote was issued after the approval had expired")
+    if ahead := dated_ahead(vote, now):
+        return ahead
+    # Not what the request says of its expiry, but what its policy says: a planner may say anything.
+    if now >= vote.issued + (request.requirement.expires_ms or VOTE_MS):
+        return Objection("outlived", "the vote is too old by now: say it again")
     if vote.action in ("comment", "remind"):
         return None
     if vote.actor == request.requester and request.requirement.not_requester:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
+from refold.core.approval.question import args_digest
 from refold.core.errors import MalformedError
-from refold.core.events import CallProposed
-from refold.core.ids import home, parse_call_id
+from refold.core.ids import home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
@@ -139,7 +138,7 @@ class Decision:
         fields["votes"] = tuple(_shaped(Cast, vote) for vote in fields["votes"])
         if fields["grant"] is not None:
             grant = fields["grant"] = _shaped(Grant, fields["grant"])
-            if grant.use and parse_call_id(grant.id)[0] != fields["run"]:
+            if grant.use and parse_approval_id(grant.id)[0] != fields["run"]:
                 raise MalformedError("the decision uses a grant of another run, and a grant is for one")
         return Decision(**fields)
 
@@ -162,30 +161,6 @@ def _shaped(cls: Any, value: Any) -> Any:
     if not all(type(value[name]) is (int if "int" in str(hint) else str) for name, hint in hints.items()):
         raise MalformedError(f"a {cls.__name__.lower()} of the decision has a field of another type")
     return cls(**value)
-
-
-def args_digest(args: str) -> str:
-    """The digest of canonical arguments: their content's, however large they are."""
-    return sha256(args.encode()).hexdigest()
-
-
-def proposal_digest(call: CallProposed) -> str:
-    """The digest of the event that proposed a call."""
-    return sha256(canonical.dumps(dataclasses.asdict(call)).encode()).hexdigest()
-
-
-def question_digest(request: ApprovalRequest) -> str:
-    """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
-    bound = {
-        "args": args_digest(request.args),
-        "call": request.call_id,
-        "key": request.key,
-        "requirement": dataclasses.asdict(request.requirement),
-        "rule": request.rule,
-        "run": request.run_id,
-        **{name: getattr(request, name) for name in _AS_ASKED if name != "question"},
-    }
-    return sha256(canonical.dumps(bound).encode()).hexdigest()
 
 
 def build(

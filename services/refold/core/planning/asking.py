@@ -14,8 +14,9 @@ from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
+from refold.core.approval.question import args_digest, named, proposal_digest
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.ids import call_id
+from refold.core.ids import approval_id, call_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling
 from refold.core.run.state import Asked, OpenStep, RunState
@@ -121,19 +122,24 @@ def _ask(
         question="",
         expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
     )
-    request = question_of(state, call, Asked(0, event, (), now, 0, escalated=False), seq=seq)
-    return dataclasses.replace(event, question=decision.question_digest(request))
+    # The time of the entry that will hold it: a run whose history is ahead of the clock stands still until then.
+    asked = Asked(0, event, (), max(now, state.at_ms), event.expires_ms, escalated=False)
+    before = opened or OpenStep("proposed", seq)
+    request = question_of(state, call, before._replace(question=asked, rounds=before.rounds + 1))
+    return dataclasses.replace(event, question=named(request).question)
 
 
-def question_of(state: RunState, call: events.CallProposed, asked: Asked, *, seq: int) -> ApprovalRequest:
-    """What people are asked: the call as it would go out, proposed as event `seq` of its run."""
-    event, request, edited = asked.event, state.request, call.step in state.edited
+def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
+    """What people are asked: the call as it would go out. Asked again, it is the same to the last byte."""
+    asked, request, edited = opened.question, state.request, call.step in state.edited
     proposed = state.steps[call.step - 1] if edited else call
+    assert asked is not None, "only what is asked is a question"
     assert isinstance(proposed, events.CallProposed), "only calls need an approval"
+    event, name = asked.event, call_id(state.run_id, opened.seq)
     return ApprovalRequest(
-        approval_id=call_id(state.run_id, asked.seq),
+        approval_id=approval_id(name, asked.question),
         run_id=state.run_id,
-        call_id=call_id(state.run_id, seq),
+        call_id=name,
         step=call.step,
         attempt=event.attempt,
         covers=event.covers,
@@ -150,22 +156,22 @@ def question_of(state: RunState, call: events.CallProposed, asked: Asked, *, seq
         policy=event.policy,
         rule=event.rule,
         requirement=event.requirement,
-        question=event.question,
-        proposal=decision.proposal_digest(proposed),
+        question=asked.question,
+        proposal=proposal_digest(proposed),
         asked_ms=asked.asked_ms,
         expires_ms=asked.expires_ms,
         level=int(asked.escalated),
         proposed_args=proposed.args if edited else "",
         traceparent=request.traceparent if request else "",
+        round=opened.rounds,
+        history=list(opened.past),
     )
 
 
-def opened_by(state: RunState, seq: int) -> int | None:
-    """The step whose open approval was asked as event `seq`."""
-    for step, opened in state.open.items():
-        if opened.question is not None and opened.question.seq == seq:
-            return step
-    return None
+def opened_by(state: RunState, approval: str) -> int | None:
+    """The step that waits for this approval."""
+    step = state.step_of(parse_approval_id(approval)[1])
+    return step if step is not None and state.waits_for(step) == approval else None
 
 
 def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
@@ -193,13 +199,13 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
 def contradiction(state: RunState, step: int, found: Decision) -> str:
     """Why a decision is none on the approval that this step waits for; nothing if it is."""
     opened, asked = _asked(state, step)
-    if found.approval != call_id(state.run_id, asked.seq) or found.question != asked.event.question:
+    if (found.approval, found.question) != (state.waits_for(step), asked.question):
         return "the decision answers another question"
     # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that.
     if found.verdict in ("edit", "answer") and opened.attempt:
         return "a call that was sent once cannot be changed any more"
     try:
-        if found.verdict == "edit" and (_key(state, step, found), decision.args_digest(found.edited)) != (
+        if found.verdict == "edit" and (_key(state, step, found), args_digest(found.edited)) != (
             found.key,
             found.args,
         ):
@@ -229,6 +235,7 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
         expires_ms=found.expires,
         grant=found.grant.id if found.grant else "",
         use=found.grant.use if found.grant else 0,
+        question=asked.question,
     )
     if found.verdict == "reject":
         by = ", ".join(actors)
@@ -249,7 +256,7 @@ def _key(state: RunState, step: int, found: Decision) -> str:
 def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
     """An approval ends with a decision that does not hold any more, and the call is judged again."""
     opened, asked = _asked(state, step)
-    ended = events.ApprovalDecided(step, asked.seq, "expire", message="the decision did not hold any more when it came")
+    ended = unanswered(step, asked, "the decision did not hold any more when it came")
     attempt = asked.event.attempt
     return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
 
@@ -262,19 +269,25 @@ def due(state: RunState, step: int, now: int) -> list[events.Event]:
     if not asked.escalated and (not late or needed.on_expiry == "escalate"):
         approvers = list(dict.fromkeys([*asked.approvers, *needed.escalate_to]))
         expires_ms = now + needed.expires_ms if late else asked.expires_ms
-        return [events.ApprovalEscalated(step, asked.seq, approvers, expires_ms)]
+        more = asked._replace(approvers=tuple(approvers), expires_ms=expires_ms, escalated=True)
+        request = named(question_of(state, state.call(step), opened._replace(question=more)))
+        return [events.ApprovalEscalated(step, asked.seq, approvers, expires_ms, request.question)]
     failure = events.Failure("approval_expired", "nobody decided in time")
     # A run does not end over an effect that may have happened: the call falls into doubt, and somebody looks.
     if needed.on_expiry == "fail" and not opened.may_have_happened:
-        return [events.ApprovalDecided(step, asked.seq, "expire"), events.RunFailed(failure)]
+        return [unanswered(step, asked), events.RunFailed(failure)]
     return given_up(state, step, failure)
 
 
 def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = "") -> list[events.Event]:
     """An approval ends without a decision, and the call with it; `why`, if not because its time was over."""
     opened, asked = _asked(state, step)
-    ended = events.ApprovalDecided(step, asked.seq, "expire", message=why)
-    return [ended, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
+    return [unanswered(step, asked, why), closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
+
+
+def unanswered(step: int, asked: Asked, why: str = "") -> events.ApprovalDecided:
+    """The end of an approval that nobody has decided; `why`, if not because its time was over."""
+    return events.ApprovalDecided(step, asked.seq, "expire", message=why, question=asked.question)
 
 
 def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:
@@ -289,7 +302,7 @@ def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
 
 def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ruling:
     """What a decision means for the call that waits for it."""
-    step = opened_by(state, given.seq)
+    step = opened_by(state, given.approval)
     if step is None or rules.authority is None:
         return Ignore("the approval is closed")
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.ids import call_id
+from refold.core.ids import approval_id, call_id
 from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
 from refold.core.planning import asking
 from refold.core.run.state import RunState
@@ -32,27 +32,33 @@ class Command:
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
     """The orders of an accepted entry. `state` is the state right after it, `offset` where it lies.
 
-    **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone.
+    **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone; but a
+    question goes before the one that follows it about its call: two of them at a time are the work of a liar.
     """
     found: list[Command] = []
+    ended: list[Command] = []
     closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, events.CallDispatched):
             found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
-        elif isinstance(event, events.ApprovalRequested | events.ApprovalEscalated):
+        elif isinstance(event, events.ApprovalRequested):
+            found, ended = [*found, *ended, *ask_people(state, event.step)], []
+        elif isinstance(event, events.ApprovalEscalated):
+            if (opened := state.open.get(event.step)) and opened.question:
+                found.append(asked_no_more(state, event.step, opened.question.event.question))
             found += ask_people(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
-            closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, event.approval), None))
+            ended.append(asked_no_more(state, event.step, event.question))
         elif isinstance(event, events.CallCompleted | events.CallFailed):
             closed.append(close(state, event.step))
         elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
             for step, opened in sorted(state.open.items()):
                 if opened.question is not None:
-                    closed.append(Command(APPROVAL_REQUESTED, call_id(state.run_id, opened.question.seq), None))
+                    closed.append(asked_no_more(state, step, opened.question.question))
                 if opened.phase != "sleep":
                     closed.append(close(state, step))
             found.append(outcome(state))
-    return found + closed
+    return found + ended + closed
 
 
 def close(state: RunState, step: int) -> Command:
@@ -61,12 +67,18 @@ def close(state: RunState, step: int) -> Command:
     return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None, call.key)
 
 
+def asked_no_more(state: RunState, step: int, question: str) -> Command:
+    """The tombstone of a question about a call."""
+    name = call_id(state.run_id, state.seqs[step - 1])
+    return Command(APPROVAL_REQUESTED, approval_id(name, question), None)
+
+
 def ask_people(state: RunState, step: int) -> list[Command]:
     """What people are asked about a step by now; nothing when it waits for nobody."""
     opened = state.open.get(step)
     if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run
-    request = asking.question_of(state, state.call(step), opened.question, seq=opened.seq)
+    request = asking.question_of(state, state.call(step), opened)
     return [Command(APPROVAL_REQUESTED, request.approval_id, request)]
 
 

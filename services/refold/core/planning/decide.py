@@ -27,6 +27,7 @@ from refold.core.planning.verdict import (
     Start,
     Unsent,
 )
+from refold.core.run.fold import advance
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 from refold.core.wire import canonical
@@ -119,8 +120,8 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
 def _unsent(state: RunState, what: Unsent) -> Ruling:
     """Nothing is sent for this attempt, or no more; what went out before may have had its effect."""
     failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
-    if what.asked:
-        step = asking.opened_by(state, what.seq)
+    if what.approval:
+        step = asking.opened_by(state, what.approval)
         if step is None:
             return Ignore("the question is closed")
         return asking.given_up(state, step, failure, why="the question could not be asked")
@@ -184,8 +185,15 @@ def _resolve(
         fresh.append(events.CallFailed(step, attempt, failure))
     else:
         # What they say of this attempt they say of those before it.
-        fresh += send(state, step, attempt + 1, now, rules, may_have_happened=False)
+        fresh += send(_after(state, fresh, now), step, attempt + 1, now, rules, may_have_happened=False)
     return fresh
+
+
+def _after(state: RunState, fresh: list[events.Event], now: int) -> RunState:
+    """The state with what comes first in the same entry: people who are asked are told of it."""
+    after = state.copy()
+    advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
+    return after
 
 
 def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -209,8 +217,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
                 0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)
             )
         if opened.question is not None:
-            message = "an earlier attempt had its result"
-            fresh.insert(0, events.ApprovalDecided(step, opened.question.seq, "expire", message=message))
+            fresh.insert(0, asking.unanswered(step, opened.question, "an earlier attempt had its result"))
         return fresh
     # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
@@ -270,8 +277,9 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
         # The executor has read more of the catalog than this planner: at once, it would be judged as before.
         return [events.AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
     maybe = opened.may_have_happened or unknown
-    judged = judge_again(state, step, result.attempt + 1, now, rules, may_have_happened=maybe)
-    return [events.AttemptFailed(step, result.attempt, failure, unknown, now), *judged]
+    failed: list[events.Event] = [events.AttemptFailed(step, result.attempt, failure, unknown, now)]
+    after = _after(state, failed, now)
+    return failed + judge_again(after, step, result.attempt + 1, now, rules, may_have_happened=maybe)
 
 
 def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:

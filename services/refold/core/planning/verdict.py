@@ -55,23 +55,23 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision has come, as the approval service signed it. `seq` is that of the event which asked."""
+    """A decision on an approval has come, as the approval service signed it."""
 
     run_id: RunId
-    seq: int
+    approval: str
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """The log will never take what an attempt needs: its request or (`asked`) the question. `seq` names the event.
+    """The log will never take what an attempt of call `seq` needs: its request, or the question of an `approval`.
 
     `sent_before`: this request of the attempt is not the first, and executors may have had another.
     """
 
     run_id: RunId
     seq: int
-    asked: bool
+    approval: str = ""
     attempt: int = 0
     sent_before: bool = False
 

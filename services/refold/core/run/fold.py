@@ -125,16 +125,20 @@ def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> 
 
 def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    asked = Asked(seq, event, tuple(event.requirement.approvers), at_ms, event.expires_ms, escalated=False)
+    people = tuple(event.requirement.approvers)
+    asked = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
     waiting = opened._replace(phase="approval", question=asked, due_ms=asked.due_ms, policy=event.policy, decision=None)
-    _keep(state, event.step, waiting, opened)
+    _keep(state, event.step, waiting._replace(rounds=opened.rounds + 1), opened)
 
 
 def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     if opened.question is None:
         raise KeyError(event.step)
-    asked = opened.question._replace(approvers=tuple(event.approvers), expires_ms=event.expires_ms, escalated=True)
+    people = tuple(event.approvers)
+    asked = opened.question._replace(
+        approvers=people, expires_ms=event.expires_ms, escalated=True, question=event.question
+    )
     _keep(state, event.step, opened._replace(question=asked, due_ms=asked.due_ms), opened)
 
 
@@ -173,13 +177,15 @@ def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_m
         # That an effect may have happened no later failure takes back, only a human (`_resolved`).
         may_have_happened=opened.may_have_happened or event.unknown,
         sent_back=opened.sent_back + (event.failure.code in SENT_BACK),
+        past=_past(opened, event.attempt, "unknown" if event.unknown else "failed", _why(event.failure), at_ms=at_ms),
     )
     _keep(state, event.step, waiting, opened)
 
 
 def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    doubt = opened._replace(phase="doubt", due_ms=0, failure=event.failure, doubted_ms=at_ms)
+    past = _past(opened, event.attempt, "doubt", _why(event.failure), at_ms=at_ms)
+    doubt = opened._replace(phase="doubt", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
     _keep(state, event.step, doubt, opened)
 
 
@@ -187,7 +193,23 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
     state.resolved = state.resolved.set(event.step, event)
     if opened := state.open.get(event.step):
         # Whatever the receiver remembers of earlier attempts, the effect is not among it: its key window starts anew.
-        _keep(state, event.step, opened._replace(may_have_happened=False, first_sent_ms=0), opened)
+        past = _past(opened, event.attempt, event.verdict, event.comment, by=event.actor, at_ms=at_ms)
+        _keep(state, event.step, opened._replace(may_have_happened=False, first_sent_ms=0, past=past), opened)
+
+
+def _past(
+    opened: OpenStep, attempt: int, what: str, words: str, *, by: str = "", at_ms: int
+) -> tuple[events.Earlier, ...]:
+    """What was before, with one more: as much of it as people can be expected to read."""
+    return (*opened.past, events.Earlier(attempt, what, words[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
+
+
+def _why(failure: events.Failure) -> str:
+    return f"{failure.code}: {failure.message}"
+
+
+TOLD, TOLD_CHARS = 10, 300
+"""How much of a call's past people are told when they are asked about it: so many things, of so many characters."""
 
 
 def _settled(state: RunState, event: Settled, seq: int, at_ms: int) -> None:

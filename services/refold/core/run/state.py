@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from immutables import Map
 
 from refold.core import events
-from refold.core.ids import EntryId, RunId
+from refold.core.ids import EntryId, RunId, approval_id, call_id
 from refold.core.run.chain import Head
 from refold.core.run.shared import Row, Table
 
@@ -26,7 +26,10 @@ SENT_BACK = frozenset({"decision_expired", "decision_revoked", "policy_changed",
 
 
 class Asked(NamedTuple):
-    """An approval that is waited for. `seq` is that of the event which asked, `due_ms` when something is to happen."""
+    """An approval that is waited for. `seq` is that of the event which asked, `due_ms` when something is to happen.
+
+    `question` is the digest of what is asked by now.
+    """
 
     seq: int
     event: events.ApprovalRequested
@@ -34,6 +37,7 @@ class Asked(NamedTuple):
     asked_ms: int
     expires_ms: int
     escalated: bool
+    question: str = ""
 
     @property
     def due_ms(self) -> int:
@@ -51,7 +55,7 @@ class OpenStep(NamedTuple):
     `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt may have had its effect.
     `policy` judged the call last, `decision` is what people said of it last. `sent_back` counts the attempts that an
     executor sent back unsent: they cost no retry. `sent_ms` is when this attempt was ordered, `doubted_ms` since when
-    it is in doubt.
+    it is in doubt. `rounds` is how often people were asked, `past` what there is to tell them of before.
     """
 
     phase: StepPhase
@@ -68,6 +72,8 @@ class OpenStep(NamedTuple):
     decision: events.ApprovalDecided | None = None
     sent_back: int = 0
     doubted_ms: int = 0
+    rounds: int = 0
+    past: tuple[events.Earlier, ...] = ()
 
 
 WAITING = frozenset({"sleep", "doubt", "backoff", "approval"})
@@ -141,6 +147,13 @@ class RunState:
         if edit := self.edited.get(step):
             return dataclasses.replace(call, args=edit[0], key=edit[1])
         return call
+
+    def waits_for(self, step: int) -> str:
+        """The id of the approval that a step waits for; nothing if it waits for nobody."""
+        opened = self.open.get(step)
+        if opened is None or opened.question is None:
+            return ""
+        return approval_id(call_id(self.run_id, opened.seq), opened.question.question)
 
     def copy(self) -> RunState:
         """An independent state with equal content."""

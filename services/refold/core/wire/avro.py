@@ -63,8 +63,8 @@ class _Reading:
             return self._record(schema)
         if isinstance(schema, dict) and schema["type"] == "array" and isinstance(schema["items"], list):
             return _read_array(tuple(self.of(branch) for branch in schema["items"]))
-        if schema == {"type": "array", "items": "string"}:
-            return _read_strings(self.of("string"))
+        if isinstance(schema, dict) and schema["type"] == "array":
+            return _read_list(self.of(schema["items"]))
         if schema == {"type": "map", "values": "string"}:
             return _read_map(self.of("string"))
         if isinstance(schema, str) and schema in _PRIMITIVES:
@@ -207,13 +207,15 @@ def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
     return read
 
 
-def _read_strings(text: ReadValue) -> ReadValue:
-    def read(b: bytes, i: int) -> tuple[list[str], int]:
-        found: list[str] = []
+def _read_list(item: ReadValue) -> ReadValue:
+    """A reader of an array of one type, whose items take a byte at least: a count of more than there are ends soon."""
+
+    def read(b: bytes, i: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
         left, i = _count(b, i)
         while left:
             for _ in range(left):
-                value, i = text(b, i)
+                value, i = item(b, i)
                 found.append(value)
             left, i = _count(b, i)
         return found, i

@@ -42,7 +42,14 @@ SUBJECTS: dict[type, str] = {
     messages.RunErased: f"{topics.RUN_SNAPSHOT}.erased",
 }
 
-_PARTS = (*typing.get_args(events.Event), events.Cause, events.Failure, events.RetryPolicy, events.Requirement)
+_PARTS = (
+    *typing.get_args(events.Event),
+    events.Cause,
+    events.Failure,
+    events.RetryPolicy,
+    events.Requirement,
+    events.Earlier,
+)
 _CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 
 

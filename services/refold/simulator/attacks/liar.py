@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from refold.core import events
-from refold.core.approval import decision
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
+from refold.core.approval.question import named
 from refold.core.ids import RunId, call_id, home, log_key
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.run.chain import Head
@@ -45,7 +45,6 @@ class Liar:
     def __init__(self, world: World, heads: Mapping[str, Head], rng: Random, *, until_ms: int) -> None:
         self._world, self._heads, self._rng = world, heads, rng
         self._until_ms = world.settings.epoch_ms + until_ms
-        self._numbers = 3
         self._moves: dict[Callable[[], None], int] = {
             self._ask: 5,
             self._ask_falsely: 3,
@@ -85,10 +84,9 @@ class Liar:
         attempt = rng.choice((1, 1, 1, 2))
         rule = _policies()[law.current].rules[0]
         assert rule.requirement is not None, "the first rule of these policies asks"
-        self._numbers += 1
         key = idempotency_key(environment=ENVIRONMENT, run=run, step=step, tool=tool.name, args=args)
         return ApprovalRequest(
-            approval_id=f"{run}/{self._numbers}",
+            approval_id="",
             run_id=run,
             call_id=call_id(run, step * 2),
             step=step,
@@ -113,9 +111,10 @@ class Liar:
         )
 
     def _publish(self, asked: ApprovalRequest, *, partition: int | None = None, question: str = "") -> None:
-        named = replace(asked, question=question or decision.question_digest(asked))
+        true = named(asked)
+        asked = replace(true, question=question) if question else true
         place = home(asked.run_id, PARTITIONS) if partition is None else partition
-        self._write(APPROVAL_REQUESTED, place, asked.approval_id, codec.encode(named))
+        self._write(APPROVAL_REQUESTED, place, asked.approval_id, codec.encode(asked))
 
     def _ask(self) -> None:
         self._publish(self._question())

@@ -152,7 +152,7 @@ class ApprovalHistory:
 
     def accepts(self, run: LoggedRun, question: Question, event: Datum, partition: int) -> None:
         """The log has accepted a decision: it is one that was made, on this question, and it rests on people."""
-        name = f"{run.id}/{question.seq}"
+        name = question.name
         found = next((p for p in self._payloads([event["token"]], partition, "decision")), None)
         if event["token"] not in self.decided[name] or found is None:
             self.wrong.append(f"decided: {name} was accepted with a decision that nobody has made")

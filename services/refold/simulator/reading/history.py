@@ -49,8 +49,9 @@ def read_value(value: bytes) -> Datum:
 
 @dataclass(slots=True)
 class Question:
-    """An approval that is waited for, as the log has it."""
+    """An approval that is waited for, as the log has it. `name` is its id."""
 
+    name: str
     seq: int
     attempt: int
     question: str
@@ -320,6 +321,7 @@ class History:
             due = min(filter(None, (call.asked.escalates_ms, call.asked.expires_ms)))
             self._not_early(run, at_ms, due, name)
             call.asked.expires_ms, call.asked.escalates_ms = event["expires_ms"], 0
+            call.asked.question, call.asked.name = event["question"], f"{call.id}~{event['question'][:32]}"
         else:
             self._decided(run, call, event, at_ms)
 
@@ -328,7 +330,8 @@ class History:
             self.wrong.append(f"undecided: call {call.id} waits for two approvals")
         after_ms = event["requirement"]["escalate_ms"]
         escalates_ms = at_ms + after_ms if after_ms else 0
-        call.asked = Question(run.seq, event["attempt"], event["question"], event["expires_ms"], escalates_ms)
+        name = f"{call.id}~{event['question'][:32]}"
+        call.asked = Question(name, run.seq, event["attempt"], event["question"], event["expires_ms"], escalates_ms)
         if not call.held:
             call.held, call.held_from = True, self._offset
         call.phase, call.permit = "approval", None
@@ -342,7 +345,7 @@ class History:
             self._not_early(run, at_ms, 0 if event["message"] else question.expires_ms, "ApprovalDecided")
             return
         if question.expires_ms and at_ms >= question.expires_ms:
-            self.wrong.append(f"late: approval {run.id}/{question.seq} was accepted after it had expired")
+            self.wrong.append(f"late: approval {question.name} was accepted after it had expired")
         self.on_decided(run, question, event, self._partition)
         if event["verdict"] in ("approve", "edit"):
             call.permit = event["covers"], event["expires_ms"]

@@ -54,18 +54,17 @@ class People:
 
     def __init__(self, world: Surroundings, script: Sequence[Say] | None, *, silent: bool = False) -> None:
         self._world, self._script, self._silent = world, script, silent
-        self._seen: set[tuple[str, int, str]] = set()
+        self._seen: set[str] = set()
         self._asked: dict[str, int] = {}
         self._questions: list[str] = []
         self._votes = 0
 
     def asked(self, request: Datum) -> None:
         """A question lies in its topic, maybe not for the first time."""
-        name = request["approval_id"]
-        seen = (name, request["level"], request["question"])
-        if seen in self._seen:
+        if request["approval_id"] in self._seen:
             return
-        self._seen.add(seen)
+        self._seen.add(request["approval_id"])
+        name = f"{request['call_id']}, {request['round']}"
         number = self._asked.setdefault(name, 1 + sum(other.startswith(request["run_id"]) for other in self._asked))
         script = self._random() if self._script is None else self._script
         for say in script:

@@ -1,0 +1,94 @@
+"""A question to people: what is under its digest, the name that follows from it, and which request is one at all.
+
+Service, client and command line ask `received` alone, so that who votes is shown what the service takes and nothing
+else. Two questions never have one name: it ends with the beginning of the digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from hashlib import sha256
+from typing import Any
+
+from refold.core.approval.requirement import MAX_MS
+from refold.core.errors import MalformedError
+from refold.core.events import CallProposed
+from refold.core.ids import approval_id, home, parse_approval_id, parse_call_id
+from refold.core.messages import ApprovalRequest
+from refold.core.run.fold import TOLD, TOLD_CHARS
+from refold.core.wire import canonical, codec
+from refold.core.wire.canonical import idempotency_key
+
+_UNBOUND = ("approval_id", "question", "traceparent")
+"""What follows from the digest, and what nobody is shown."""
+
+
+def args_digest(args: str) -> str:
+    """The digest of canonical arguments: their content's, however large they are."""
+    return sha256(args.encode()).hexdigest()
+
+
+def proposal_digest(call: CallProposed) -> str:
+    """The digest of the event that proposed a call."""
+    return sha256(canonical.dumps(dataclasses.asdict(call)).encode()).hexdigest()
+
+
+def bound(request: ApprovalRequest) -> dict[str, Any]:
+    """All that a question says, arguments by their digest: what a decision carries of it, and its digest is of."""
+    fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in _UNBOUND}
+    proposed = request.proposed_args
+    return {**fields, "args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}
+
+
+def digest(asked: dict[str, Any]) -> str:
+    """The digest of what `bound` gives. **Raises** MalformedError for what has no JSON form."""
+    return sha256(canonical.dumps(asked).encode()).hexdigest()
+
+
+def question_digest(request: ApprovalRequest) -> str:
+    """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
+    return digest(bound(request))
+
+
+def named(request: ApprovalRequest) -> ApprovalRequest:
+    """The request under the name that its content gives it, whatever it was called."""
+    question = question_digest(request)
+    return dataclasses.replace(request, question=question, approval_id=approval_id(request.call_id, question))
+
+
+def received(
+    key: bytes | None, value: bytes, *, partition: int, partitions: int, environment: str = ""
+) -> ApprovalRequest:
+    """The request in a record of `approval-requested`. **Raises** MalformedError when it does not hold together.
+
+    Without an `environment` that of the request is taken: who votes need not know it.
+    """
+    request = codec.decode_message(ApprovalRequest, value)
+    canonical.dumps(dataclasses.asdict(request))
+    run, seq, _ = parse_approval_id(request.approval_id)
+    of_call = idempotency_key(
+        environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
+    )
+    past, texts = request.history, [request.args, *filter(None, [request.proposed_args])]
+    wrong = {
+        "key": key != request.approval_id.encode(),
+        "call": (run, seq) != parse_call_id(request.call_id),
+        "run": run != request.run_id,
+        "partition": home(run, partitions) != partition,
+        "environment": request.environment != (environment or request.environment),
+        "arguments' text": any(canonical.dumps(canonical.parse(text)) != text for text in texts),
+        "idempotency key": request.key != of_call,
+        "time that a decision is valid": not 0 < request.requirement.valid_ms <= MAX_MS,
+        # A planner that leaves it out would keep a vote of long ago alive.
+        "expiry": bool(request.requirement.expires_ms) and not request.expires_ms,
+        # More than one would make of a single word the right to act again whenever an outcome is unknown.
+        "number of attempts": request.covers < request.attempt
+        or (request.effect == "once" and request.covers != request.attempt),
+        "history": len(past) > TOLD or any(len(each.words + each.by) > 2 * TOLD_CHARS for each in past),
+        "question": request.question != question_digest(request),
+        "name": request.approval_id != approval_id(request.call_id, request.question),
+    }
+    for part, is_wrong in wrong.items():
+        if is_wrong:
+            raise MalformedError(f"the request has another {part} than it should")
+    return request
