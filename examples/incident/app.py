@@ -76,7 +76,14 @@ def edit_happened(path: str, before: str, after: str) -> object:
     return path if found == after else DID_NOT_HAPPEN
 
 
-@app.tool(effect="probed", probe=edit_happened, approval="required", tags=("write",), timeout=timedelta(seconds=30))
+@app.tool(
+    effect="probed",
+    probe=edit_happened,
+    approval="required",
+    tags=("write",),
+    shown_as="edit",
+    timeout=timedelta(seconds=30),
+)
 def edit_file(path: str, before: str, after: str) -> str:
     """Replaces the whole text of a file, if it is still the one that was looked at."""
     file = inside(path)

@@ -14,12 +14,15 @@ from refold.cli.views import approvals
 from refold.client.runs import Run
 from refold.client.timeline import Ask, StepLine, Timeline
 from refold.core.approval.ballot import Remember
+from refold.core.approval.decision import schema_name
+from refold.core.approval.question import args_digest
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import (
     UsageError,
 )
 from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
+from refold.core.wire import canonical
 from tests.approval.driving import PARTITIONS, POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk
@@ -160,13 +163,43 @@ class TestShowing:
     def test_a_text_before_and_after_is_shown_as_a_diff(
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:
-        asked = request(args='{"after":"one\\ntwo\\n","before":"one\\n2\\n","path":"p"}')
+        args = '{"after":"one\\ntwo\\n","before":"one\\n2\\n","path":"p"}'
+        asked = request(args=args, schema=schema_name("{}", edit=True))
         world.ask(asked)
 
         approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         lines = [line.strip() for line in printed().splitlines()]
         assert {"-2", "+two", "one", 'path: "p"', "--- before", "+++ after"} <= set(lines)
+
+    def test_nothing_is_left_out_of_the_texts_of_a_tool_that_does_not_declare_them_an_edit(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        text = "\n".join(f"line {number}" for number in range(300)) + "\nrm -rf /\n"
+        args = canonical.dumps({"before": text, "after": text + "more"})
+        asked = request(args=args)
+        world.ask(asked)
+
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
+
+        assert printed().count("rm -rf /") == 2
+
+    def test_how_much_there_was_to_read_stands_beside_the_command(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        args = canonical.dumps({"service": "api", "text": "ok" + "\n" * 4_000 + "rm -rf /" + " " * 4_000 + "more"})
+        asked = request(args=args)
+        world.ask(asked)
+
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
+
+        lines = printed().splitlines()
+        assert len(lines) < 50
+        assert "  <3999 empty lines>" in lines
+        assert "    | rm -rf /<4000 spaces>more" in lines
+        told = next(number for number, line in enumerate(lines) if line.startswith(f"arguments: {len(args)} bytes"))
+        assert args_digest(args) in lines[told]
+        assert lines[told + 1].startswith("refold approval approve")
 
     def test_a_person_sees_the_call_the_rule_and_who_decides(
         self, world: World, desk: Desk, printed: Callable[[], str]

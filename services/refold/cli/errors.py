@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import typer
 
-from refold.cli.text import visible
 from refold.core import errors
 from refold.core.errors import RefoldError
+from refold.runtime.text import visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT = range(7)

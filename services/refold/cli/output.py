@@ -1,7 +1,8 @@
 """What commands print: JSON for programs, tables and lines for people.
 
 Names, arguments and messages come from models and from the network. What a terminal would not show as it is (changes
-of direction, invisible and control characters, ends of lines) is spelt out for people; JSON has it as it is.
+of direction, invisible and control characters, ends of lines) is spelt out for people. JSON has it as it is for
+programs, and as JSON's own escapes on a terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape as markup
 from rich.table import Table
 
-from refold.cli.text import visible
+from refold.runtime.text import visible
 
 Data = dict[str, Any]
 """What --json prints, and what lines for people are made of."""
@@ -68,7 +69,9 @@ def warn(text: str) -> None:
 
 def emit(value: Any) -> None:
     """One JSON value on a line of stdout."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+    seen = sys.stdout.isatty()
+    text = json.dumps(plain(value), ensure_ascii=seen)
+    sys.stdout.write((text.replace("\x7f", "\\u007f") if seen else text) + "\n")
     sys.stdout.flush()
 
 

@@ -6,11 +6,13 @@ import sys
 
 import structlog
 
+from refold.runtime.text import visible
+
 
 def configure(service: str) -> None:
     """Sets structlog up for this process."""
-    render: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    render: list[structlog.typing.Processor] = (
+        [_spelt_out, structlog.dev.ConsoleRenderer()] if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
@@ -18,9 +20,15 @@ def configure(service: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            render,
+            *render,
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def _spelt_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Nothing that a model or the network has written makes a line on a terminal look otherwise."""
+    shown = {name: value if isinstance(value, str) else repr(value) for name, value in event.items()}
+    return {name: "\n".join(map(visible, value.split("\n"))) for name, value in shown.items()}

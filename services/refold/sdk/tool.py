@@ -9,12 +9,11 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial
-from hashlib import sha256
 from types import FunctionType
 from typing import Any, Final, Literal, TypedDict, get_args
 
 from refold.core import errors
-from refold.core.approval.decision import ToolFacts
+from refold.core.approval.decision import ToolFacts, schema_name
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, CallFailed, RetryPolicy
 from refold.core.run.state import Settled
@@ -26,6 +25,7 @@ from refold.sdk.source import code_version
 
 EffectClass = Literal["pure", "keyed", "probed", "once"]
 ApprovalNeed = Literal["policy", "required"]
+ShownAs = Literal["arguments", "edit"]
 Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 FILLED: Final = ("idempotency_key", "heartbeat")
@@ -59,6 +59,7 @@ class ToolOptions(TypedDict, total=False):
     probe: Callable[..., Any] | None
     approval: ApprovalNeed
     tags: Collection[str]
+    shown_as: ShownAs
 
 
 @dataclass(eq=False)
@@ -70,7 +71,8 @@ class ToolDef:
     `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
     executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
     `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say;
-    else the policy decides. `tags` are words for the rules of policies.
+    else the policy decides. `tags` are words for the rules of policies. `shown_as="edit"`: people are shown what
+    differs between its texts `before` and `after`, so it has to refuse when `before` is not what it finds.
 
     `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and those arguments of the tool that it
     names, and returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything
@@ -89,6 +91,7 @@ class ToolDef:
     probe: Callable[..., Any] | None = None
     approval: ApprovalNeed = "policy"
     tags: Collection[str] = ()
+    shown_as: ShownAs = "arguments"
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, FunctionType):
@@ -102,6 +105,8 @@ class ToolDef:
         for word in _WORDS_OF_CALL:
             if word in self.arguments.names:
                 raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
+        if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
+            raise UsageError(f"{what}: shown_as='edit' is for texts before and after", hint="name two parameters so")
         self.result = Shape(hints(self.function, what)["return"], f"the result of {what}")
         self._body = _Function(self.function, self.arguments.names, what)
         self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
@@ -114,7 +119,7 @@ class ToolDef:
     @cached_property
     def facts(self) -> ToolFacts:
         """What those have to know of the tool who judge its calls."""
-        schema = sha256(canonical.dumps(self.schema()).encode()).hexdigest()
+        schema = schema_name(canonical.dumps(self.schema()), edit=self.shown_as == "edit")
         needed = self.approval == "required"
         tags = tuple(sorted(self.tags))
         return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms)
@@ -176,6 +181,8 @@ class ToolDef:
             raise UsageError(f"{what}: effect={self.effect!r} is unknown", hint="use pure, keyed, probed or once")
         if self.approval not in get_args(ApprovalNeed):
             raise UsageError(f"{what}: approval={self.approval!r} is unknown", hint="use policy or required")
+        if self.shown_as not in get_args(ShownAs):
+            raise UsageError(f"{what}: shown_as={self.shown_as!r} is unknown", hint="use arguments or edit")
         if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
             raise UsageError(f"{what}: tags={self.tags!r}", hint='write tags=("infra", "write")')
         if not isinstance(self.pool, str) or not _POOL.match(self.pool):

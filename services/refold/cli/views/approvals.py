@@ -7,12 +7,15 @@ something else than they see.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, warn
 from refold.client.register import Approval, Granted, said
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
+from refold.core.approval.decision import shown_as_edit
+from refold.core.approval.question import args_digest
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
@@ -20,6 +23,9 @@ from refold.runtime.clock import clock_ms
 _EDIT = ("before", "after")
 _WHOLE = 200
 """Lines of a text that are shown with all that stays: what is not shown could be anything."""
+
+_EMPTY_LINES = 5
+"""Empty lines in a row that are drawn: more would push what stands above them off the screen."""
 
 _ARGUMENTS = 80
 """Characters of the arguments that a list shows."""
@@ -156,14 +162,15 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     for problem in filter(None, (otherwise, *(f"people are asked {other} about it as well" for other in found.others))):
         say(f"[bold red]DO NOT VOTE, tell an operator: {escape(problem)}[/]")
     say("\n[bold]arguments[/]")
-    _print_args(request.args)
+    _print_args(request)
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         _print_diff(diff(request.proposed_args, request.args))
     _print_said(found)
     if found.state == "open":
+        say(f"\n[dim]{_size(request.args)}[/]")
         name = escape(request.approval_id)
-        say(f"\nrefold approval approve {name}\nrefold approval reject {name} --message '...'")
+        say(f"refold approval approve {name}\nrefold approval reject {name} --message '...'")
 
 
 def _print_past(request: ApprovalRequest) -> None:
@@ -215,16 +222,22 @@ def _escalation(request: ApprovalRequest) -> str:
 
 
 def _print_diff(lines: Iterable[str]) -> None:
-    for line in lines:
+    for line in _gathered(lines):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
 
 
-def _print_args(args: str) -> None:
-    """The arguments; texts named `before` and `after` as what differs between them."""
-    value = json_text(args)
-    if not (isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)):
-        _print_lines(readable(args))
+def _size(args: str) -> str:
+    """How much there was to read, after it: who sees less than that has not seen all."""
+    return f"arguments: {canonical.utf8_bytes(args)} bytes, SHA-256 {args_digest(args)}"
+
+
+def _print_args(request: ApprovalRequest) -> None:
+    """The arguments; of a tool that declares it, texts `before` and `after` as what differs between them."""
+    value = json_text(request.args)
+    texts = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)
+    if not (texts and shown_as_edit(request)):
+        _print_lines(readable(request.args))
         return
     _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in _EDIT})))
     before, after = (value[name].split("\n") for name in _EDIT)
@@ -255,8 +268,16 @@ def readable(args: str) -> list[str]:
 
 
 def _print_lines(lines: Sequence[str]) -> None:
-    for line in lines:
+    for line in _gathered(lines):
         say(f"  {escape(line)}")
+
+
+def _gathered(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, with many empty ones in a row as their number."""
+    for line, run in groupby(lines):
+        count = sum(1 for _ in run)
+        empty = count > _EMPTY_LINES and not line.strip(" |+-")
+        yield from [f"{line[:1].strip()}<{count} empty lines>"] if empty else [line] * count
 
 
 def _print_said(found: Approval) -> None:

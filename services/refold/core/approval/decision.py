@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
@@ -30,13 +31,15 @@ _AS_ASKED = (
 )
 """Fields of a request that a decision has as they are. The question binds them too."""
 
+_SHOWN_AS_EDIT = "edit:"
+
 SKEW_MS = 300_000
 """How far a decision may have been issued in the future of who checks it: clocks of different machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
-    """What is known of a tool by those who do not run it. `schema` is the digest of its arguments' JSON Schema.
+    """What is known of a tool by those who do not run it. `schema` is `schema_name` of its arguments.
 
     `approval`: it may never run without a decision, whatever a policy says.
     """
@@ -161,6 +164,19 @@ def _shaped(cls: Any, value: Any) -> Any:
     if not all(type(value[name]) is (int if "int" in str(hint) else str) for name, hint in hints.items()):
         raise MalformedError(f"a {cls.__name__.lower()} of the decision has a field of another type")
     return cls(**value)
+
+
+def schema_name(schema: str, *, edit: bool) -> str:
+    """How requests and decisions name a JSON Schema of arguments and how they are shown: their digest.
+
+    What people see less of must not rest on a planner's word. Here the executor finds it if it is not so.
+    """
+    return _SHOWN_AS_EDIT * edit + sha256(schema.encode()).hexdigest()
+
+
+def shown_as_edit(request: ApprovalRequest) -> bool:
+    """Whether the tool has declared that of its texts `before` and `after` the difference is enough to see."""
+    return request.schema.startswith(_SHOWN_AS_EDIT)
 
 
 def build(
