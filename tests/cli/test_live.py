@@ -23,6 +23,14 @@ def outside(dev: Dev, program: str, *words: str) -> dict[str, object]:
     return found
 
 
+def test_nobody_but_its_owner_reads_what_dev_writes(dev: Dev) -> None:
+    made = [dev.data / name for name in ("kafka", "valkey", "logs", "keys", "dev.json", "lock")]
+    files = [each for path in made for each in (path, *path.rglob("*")) if each.exists()]
+
+    assert len(files) > 50
+    assert [str(path) for path in files if path.stat().st_mode & 0o077] == []
+
+
 def test_a_run_survives_the_kill_of_both_services(dev: Dev) -> None:
     dev.read("run", "start", "marks", "--id", "m-1", "--input", '{"count": 150}', "--label", "team=a")
     eventually(lambda: dev.effects("m-1"))

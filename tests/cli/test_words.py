@@ -133,6 +133,13 @@ def test_doctor_reports_every_part_though_others_are_down() -> None:
     assert {("python", "ok"), ("schemas", "ok"), ("kafka", "problem"), ("redis", "problem")} <= found
 
 
+def test_no_command_tells_the_password_of_a_redis() -> None:
+    result = refold("doctor", *NOBODY, "--redis", "redis://default:hunter2@127.0.0.1:9/0")
+
+    assert "127.0.0.1:9" in result.stdout
+    assert "hunter2" not in result.stdout + result.stderr
+
+
 def test_the_exported_schemas_fit() -> None:
     result = refold("schemas", "check", "--json")
 

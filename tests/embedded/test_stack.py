@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,19 @@ def test_dev_json_names_addresses_and_living_processes(stack: DevStack) -> None:
     counts = {name: len(pids) for name, pids in content["processes"].items()}
     assert counts == {"broker": 1, "valkey": 1, "planner": 1, "executor": 2}
     assert all(lives(pid) for pids in content["processes"].values() for pid in pids)
+
+
+def test_dev_json_has_no_password_and_nobody_else_may_look_into_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    redis = "redis://app:hunter2@127.0.0.1:9/0"
+
+    with DevStack(tmp_path / "data", SERVICES, kafka=KAFKA, redis=redis) as running:
+        told = running.dev_json.read_text()
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (running.data_dir, running.dev_json)]
+
+    assert "hunter2" not in told
+    assert json.loads(told)["redis"] == REDIS
+    assert modes == [0o700, 0o600]
 
 
 def test_prepare_has_run_and_services_know_the_addresses(stack: DevStack) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from refold.core.errors import RefoldError, UsageError
+from refold.core.redaction import public_url
 from refold.embedded.children import Child, Exit
 from refold.embedded.files import FolderLock, write_atomic
 from refold.embedded.jars import Progress
@@ -42,7 +43,7 @@ def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
 
 
 class DevStack:
-    """Starts everything on a folder, keeps it alive, and keeps `dev.json` there true from ready to stop.
+    """Starts everything on a folder of its own, keeps it alive, and keeps `dev.json` there true from ready to stop.
 
     An address given as `kafka` or `redis` replaces the embedded server. `prepare` gets the bootstrap address
     when the broker is ready and before the first service starts: create topics there. `fresh` forgets all
@@ -89,6 +90,7 @@ class DevStack:
         """
         self._lock.acquire()
         try:
+            self.data_dir.chmod(0o700)  # logs, topics and the ledger have what tools are handed, in clear
             if self._fresh:
                 for name in ("kafka", "valkey", "logs"):  # by name: the folder may hold files of the user's
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
@@ -188,14 +190,15 @@ class DevStack:
             if self._ready:
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
-                content = {"kafka": self.kafka, "redis": self.redis, "processes": processes, "restarts": restarts}
+                at = {"kafka": self.kafka, "redis": public_url(self.redis)}
+                content = {**at, "processes": processes, "restarts": restarts}
                 self._write(json.dumps(content, indent=2) + "\n")
 
     def _write(self, text: str) -> None:
         """A dev.json that is old, for want of space, say, is better than processes that end."""
         before = self.trouble
         try:
-            write_atomic(self.dev_json, text)
+            write_atomic(self.dev_json, text, mode=0o600)
             self.trouble = ""
         except OSError as error:
             self.trouble = f"{error.strerror}: {error.filename}"

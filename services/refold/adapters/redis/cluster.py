@@ -20,8 +20,9 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from refold.adapters.redis.link import RedisCommand, public_url, unreachable
+from refold.adapters.redis.link import RedisCommand, unreachable
 from refold.core.errors import UsageError
+from refold.core.redaction import public_url
 
 _ELSEWHERE = MovedError | AskError | TryAgainError
 """What a node says of a key that is not its own, or not for the moment."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import hiredis
 from redis.backoff import NoBackoff
@@ -14,6 +13,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.retry import Retry
 
 from refold.core.errors import UnreachableError, UsageError
+from refold.core.redaction import public_url
 
 RedisCommand = tuple[str | int | bytes, ...]
 
@@ -110,12 +110,6 @@ def unreachable(url: str, error: BaseException) -> UnreachableError:
         hint = "correct the user and password in REFOLD_REDIS__URL"
     reason = str(error) or type(error).__name__
     return UnreachableError(f"the Redis at {url} does not answer ({reason})", hint=hint, url=url)
-
-
-def public_url(url: str) -> str:
-    """The URL without user, password and options, fit for logs."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def first_refusal(replies: Iterable[Any]) -> ResponseError | None:

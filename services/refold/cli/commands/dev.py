@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
 from refold.cli.commands.topics import app_pools
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, quiet
+from refold.core.redaction import public_url
 from refold.embedded.children import Exit
 from refold.embedded.stack import DevStack, ServiceProcess
 
@@ -43,6 +45,7 @@ def dev(
 ) -> None:
     """Run a broker, Valkey and every service here, each restarted when it dies."""
     quiet()
+    os.umask(0o077)  # the logs and files of all that starts here hold arguments and results
     began = time.monotonic()
     needs = Provision(app_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(
@@ -87,7 +90,7 @@ def _tell_trouble(text: str) -> None:
 def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     pids = stack.supervisor.pids()
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
-    output.say(f"Redis     [bold]{stack.redis}[/]")
+    output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
     output.say(f"app       {output.escape(app)}")
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
     output.say(f"policy    {output.escape(where)}")

@@ -14,7 +14,6 @@ import typer
 
 from refold.adapters.kafka import clients
 from refold.adapters.redis.ledger import RedisLedger
-from refold.adapters.redis.link import public_url
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import nobody_text
@@ -24,6 +23,7 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, RedisOption, Shell, connect
 from refold.client import catalog
 from refold.core.errors import UsageError
+from refold.core.redaction import public_url
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL

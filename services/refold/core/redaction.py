@@ -1,0 +1,31 @@
+"""What must not be told along with an address or an error: passwords, tokens, keys."""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "[redacted]"
+"""What stands where a secret was."""
+
+_CREDENTIALS = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/?#'\"<>]*@")
+_AUTHORIZATION = re.compile(r"(?i)\b((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}")
+_NAMED = re.compile(
+    r"(?i)((?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|signature|credential)s?['\"]?\s*[=:]\s*)"
+    r"(?:\"[^\"]*\"|'[^']*'|[^\s&,;'\"}\])]+)"
+)
+
+
+def public_url(url: str) -> str:
+    """The URL without user, password and options, fit for logs."""
+    scheme, mark, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
+    credentials, at, place = rest.rpartition("@")
+    if at and re.search("[/?#]", credentials):  # a password that is not encoded: where it ends nobody can say
+        return f"{scheme}{mark}{HIDDEN}"
+    return f"{scheme}{mark}{re.split('[?#]', place)[0]}"
+
+
+def redacted(text: str) -> str:
+    """The text without credentials in URLs, without bearer tokens, and without what is called a password or a key."""
+    text = _CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
+    text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+    return _NAMED.sub(rf"\1{HIDDEN}", text)
