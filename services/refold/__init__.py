@@ -7,6 +7,7 @@ by itself.
 - A tool raises `NotDone` when the effect did not happen and may be tried again, `TerminalError` when trying again is
   pointless; anything else that it raises leaves the outcome unknown. `DID_NOT_HAPPEN` is what a probe returns.
 - `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
+- `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
 - An agent may catch `CallFailed`. `UsageError` and `NonDeterminismError` tell the author what to change.
 """
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from refold.sdk.context import Context
     from refold.sdk.heartbeat import Cancelled, Heartbeat
     from refold.sdk.retry import Retry
+    from refold.sdk.secret import Secret
     from refold.sdk.tool import DID_NOT_HAPPEN
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "NotDone",
     "RefoldError",
     "Retry",
+    "Secret",
     "TerminalError",
     "TransientError",
     "UsageError",
@@ -56,6 +59,7 @@ _LAZY = {
     "Context": "refold.sdk.context",
     "Heartbeat": "refold.sdk.heartbeat",
     "Retry": "refold.sdk.retry",
+    "Secret": "refold.sdk.secret",
 }
 
 

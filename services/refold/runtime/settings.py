@@ -13,8 +13,8 @@ from refold.core.run.retry import REDISPATCH_MS
 from refold.runtime import defaults
 
 PREFIX = "REFOLD_"
-NOT_SETTINGS = ("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_SOAK")
-"""What else may stand in the environment: folders, the switch for tracebacks, injected faults, the test campaigns."""
+NOT_SETTINGS = ("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_SECRET", "REFOLD_SOAK")
+"""What else may stand in the environment: folders, the switch for tracebacks, faults, secrets, the test campaigns."""
 
 
 class _Room(BaseModel):

@@ -10,10 +10,12 @@ from types import FunctionType
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
+from refold.core.redaction import redacted
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
 from refold.sdk.determinism import scan
 from refold.sdk.plan import plan
+from refold.sdk.secret import Provider, from_environment
 from refold.sdk.tool import ToolDef, ToolOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +25,8 @@ class App:
     """The registry that a planner and its executors share. Every app has the agent `plan`.
 
     `agents` are those that new runs get. `version` is what runs say of the app that they began in; without one it is a
-    digest of the code of its agents and tools.
+    digest of the code of its agents and tools. `secrets` gives executors the value of a `Secret` by its name. `redact`
+    is handed what a tool's exception says, up to 20,000 characters, and returns what the log may have of it.
 
     **Example**
 
@@ -35,8 +38,16 @@ class App:
     ('Hello Ada', '{"name":"Ada"}')
     """
 
-    def __init__(self, name: str, *, version: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "",
+        secrets: Provider = from_environment,
+        redact: Callable[[str], str] = redacted,
+    ) -> None:
         self.name = name
+        self.secrets, self.redact = secrets, redact
         self._declared = version
         self.tools: dict[str, ToolDef] = {}
         self.agents: dict[str, AgentDef] = {"plan": AgentDef(cast(FunctionType, plan))}

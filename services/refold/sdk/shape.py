@@ -14,6 +14,7 @@ from typing_extensions import TypedDict  # typing's own is refused by pydantic b
 
 from refold.core.errors import MalformedError, UsageError, text_of
 from refold.core.wire import canonical
+from refold.sdk.secret import Secrets
 
 _CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
 """Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""
@@ -52,10 +53,10 @@ class Shape:
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
-    def load(self, text: str) -> Any:
-        """The value of a JSON text. **Raises** UsageError: it is not of this type."""
+    def load(self, text: str, secrets: Secrets | None = None) -> Any:
+        """The value of a JSON text; `secrets` hears of those that it names. **Raises** UsageError: another type."""
         try:
-            return self._check_json(text)
+            return self._check_json(text, context=secrets)
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
         except MemoryError:
@@ -99,8 +100,8 @@ class Arguments:
             raise UsageError(f"{self.what}: {twice} given twice")
         return self.shape.dump(given)
 
-    def load(self, text: str) -> dict[str, Any]:
-        """The keywords to call the function with. **Raises** UsageError.
+    def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
+        """The keywords to call the function with; `secrets` hears of those that they name. **Raises** UsageError.
 
         pydantic's parser takes the last of two equal keys, NaN and any integer: what the rest of Refold refuses is
         refused here too, or a tool could be called with something else than was judged.
@@ -109,7 +110,7 @@ class Arguments:
             canonical.parse(text)
         except MalformedError as error:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
-        found: dict[str, Any] = self.shape.load(text)
+        found: dict[str, Any] = self.shape.load(text, secrets)
         return found
 
 

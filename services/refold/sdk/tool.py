@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import re
@@ -20,6 +21,7 @@ from refold.core.run.state import Settled
 from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.retry import Retry, milliseconds
+from refold.sdk.secret import Secrets
 from refold.sdk.shape import Arguments, Shape, hints
 from refold.sdk.source import code_version
 
@@ -151,18 +153,23 @@ class ToolDef:
         """
         return None if value is DID_NOT_HAPPEN else self.result.dump(value)
 
-    def run(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Body:
+    def run(
+        self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
+    ) -> Body:
         """An attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
 
-        **Raises** UsageError when the arguments do not fit the signature.
+        It looks up the `secrets` that its arguments name, and then begins. **Raises** UsageError when the arguments do
+        not fit the signature.
         """
-        return self._body.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
+        return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
-    def run_probe(self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat) -> Body:
+    def run_probe(
+        self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
+    ) -> Body:
         """The status hook, not begun yet: a coroutine or a function, as in `run`."""
         if self._probe is None:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
-        return self._probe.bind(self.arguments.load(args_json), (idempotency_key, heartbeat))
+        return self._probe.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
         """The same tool with another body, for tests: it takes any of the arguments, and no others."""
@@ -218,13 +225,27 @@ class _Function:
         self._call = function
         self._names = frozenset(parameters)
 
-    def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat]) -> Body:
+    def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat], secrets: Secrets | None) -> Body:
         everything = {**args, **dict(zip(FILLED, handed, strict=True))}
         wanted = {name: value for name, value in everything.items() if name in self._names}
         if self.is_async:
             made: Coroutine[Any, Any, Any] = self._call(**wanted)
-            return made
-        return partial(self._call, **wanted)
+            return _revealed(secrets, made) if secrets else made
+        return partial(_reveal, secrets, self._call, wanted) if secrets else partial(self._call, **wanted)
+
+
+def _reveal(secrets: Secrets, call: Callable[..., Any], wanted: dict[str, Any]) -> Any:
+    secrets.look_up()
+    return call(**wanted)
+
+
+async def _revealed(secrets: Secrets, body: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        await asyncio.to_thread(secrets.look_up)  # a provider that asks a server would hold all other async tools
+    except BaseException:
+        body.close()
+        raise
+    return await body
 
 
 def completed(tool: str, outcome: Settled) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from refold.core.errors import UsageError
 from refold.sdk.app import App
+from refold.sdk.secret import from_environment
 from refold.sdk.tool import ToolDef
 
 
@@ -32,9 +33,11 @@ def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
     """The tools of an app, those with a script in place of the real ones. Results are checked against their types.
 
     A script is a result, an exception to raise, `attempts(...)`, or a function that takes any of the tool's arguments.
+    Secrets have made-up values, unless the app has a provider of its own: a test must not reach what is real.
     **Raises** UsageError when the app has no such tool.
     """
-    stage = App(app.name)
+    secrets = "the secret {}".format if app.secrets is from_environment else app.secrets
+    stage = App(app.name, secrets=secrets, redact=app.redact)
     stage.tools = dict(app.tools)
     for named, script in scripts.items():
         tool = app.find(named)

@@ -2,7 +2,7 @@
 
 A tool that blocks holds its thread and its slot, an async one that blocks holds the other async tools; neither holds
 the executor, its leases or its place in the group. One of the three places with a broad `except`: whatever a tool
-raises becomes data.
+raises becomes data, without what is secret in it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from refold.core.errors import NotDone, RefoldError, TerminalError, TransientError, UsageError, text_of
-from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.sdk.app import App
 from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.secret import Secrets
 from refold.sdk.tool import Body, ToolDef
 
 _log = structlog.get_logger()
+
+_MESSAGE = 2_000
+"""Characters of an error that are told."""
 
 
 class Toolbox:
@@ -73,25 +76,26 @@ class Toolbox:
 
     def _start(self, orders: list[StartTool]) -> None:
         for order in orders:
-            heartbeat = Heartbeat()
+            heartbeat, told = Heartbeat(), ErrorText(self._app)
             try:
-                tool, body = self._prepare(order.request, heartbeat, probe=order.probe)
+                tool, body = self._prepare(order, heartbeat, told.secrets)
             except BaseException as error:  # noqa: BLE001 - the types of a tool are its author's code, too
-                self._done(_unprepared(order, error))
+                self._done(told.unprepared(order, error))
                 continue
-            task = self._loop.create_task(self._run(order, tool, body))
+            task = self._loop.create_task(self._run(order, tool, body, told))
             self._running[order.number] = heartbeat, task if isinstance(body, Coroutine) else None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _prepare(self, request: ToolRequest, heartbeat: Heartbeat, *, probe: bool) -> tuple[ToolDef, Body]:
+    def _prepare(self, order: StartTool, heartbeat: Heartbeat, secrets: Secrets) -> tuple[ToolDef, Body]:
+        request = order.request
         tool = self._app.tools.get(request.tool)
         if tool is None:
             raise UsageError(f"no tool {request.tool!r} in {self._app.name}", hint="deploy the app that has it")
-        start = tool.run_probe if probe else tool.run
-        return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat)
+        start = tool.run_probe if order.probe else tool.run
+        return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat, secrets=secrets)
 
-    async def _run(self, order: StartTool, tool: ToolDef, body: Body) -> None:
+    async def _run(self, order: StartTool, tool: ToolDef, body: Body, told: ErrorText) -> None:
         ended = ToolEnded(order.number, "unknown", code="lost", message="the tool ended without a word")
         try:
             if isinstance(body, Coroutine):
@@ -100,14 +104,14 @@ class Toolbox:
                 value, error = await self._loop.run_in_executor(self._threads, _outcome, body)
                 if error is not None:
                     raise error
-            ended = self._value(order, tool, value)
+            ended = self._value(order, tool, value, told)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit too, and ends but itself
-            ended = _raised(order, error)
+            ended = told.raised(order, error)
         finally:
             self._running.pop(order.number, None)
             self._done(ended)
 
-    def _value(self, order: StartTool, tool: ToolDef, value: object) -> ToolEnded:
+    def _value(self, order: StartTool, tool: ToolDef, value: object, told: ErrorText) -> ToolEnded:
         if order.probe:
             happened = tool.probe_json(value)
             if happened is None:
@@ -116,7 +120,7 @@ class Toolbox:
         try:
             result = tool.result_json(value)
         except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
-            return ToolEnded(order.number, "broken", code="bad_result", message=text_of(error), retryable=False)
+            return ToolEnded(order.number, "broken", code="bad_result", message=told(error), retryable=False)
         return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
 
     def _too_large(self, order: StartTool, result: str) -> ToolEnded | None:
@@ -143,27 +147,37 @@ def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
         return None, error
 
 
-def _unprepared(order: StartTool, error: BaseException) -> ToolEnded:
-    """Nothing was sent so far: the arguments do not fit, or there is no such tool."""
-    if order.probe:
-        return ToolEnded(order.number, "unknown", code="probe_failed", message=text_of(error))
-    code = error.code if isinstance(error, RefoldError) else type(error).__name__
-    return ToolEnded(order.number, "failed", code=code, message=text_of(error), retryable=False)
+class ErrorText:
+    """How errors of one attempt are told: without the values of its secrets, and as the app redacts them."""
 
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.secrets = Secrets(app.secrets)
 
-def _raised(order: StartTool, error: BaseException) -> ToolEnded:
-    """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
-    if order.probe:
-        return ToolEnded(order.number, "unknown", code="probe_failed", message=text_of(error))
-    if isinstance(error, NotDone | TransientError):
-        after = int(error.retry_after * 1000) if error.retry_after else 0
-        ended = _failed(order.number, error, retryable=True)
-        return ended._replace(retry_after_ms=after)
-    if isinstance(error, TerminalError):
-        return _failed(order.number, error, retryable=False)
-    code = error.code if isinstance(error, RefoldError) else type(error).__name__
-    return ToolEnded(order.number, "unknown", code=code, message=text_of(error))
+    def __call__(self, error: BaseException) -> str:
+        """What goes into the log for everybody to read. Cut last: half a secret is one that nothing finds."""
+        text = text_of(error, 10 * _MESSAGE)
+        try:
+            return str(self._app.redact(self.secrets.hide(text)))[:_MESSAGE] or type(error).__name__
+        except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
+            return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
 
+    def unprepared(self, order: StartTool, error: BaseException) -> ToolEnded:
+        """Nothing was sent so far: the arguments do not fit, or there is no such tool."""
+        if order.probe:
+            return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
+        code = error.code if isinstance(error, RefoldError) else type(error).__name__
+        return ToolEnded(order.number, "failed", code=code, message=self(error), retryable=False)
 
-def _failed(number: int, error: RefoldError, *, retryable: bool) -> ToolEnded:
-    return ToolEnded(number, "failed", code=error.code, message=text_of(error), retryable=retryable)
+    def raised(self, order: StartTool, error: BaseException) -> ToolEnded:
+        """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
+        if order.probe:
+            return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
+        if isinstance(error, NotDone | TransientError):
+            after = int(error.retry_after * 1000) if error.retry_after else 0
+            ended = ToolEnded(order.number, "failed", code=error.code, message=self(error), retryable=True)
+            return ended._replace(retry_after_ms=after)
+        if isinstance(error, TerminalError):
+            return ToolEnded(order.number, "failed", code=error.code, message=self(error), retryable=False)
+        code = error.code if isinstance(error, RefoldError) else type(error).__name__
+        return ToolEnded(order.number, "unknown", code=code, message=self(error))
