@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from refold.core.approval.curve import weakness
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.wire import canonical
 
@@ -201,10 +202,13 @@ def _problem(content: dict[str, Any]) -> str:
     if type(content["revoked"]) is not bool:
         return "revoked is true or false"
     try:
-        right = isinstance(content["x"], str) and len(_bytes(content["x"])) == _KEY_BYTES
+        key = _bytes(content["x"]) if isinstance(content["x"], str) else b""
     except ValueError:
-        right = False
-    return "" if right else "x is not the base64url of 32 bytes"
+        key = b""
+    if len(key) != _KEY_BYTES:
+        return "x is not the base64url of 32 bytes"
+    weak = weakness(key)
+    return f"x is not a safe public key: {weak}" if weak else ""
 
 
 def _bytes(text: str) -> bytes:
