@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.client.policies import dead_rules, load_files, problems_of
+from refold.core.approval.condition import Condition
 from refold.core.approval.policy import Policy, Rule, merge
 from refold.core.errors import UsageError
 from tests.cli.terminal import refold
@@ -248,3 +249,58 @@ def test_what_is_called_dead_never_decides(whens: list[str], calls: list[dict[st
     decided = {policy.judge({"args": args, "run.depth": depth}).rule for args in calls}
 
     assert not decided & allowed
+
+
+CUT, MIXED = "2999 / 1000 is 2", "has no value where a whole number"
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ("args.amount / 1000 <= 2", MIXED),
+        ("args.amount * 1.1 < 100.0", MIXED),
+        ("args.amount - 1 > 5", MIXED),
+        ("args.lines.exists(line, line.price / 100 > 3)", MIXED),
+        ("{'total': args.price * 2} == args.wanted", MIXED),
+        ("tool.name == 'pay' && (args.a == 1 || [args.b % 7] == [1])", MIXED),
+        ("run.calls / 10 > 3", CUT),
+        ("int(args.amount) / 1000 <= 2", CUT),
+        ("double(args.amount) / 1000.0 <= 2.0", ""),
+        ("double(args.a) + double(args.b) < 10.0", ""),
+        ("args.amount < 100 && args.amount >= 0", ""),
+        ("args.path + '/x' == 'a/x'", ""),
+        ("size(args.a) + size(args.b) < 10", ""),
+        ("args.text == 'args.amount / 1000'", ""),
+    ],
+)
+def test_arithmetic_that_nobody_means_is_told(when: str, told: str) -> None:
+    text = {"rules": [{"name": "small", "when": when, "allow": True}]}
+
+    found = [problem.reason for problem in problems_of({"p.yaml": text}) if "macro" not in problem.reason]
+
+    assert [told in reason for reason in found] == [True] * bool(told)
+    assert not any(problem.fatal for problem in problems_of({"p.yaml": text}))
+
+
+def test_what_is_told_of_arithmetic_is_so() -> None:
+    cut, mixed = Condition("args.amount / 1000 <= 2"), Condition("args.amount * 1.1 < 100.0")
+    meant = Condition("double(args.amount) / 1000.0 <= 2.0")
+
+    assert [cut.value({"args": {"amount": amount}}) for amount in (2_000, 2_999, 3_000)] == [True, True, False]
+    assert [meant.value({"args": {"amount": amount}}) for amount in (2_000, 2_999, 50.5)] == [True, False, True]
+    assert mixed.value({"args": {"amount": 50.5}}) is True
+    assert "matching overload" in str(mixed.value({"args": {"amount": 50}}))
+
+
+def test_a_macro_over_what_somebody_chooses_is_told_unless_a_rule_before_it_judges_what_is_long() -> None:
+    macro = {"name": "hosts", "when": "args.to.exists(each, each == 'mallory')", "deny": "not there"}
+    size = {"name": "long", "when": "has(args.to) && size(args.to) > 50", "deny": "too many"}
+    other = {"name": "chain", "when": "tool.tags.exists(tag, tag == 'pay')", "allow": True}
+
+    (found,) = problems_of({"p.yaml": {"rules": [macro]}})
+
+    assert (found.rule, found.fatal) == ("hosts", False)
+    assert "more than 8192 characters" in found.reason
+    assert problems_of({"p.yaml": {"rules": [size, macro]}}) == []
+    assert len(problems_of({"p.yaml": {"rules": [macro, size]}})) == 1
+    assert problems_of({"p.yaml": {"rules": [other]}}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,10 +10,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from refold.core.approval.catalog import Roles
+from refold.core.approval.condition import WALKED
 from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
 
+CHOSEN = frozenset({"args", "run.input", "run.labels"})
+"""Variables that are as large as a model or a client makes them."""
+
+_SIZE = re.compile(r"\bsize\s*\(|\.\s*size\s*\(")
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -101,6 +107,9 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
                 found.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
             if rule.requirement:
                 found += _slips(file, rule.name, rule.requirement, text["require"])
+            found += [
+                Problem(file, rule.name, reason, fatal=False) for reason in _traps(rule, [each for _, each in rules])
+            ]
             names.setdefault(rule.name, file)
             rules.append((file, rule))
     # What no file shows by itself: two that contradict each other, or what JSON does not hold.
@@ -129,6 +138,21 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
             yield rule, f"it fails for every call: {constant}"
         if constant is True or isinstance(constant, str):
             always = always or rule.name
+
+
+def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
+    """How a condition says something else than it seems to."""
+    yield from rule.when.pitfalls()
+    told = rule.when.needs & CHOSEN
+    if (
+        rule.when.walks
+        and told
+        and not any(_SIZE.search(each.when.source) and each.when.needs & told for each in before)
+    ):
+        yield (
+            f"whoever chooses {' and '.join(sorted(told))} makes it fail by more than {WALKED} characters: put a rule"
+            " before it that judges what is long, with size(...) and no macro"
+        )
 
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:

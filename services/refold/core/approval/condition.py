@@ -9,12 +9,13 @@ is, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 from cel_expr_python import cel
 
+from refold.core.approval import expression
 from refold.core.errors import UsageError
 
 VARIABLES: Mapping[str, str] = {
@@ -47,11 +48,10 @@ WALKED = 8_192
 """How large a variable may be that a condition with a macro is given: the characters of its texts, and 8 for every
 value. The worst then takes half a second; with a megabyte it took minutes, or all memory of its planner."""
 
+_ARITHMETIC = ("_+_", "_-_", "_*_", "_/_", "_%_")
+
 NONE = -1
 _MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
-_WITH_LENGTH = 2
-"""The wire type of strings and messages; 0 is that of numbers."""
-
 _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
 """What the library raises instead of giving an error value: a lone surrogate, a list that is too long to walk."""
 
@@ -75,8 +75,23 @@ class Condition:
         if kind not in (cel.Type.BOOL, cel.Type.DYN):
             raise UsageError(f"it gives {kind.name().lower()}, not true or false", hint="compare it with something")
         self.source = source
-        self.needs = _needs(source)
+        named = set(expression.names(_checked(source)))
+        self.needs = frozenset(name for name in VARIABLES if name.encode() in named)
         self.walks = _MACRO.search(source) is not None
+
+    def pitfalls(self) -> list[str]:
+        """What it says, and nobody means: arithmetic that is true of the wrong numbers, or has no value for some."""
+        found = []
+        for function, operands in expression.operations(_checked(self.source)):
+            numbers = function in _ARITHMETIC and "other" not in operands
+            if numbers and "any" in operands:
+                found.append(
+                    f"{function[1:-1]} has no value where a whole number (50) meets a fraction (50.5), and of whole"
+                    " numbers 2999 / 1000 is 2: write double(args.amount) / 1000.0"
+                )
+            elif function == "_/_" and "fraction" not in operands:
+                found.append("/ of whole numbers leaves the rest out, 2999 / 1000 is 2: write double(...) / 1000.0")
+        return found
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
         """True or false; the error's text where it has no value, or one that is neither."""
@@ -199,38 +214,10 @@ def _compile(source: str) -> cel.Expression:
 
 
 @lru_cache(maxsize=256)
-def _needs(source: str) -> frozenset[str]:
-    """The variables of an expression, by what the checker has resolved: no text that it contains can add or hide one.
-
-    **Source**: cel/expr/checked.proto. An Any around CheckedExpr (`value` 2) with a map `reference_map` (2, its values
-    are 2 again) of Reference (`name` 1).
-    """
+def _checked(source: str) -> bytes:
+    """What the checker has resolved of an expression, as `expression` reads it."""
     data = _compile(source).serialize()
-    messages = [data if isinstance(data, bytes) else data.encode("latin-1")]
-    for number in (2, 2, 2, 1):
-        messages = [part for message in messages for part in _parts(message, number)]
-    return frozenset(name for name in VARIABLES if name.encode() in messages)
-
-
-def _parts(message: bytes, number: int) -> Iterator[bytes]:
-    """The fields of a protobuf message that have this number and a length."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        size, at = _varint(message, at)
-        if tag & 7 == _WITH_LENGTH:
-            if tag >> 3 == number:
-                yield message[at : at + size]
-            at += size
-        elif tag & 7:
-            raise AssertionError("no message on the way to the references has a field of fixed size")
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while message[at] & 0x80:
-        value, shift, at = value | (message[at] & 0x7F) << shift, shift + 7, at + 1
-    return value | message[at] << shift, at + 1
+    return data if isinstance(data, bytes) else data.encode("latin-1")
 
 
 def _refusal(error: Exception) -> UsageError:
