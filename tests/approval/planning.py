@@ -57,7 +57,7 @@ class Planning:
 
     def ask(self, run: str = "run-1") -> ApprovalRequest:
         """Starts a run; returns what it asks people."""
-        start = RunRequest(run, "one", canonical.dumps({"n": 1}))
+        start = RunRequest(run, "one", canonical.dumps({"n": 1}), "eve")
         self.world.write("run-requested", home(run, PARTITIONS), run, codec.encode(start))
         self.run()
         [asked] = [codec.decode(ApprovalRequest, r.value) for r in self.world.records("approval-requested") if r.value]

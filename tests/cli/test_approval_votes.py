@@ -79,7 +79,7 @@ class TestVoting:
             (" ", "approve", {}, "' ' is not a name"),
             ("a\u202eda", "approve", {}, "is not a name"),
             ("ada", "delegate", {"to": ("",)}, "lists of names"),
-            ("ada", "delegate", {"to": (" ",)}, "' ' is not a name"),
+            ("ada", "delegate", {"to": (" ",)}, "' ' is not the name of a person"),
             ("ada", "delegate", {"to": ("ada",)}, "cannot delegate to ada"),
             ("ada", "delegate", {"to": ("eve",)}, "eve has asked for the run"),
             ("ada", "delegate", {"to": ("mal",)}, "mal is revoked"),

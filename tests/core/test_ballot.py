@@ -181,7 +181,7 @@ class TestNamesThatAreNoPersons:
 
     @pytest.mark.parametrize("content", [{"roles": {"lead": ["ada", "role:owner"]}}, {"revoked": ["role:owner"]}])
     def test_roles_name_persons(self, content: dict[str, Any]) -> None:
-        with pytest.raises(UsageError, match="role:owner is not the name of a person"):
+        with pytest.raises(UsageError, match="'role:owner' is not the name of a person"):
             Roles.parse(content)
 
 

@@ -15,6 +15,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
+from refold.core.approval.people import has_asked, quorum_of
 from refold.core.approval.question import args_digest
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
@@ -34,8 +35,8 @@ class Standing:
     def covers(self, request: ApprovalRequest, catalog: Catalog, now: int) -> bool:
         """Whether it is in force for a request about the call that it is for, by roles and keys as they are now."""
         needed, people = request.requirement, {by.actor for by in self.given.votes}
-        own = needed.not_requester and request.requester in people
-        if self.revoked or now >= self.grant.until_ms or own or len(people) < needed.quorum:
+        own = needed.not_requester and any(has_asked(request, name) for name in people)
+        if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request):
             return False
         if decision.disowned(self.given, catalog.roles):
             return False

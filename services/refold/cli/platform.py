@@ -23,6 +23,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli import output
 from refold.cli.addresses import Addresses, addresses
 from refold.client.runs import Runs
+from refold.core.approval.people import spelt
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.settings import Settings
 
@@ -161,9 +162,9 @@ def quiet() -> None:
 
 
 def login() -> str:
-    """Who uses the command line, as the history tells it."""
+    """Who uses the command line, as the history tells it, and as names are written."""
     try:
-        return getpass.getuser()
+        return spelt(getpass.getuser())
     except (OSError, KeyError):
         return "cli"
 

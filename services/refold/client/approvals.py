@@ -15,6 +15,7 @@ from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
+from refold.core.approval.people import quorum_of
 from refold.core.approval.question import named
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
@@ -281,7 +282,7 @@ def _objection(approval: Approval, vote: Vote) -> str:
             return f"the vote would be void: {problem.reason}"
         more = request.requirement.escalate_to if request.level else []
         people, elsewhere = reach([*to, *more], approval.roles)
-        able, quorum = [name for name in people if name != asker], request.requirement.quorum
+        able, quorum = [name for name in people if name != asker], quorum_of(request)
         if len(able) < quorum and not elsewhere and "*" not in more:
             return f"{quorum} must agree, and {', '.join(to)} are {len(able)} who may decide by the catalog"
     return ""
@@ -311,7 +312,7 @@ def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
     counts = approval is not None and any(each.vote == vote.vote for each, _ in approval.count.cast)
     if approval is None or not counts or approval.count.settled is not None:
         return None
-    needed = approval.request.requirement.quorum
+    needed = quorum_of(approval.request)
     return Answered("counted", vote.approval, position, leading=approval.count.leading, quorum=needed)
 
 

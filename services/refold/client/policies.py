@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from refold.core.approval.catalog import Roles
+from refold.core.approval.catalog import ROLE, Roles, is_person, no_person
 from refold.core.approval.condition import WALKED
 from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
 from refold.core.errors import MalformedError, UsageError
@@ -157,11 +157,14 @@ def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
     """What a requirement may say and nobody means."""
+    named = (*needed.approvers, *needed.escalate_to)
     found = [
         f"{name!r} is taken for a person; a role is written role:{name[5:]}"
-        for name in (*needed.approvers, *needed.escalate_to)
+        for name in named
         if name[:5].lower() == "role:" != name[:5]
     ]
+    people = (name for name in named if name != "*" and not name.lower().startswith(ROLE))
+    found += [f"{no_person(name)}: nobody can vote so" for name in people if not is_person(name)]
     if "expires" in text and needed.expires_ms < 1_000:
         left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
         found.append(f"expires: {left} (write 90s, 15m, 2h or 7d)")

@@ -15,6 +15,7 @@ from refold.client.register import Approval, Granted, said
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
+from refold.core.approval.people import quorum_of
 from refold.core.approval.question import args_digest
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
@@ -44,7 +45,7 @@ def row(found: Approval) -> Data:
         "requester": request.requester,
         "args": json_text(request.args),
         "leading": found.count.leading,
-        "quorum": request.requirement.quorum,
+        "quorum": quorum_of(request),
         "approvers": list(found.count.approvers),
         "asked_ms": request.asked_ms,
         "expires_ms": request.expires_ms,
@@ -140,15 +141,16 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "approval": request.approval_id,
         "agent": request.agent,
         "session": request.session,
-        "asked for by": request.requester or "-",
+        "asked for by": f"says: {request.requester}" if request.requester else "nobody says",
         "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
         "attempt": f"{request.attempt}, good up to {request.covers}",
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
         f"; `refold policy explain {request.call_id}` tells more",
         "why": request.requirement.message or "-",
-        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {request.requirement.quorum}"
-        + (", not the requester" if request.requirement.not_requester else ""),
+        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum_of(request)}"
+        + (", not the requester" if request.requirement.not_requester else "")
+        + (", one more as nobody can tell who asked" if quorum_of(request) > request.requirement.quorum else ""),
         "these are": ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role",
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
@@ -310,7 +312,7 @@ def _cells(each: Data) -> list[str]:
         escape(f"held: {each['held']}" if each["held"] else state),
         escape(each["tool"]),
         escape(canonical.dumps(each["args"]), _ARGUMENTS),
-        escape(each["requester"] or "-"),
+        escape(f"says: {each['requester']}" if each["requester"] else "-"),
         _age(clock_ms() - each["asked_ms"]),
         escape(f"grant {each['grant']}" if each["grant"] else f"{each['leading']} of {each['quorum']}"),
         escape(", ".join(each["approvers"])),

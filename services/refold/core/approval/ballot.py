@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from refold.core.approval import decision, signature
-from refold.core.approval.catalog import Roles, is_person
+from refold.core.approval.catalog import Roles, is_person, no_person
 from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
+from refold.core.approval.people import has_asked, quorum_of
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import ApprovalRequest
@@ -163,7 +164,7 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
 
     What only their login says is not known here.
     """
-    if actor == request.requester and request.requirement.not_requester:
+    if request.requirement.not_requester and has_asked(request, actor):
         return False
     good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote, now) is None]
     seats = _Seats(request, [vote for vote in good if vote.actor != actor or vote.action not in SAYING], roles)
@@ -191,7 +192,7 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
         return Objection("outlived", "the vote is too old by now: say it again")
     if vote.action in ("comment", "remind"):
         return None
-    if vote.actor == request.requester and request.requirement.not_requester:
+    if request.requirement.not_requester and has_asked(request, vote.actor):
         return Objection("requester", f"{vote.actor} has asked for the run and may not decide on it")
     if vote.action in ("edit", "answer") and request.attempt != 1:
         return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
@@ -208,12 +209,12 @@ class _Seats:
     def __init__(self, request: ApprovalRequest, votes: list[Vote], roles: Roles) -> None:
         needed = request.requirement
         more = tuple(needed.escalate_to) if request.level else ()
-        self._roles, self._quorum = roles, needed.quorum
+        self._roles, self._quorum = roles, quorum_of(request)
         self._named = (*needed.approvers, *more)
         self._listed, self._by = tuple(needed.approvers), tuple[Entitlement, ...]()
         for vote in votes:
             # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
-            if vote.action == "reassign" and needed.quorum <= 1 and (own := self._own(vote)):
+            if vote.action == "reassign" and self._quorum <= 1 and (own := self._own(vote)):
                 self._listed, self._by = vote.to, (Entitlement(vote.actor, own),)
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
         words = (vote for vote in votes if vote.action in SAYING)
@@ -268,7 +269,7 @@ def _settled(
     for vote, by in cast:
         if vote.action == "reject":
             return BallotResult("reject", (by,), message=vote.message)
-    quorum = max(1, request.requirement.quorum)
+    quorum = quorum_of(request)
     ready = (group for group in groups if len(group) >= quorum)
     group = min(ready, key=lambda votes: order(votes[quorum - 1]), default=None)
     if group is None:
@@ -345,7 +346,7 @@ def check_vote(vote: Vote) -> None:
         raise MalformedError("roles and to are lists of names")
     for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
         if not is_person(name):  # it would be read as a role, or as anybody
-            raise MalformedError(f"{name} is not the name of a person")
+            raise MalformedError(no_person(name))
     if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
         raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
     if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in HANDING):

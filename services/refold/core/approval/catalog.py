@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.core.approval.people import is_clear, spelt
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import PublicKey, are_names
 from refold.core.errors import FoldError, MalformedError, UsageError
@@ -23,8 +24,18 @@ ROLE, HANDED_ON = "role:", "handed:"
 
 
 def is_person(name: str) -> bool:
-    """Whether somebody may be called so: a name that is read as something else gives nobody anything."""
-    return name not in ("", "*") and not name.startswith((ROLE, HANDED_ON))
+    """Whether somebody may be called so: a name that is read as something else gives nobody anything.
+
+    A name has one spelling (`ada`, not `Ada`) and one alphabet, or one person could be two.
+    """
+    proper = name not in ("", "*") and not name.startswith((ROLE, HANDED_ON))
+    return proper and name == spelt(name) and is_clear(name)
+
+
+def no_person(name: str) -> str:
+    """What is wrong with a name that is none."""
+    meant = spelt(name)
+    return f"{name!r} is not the name of a person" + (f", {meant} is" if is_person(meant) else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,7 @@ class Roles:
             raise UsageError("a role is a list of names", hint="roles: {lead: [ada, bob]}")
         for name in (name for people in (*roles.values(), revoked) for name in people):
             if not is_person(name):
-                raise UsageError(f"{name} is not the name of a person", hint="name each person, not a role")
+                raise UsageError(no_person(name), hint="name each person, not a role")
         return Roles({str(role): frozenset(people) for role, people in roles.items()}, frozenset(revoked))
 
 

@@ -30,7 +30,7 @@ _WITH_LENGTH = 2
 Kind = Literal["any", "whole", "fraction", "other"]
 
 
-class Operation(NamedTuple):
+class OperatorCall(NamedTuple):
     """A call of an operator, as `_/_`, and what its operands are: of `any` type is what only the run tells."""
 
     function: str
@@ -44,13 +44,13 @@ def names(data: bytes) -> Iterator[bytes]:
             yield from _fields(reference).get(1, ())
 
 
-def operations(data: bytes) -> Iterator[Operation]:
+def operations(data: bytes) -> Iterator[OperatorCall]:
     """The calls in an expression, in any order."""
     checked = _checked(data)
     types = {_one(entry, 1): _fields(_one(entry, 2)) for entry in map(_fields, checked.get(3, ()))}
     for call in _calls(_fields(_one(checked, 4))):
         operands = (types.get(_one(_fields(operand), 2), {}) for operand in call.get(3, ()))
-        yield Operation(_one(call, 2).decode(), tuple(map(_kind, operands)))
+        yield OperatorCall(_one(call, 2).decode(), tuple(map(_kind, operands)))
 
 
 def _kind(found: Fields) -> Kind:

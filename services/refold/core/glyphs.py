@@ -1,0 +1,38 @@
+"""What a letter looks like, as far as that tells one text from another: what is not seen, what is taken for another."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import groupby
+from typing import Final
+
+UNSEEN: Final = re.compile(  # Unicode's Default_Ignorable_Code_Point, which no standard module knows, and blank letters
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U00013441\U00013442\U00016fe4\U0001bca0-\U0001bca3\U0001d159"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+_ALPHABETS = frozenset(("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "GEORGIAN", "GREEK", "LATIN", "LISU"))
+"""Scripts with letters that look like those of another one. No language mixes them in a word."""
+
+_LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТХУЅԌԚԜοναυρκΑΒΕΖΗΙΚΜΝΟΡΤΥΧօսոհցՕՍ")
+"""Letters of other scripts that are taken for Latin ones: a word of nothing else may be read as another."""
+
+
+def script(char: str) -> str:
+    """The first word of a letter's name, which is its script; something for digits and marks, nothing for others."""
+    kept = char.isalnum() or unicodedata.category(char)[0] == "M"
+    return unicodedata.name(char, "?").partition(" ")[0] if kept else ""
+
+
+def words(text: str) -> list[str]:
+    """The text cut before and after each of its words, which the marks on their letters belong to."""
+    return ["".join(part) for _, part in groupby(text, lambda char: script(char) != "" or char == "_")]
+
+
+def mistaken_for(word: str) -> list[str]:
+    """The scripts of a word whose letters are taken for those of another script, or nothing for one that is clear."""
+    letters = {char for char in word if char.isalpha()}
+    scripts = sorted({script(char) for char in letters} & _ALPHABETS)
+    return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []
