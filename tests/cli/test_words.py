@@ -140,6 +140,16 @@ def test_no_command_tells_the_password_of_a_redis() -> None:
     assert "hunter2" not in result.stdout + result.stderr
 
 
+@pytest.mark.parametrize("plan", [True, False])
+def test_doctor_tells_of_a_plan_that_calls_every_tool(tmp_path: Path, plan: bool) -> None:
+    app = tmp_path / f"planned_{plan}.py"
+    app.write_text(f"from refold import App\napp = App('a', plan={plan})\n")
+
+    result = refold("doctor", *NOBODY, "--redis", "redis://127.0.0.1:9/0", "--app", str(app))
+
+    assert ("may call every tool with any arguments" in " ".join(result.stdout.split())) is plan
+
+
 def test_the_exported_schemas_fit() -> None:
     result = refold("schemas", "check", "--json")
 

@@ -280,7 +280,7 @@ def test_a_tool_that_takes_longer_than_its_timeout_has_an_unknown_outcome() -> N
 @pytest.mark.parametrize(
     ("given", "wrong"),
     [
-        ({"agent": "nowhere"}, "app kit has no agent nowhere: there is cleanup, news, plan, upgrade"),
+        ({"agent": "nowhere"}, "app kit has no agent nowhere: there is cleanup, news, upgrade"),
         ({"texts": "a"}, "input of agent news: texts"),
         ({"texts": [], "tools": {"print": 1}}, "app kit has no tool print"),
         ({"texts": [], "tools": {"publish": lambda other: other}}, "the script of tool publish asks for other"),

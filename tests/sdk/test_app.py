@@ -21,7 +21,7 @@ def a_context(app: App) -> Context:
     return Context("r-1", seed="seed", moment=Moment(), find=app.find)
 
 
-def test_tools_and_agents_are_found_by_name_and_every_app_has_a_plan() -> None:
+def test_tools_and_agents_are_found_by_name_and_an_app_has_a_plan_only_if_it_says_so() -> None:
     app = App("shop")
 
     @app.tool(name="orders.place", pool="gpu")
@@ -34,7 +34,8 @@ def test_tools_and_agents_are_found_by_name_and_every_app_has_a_plan() -> None:
     async def other(ctx: Context) -> None: ...
 
     assert set(app.tools) == {"orders.place"}
-    assert set(app.agents) == {"plan", "buy", "buy-again"}
+    assert set(app.agents) == {"buy", "buy-again"}
+    assert set(App("shop", plan=True).agents) == {"plan"}
     assert app.pools == ("default", "gpu")
     assert app.find(place) is app.find("orders.place")
     with pytest.raises(UsageError, match="app shop has no tool print: .*there is orders.place"):
@@ -42,7 +43,7 @@ def test_tools_and_agents_are_found_by_name_and_every_app_has_a_plan() -> None:
 
 
 def test_two_of_one_name_are_refused() -> None:
-    app = App("shop")
+    app = App("shop", plan=True)
 
     def place() -> None: ...
 

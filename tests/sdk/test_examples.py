@@ -164,7 +164,10 @@ def test_a_plan_of_the_same_tools_deploys_too(cloud: Cloud, app: App) -> None:
         {"name": "lb", "tool": "update_load_balancer", "args": {"service": "shop", "image": {"$ref": "image"}}},
     ]
 
-    driven = run(app, "plan", steps=steps)
+    planned = App("planned", plan=True)
+    planned.tools = app.tools
+
+    driven = run(planned, "plan", steps=steps)
 
     assert driven.value.results["lb"] == "update_load_balancer-2"
     assert cloud.ask("/counts")["effects"] == {"push_image": 1, "update_load_balancer": 1}

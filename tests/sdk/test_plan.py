@@ -13,7 +13,7 @@ from refold import App, CallFailed, TerminalError, UsageError
 from refold.core.wire.canonical import dumps, parse
 from refold.testing import AgentRun, run, start
 
-app = App("plans")
+app = App("plans", plan=True)
 
 
 class Built(BaseModel):

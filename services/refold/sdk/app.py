@@ -14,7 +14,7 @@ from refold.core.redaction import redacted
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
 from refold.sdk.determinism import scan
-from refold.sdk.plan import plan
+from refold.sdk.plan import plan as plan_agent
 from refold.sdk.secret import Provider, from_environment
 from refold.sdk.tool import ToolDef, ToolOptions
 
@@ -22,11 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class App:
-    """The registry that a planner and its executors share. Every app has the agent `plan`.
+    """The registry that a planner and its executors share.
 
     `agents` are those that new runs get. `version` is what runs say of the app that they began in; without one it is a
-    digest of the code of its agents and tools. `secrets` gives executors the value of a `Secret` by its name. `redact`
-    is handed what a tool's exception says, up to 20,000 characters, and returns what the log may have of it.
+    digest of the code of its agents and tools. `plan=True` adds the agent `plan`: whoever may start runs may then call
+    every tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` is handed
+    what a tool's exception says, up to 20,000 characters, and returns what the log may have of it.
 
     **Example**
 
@@ -43,6 +44,7 @@ class App:
         name: str,
         *,
         version: str = "",
+        plan: bool = False,
         secrets: Provider = from_environment,
         redact: Callable[[str], str] = redacted,
     ) -> None:
@@ -50,7 +52,9 @@ class App:
         self.secrets, self.redact = secrets, redact
         self._declared = version
         self.tools: dict[str, ToolDef] = {}
-        self.agents: dict[str, AgentDef] = {"plan": AgentDef(cast(FunctionType, plan))}
+        self.agents: dict[str, AgentDef] = {}
+        if plan:
+            self.agents["plan"] = AgentDef(cast(FunctionType, plan_agent))
         self._older: dict[str, list[AgentDef]] = {}
         self._by_function: dict[Callable[..., Any], ToolDef] = {}
 
@@ -130,7 +134,7 @@ class App:
         if not found.declared or "" in versions or found.declared in versions:
             raise UsageError(
                 f"app {self.name} has two agents {found.name}",
-                hint='rename one (every app has `plan` already), or give each of them its version="..."',
+                hint='rename one, or give each of them its version="..."',
             )
         older.append(known)
 

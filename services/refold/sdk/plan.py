@@ -1,4 +1,4 @@
-"""A plan is data too: the agent `plan` that every app has.
+"""A plan is data too: the agent `plan` of an app that wants it, `App("shop", plan=True)`.
 
 Its input is `{"steps": [{"name": "build", "tool": "build_image", "args": {...}}, ...]}`. Anywhere in `args`,
 `{"$ref": "build.image"}` stands for the result of an earlier step, or for a part of it. Steps run in order. Recovery
@@ -15,6 +15,9 @@ from refold.core.errors import CallFailed, UsageError
 from refold.sdk.context import Context
 
 _REF = "$ref"
+
+MOST_CALLS = 1_000
+"""Steps of a plan: a mebibyte of input would hold tens of thousands of calls, of any tool."""
 
 
 class PlanStep(BaseModel):
@@ -33,7 +36,7 @@ class PlanResults(BaseModel):
     results: dict[str, Any]
 
 
-async def plan(ctx: Context, steps: list[PlanStep]) -> PlanResults:
+async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=MOST_CALLS)]) -> PlanResults:
     """Runs a list of tool calls in order, feeding results of earlier steps into later ones."""
     await ctx.note("plan", {"steps": [step.model_dump(mode="json") for step in steps]})
     _validate(ctx, steps)

@@ -127,6 +127,8 @@ def _app(target: str) -> Iterator[Finding]:
         app = load_app(target)
         agents, tools = ", ".join(sorted(app.agents)), ", ".join(sorted(app.tools)) or "none"
         yield "ok", f"{app.name}: agents {agents}; tools {tools}; pools {', '.join(app.pools)}"
+        if "plan" in app.agents:
+            yield "warning", "the agent `plan`: whoever may start runs may call every tool with any arguments"
         undeclared = [tool.name for tool in app.tools.values() if tool.effect == "once"]
         if undeclared:
             text = f"{', '.join(sorted(undeclared))}: `once` tools go in doubt when an executor dies in them"

@@ -54,7 +54,7 @@ class Operator(Shell):
 
 @run_group.command("start")
 def begin_run(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run; every app has `plan`.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run.")],
     *,
     input_: Annotated[str, typer.Option("--input", metavar="JSON|@FILE|-", help="The agent's input.")] = "null",
     id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]", show_default=False)] = "",
