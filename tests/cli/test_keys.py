@@ -59,13 +59,13 @@ def test_no_word_of_a_command_tells_the_private_half(folder: Path) -> None:
 
     private = json.loads((folder / "k.json").read_text())["d"]
     assert private not in done.output
-    assert private not in refold("keys", "new", "ops", "--use", "vote", "--no-publish", "--json").output
+    assert private not in refold("keys", "new", "ops", "--use", "vote", "--anybody", "--no-publish", "--json").output
 
 
 def test_a_key_is_never_written_over(folder: Path) -> None:
-    first = made("ops", "--use", "vote", "--out", str(folder / "k.json"))
+    first = made("ops", "--use", "decision", "--out", str(folder / "k.json"))
 
-    again = refold("keys", "new", "ops", "--use", "vote", "--no-publish", "--out", str(folder / "k.json"))
+    again = refold("keys", "new", "ops", "--use", "decision", "--no-publish", "--out", str(folder / "k.json"))
 
     assert again.exit_code == 2
     assert "is there already" in again.stderr
@@ -79,6 +79,9 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
         (("new", "../a", "--use", "vote"), "the kid is not"),
         (("new", "ann", "--use", "both"), "the use is none of decision, vote"),
         (("new", "ops", "--use", "decision", "--actor", "ann"), "only a vote key speaks for actors"),
+        (("new", "ann", "--use", "vote"), "whom the key speaks for is not said"),
+        (("new", "ann", "--use", "vote", "--actor", "ann", "--anybody"), "for some people and for anybody"),
+        (("new", "ann", "--use", "vote", "--actor", "Ann"), "'Ann' is not the name of a person, ann is"),
         (("rotate", "ops-1", "--at", "tomorrow"), "'tomorrow' is not a time with a zone"),
         (("rotate", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
         (("rotate", "ops-1", "--at", "2020-01-01T00:00Z"), "2020-01-01T00:00Z is over"),
@@ -97,7 +100,7 @@ def test_what_is_wrong_with_the_words_is_said_before_anything_is_made(
 
 
 def test_no_key_is_made_that_could_not_be_published(folder: Path) -> None:
-    done = refold("keys", "new", "ops", "--use", "vote", *NOBODY)
+    done = refold("keys", "new", "ops", "--use", "decision", *NOBODY)
 
     assert done.exit_code == 5
     assert list(folder.iterdir()) == []
@@ -287,6 +290,36 @@ def test_setup_and_doctor_say_when_nobody_could_decide(shop: Shop, monkeypatch: 
     told = {finding["what"]: finding["verdict"] for finding in found if finding["check"] == "approvals"}
     assert [verdict for what, verdict in told.items() if "`refold keys new NAME --use decision`" in what] == ["problem"]
     assert [verdict for what, verdict in told.items() if "role:ghost" in what] == ["warning"]
+
+
+def test_for_a_platform_that_others_reach_setup_makes_nothing_that_lets_anybody_decide(shop: Shop) -> None:
+    app = str(Path(__file__).with_name("app.py"))
+    port = shop.settings.bootstrap.rpartition(":")[2]
+
+    done = refold("setup", "--app", app, "--kafka", f"0.0.0.0:{port}")
+
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (shop.folder / "keys").iterdir()) == ["decision.json"]
+    assert [key.use for key in shop.known().values()] == ["decision"]
+    words = " ".join(done.stdout.split())
+    assert "refold keys new NAME --use vote --actor NAME" in words
+    assert "refold policy publish FILES" in words
+
+
+def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platform(shop: Shop) -> None:
+    port = shop.settings.bootstrap.rpartition(":")[2]
+    refold("setup", "--app", str(Path(__file__).with_name("app.py")), "--kafka", shop.settings.bootstrap)
+
+    told = {}
+    for host in ("127.0.0.1", "0.0.0.0"):
+        done = refold("doctor", "--kafka", f"{host}:{port}", "--redis", "redis://127.0.0.1:9/0", "--json")
+        found = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "approvals"]
+        told[host] = {each["verdict"] for each in found if "anybody" in each["what"] or "may decide" in each["what"]}
+        text = " ".join(each["what"] for each in found)
+        for part in ("speaks for anybody", "whoever has a vote key may decide", "not_requester: false"):
+            assert part in text
+
+    assert told == {"127.0.0.1": {"ok"}, "0.0.0.0": {"warning"}}
 
 
 def test_a_key_that_the_catalog_does_not_have_is_not_found(shop: Shop) -> None:

@@ -12,6 +12,7 @@ from refold.core.errors import UnreachableError
 from refold.runtime.settings import KafkaSettings, Settings, load
 
 DATA = Path(".refold")
+_LOOPBACK = ("127.", "localhost:", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
     return Addresses(settings, bool(running) and not named, data_dir(data) if default and meant else None)
+
+
+def on_loopback(bootstrap: str) -> bool:
+    """Whether all brokers are at addresses that only this machine reaches, as one of development is."""
+    return all(server.strip().startswith(_LOOPBACK) for server in bootstrap.split(","))
 
 
 def data_dir(data: str = "") -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,6 +15,7 @@ import typer
 from refold.adapters.kafka import clients
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
+from refold.cli.addresses import on_loopback
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
@@ -22,6 +23,8 @@ from refold.cli.errors import FAILED, expected, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, RedisOption, Shell, connect
 from refold.client import catalog
+from refold.core.approval.policy import UNRULED, Policy
+from refold.core.approval.signature import PublicKey
 from refold.core.errors import UsageError
 from refold.core.redaction import public_url
 from refold.embedded.files import cache_dir
@@ -35,10 +38,6 @@ doctor_group = Commands()
 Weight = Literal["ok", "warning", "problem"]
 
 _ASK_S = 10.0
-LOCAL = ("127.", "localhost", "[::1]")
-"""A broker at such an address is taken for one of development."""
-
-
 Finding = tuple[Weight, str]
 
 
@@ -151,7 +150,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
-        local = all(server.strip().startswith(LOCAL) for server in settings.kafka.bootstrap.split(","))
+        local = on_loopback(settings.kafka.bootstrap)
         yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
 
 
@@ -189,8 +188,30 @@ def _approvals(there: Platform) -> Iterator[Finding]:
             text = f"no key for {use}s is in force, so nothing that asks people goes on"
             weight: Weight = "problem" if policy else "warning"
             yield weight, f"{text}; `refold keys new NAME --use {use}`"
+    careless = [*_unbound(first.keys.values(), now), *_anybody(policy)]
+    if on_loopback(there.settings.kafka.bootstrap):
+        yield from (("ok", f"{each} (fine for development)") for each in careless)
+    else:
+        yield from (("warning", each) for each in careless)
     if missing := nobody_text(first):
         yield "warning", missing
     elif policy:
         rules = output.counted(len(policy.rules), "rule")
         yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"
+
+
+def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:
+    for key in known:
+        if key.use == "vote" and not key.actors and key.signs_at(now):
+            mend = "`refold keys new NAME --use vote --actor NAME` makes one for a person, then revoke this"
+            yield f"the vote key {key.kid} speaks for anybody: {mend}"
+
+
+def _anybody(policy: Policy | None) -> Iterator[str]:
+    """What a policy leaves to whoever has a vote key, or to who asked. (A deny or an allow asks nobody.)"""
+    asks = [(rule.name, rule.requirement) for rule in policy.rules] if policy else []
+    for name, needed in [*asks, (UNRULED, policy.fallback if policy else None)]:
+        if needed and "*" in (*needed.approvers, *needed.escalate_to):
+            yield f"{name}: whoever has a vote key may decide"
+        if needed and not needed.not_requester:
+            yield f"{name}: who asked for the run may decide on it (`not_requester: false`)"

@@ -15,6 +15,7 @@ from refold.cli.commands.provision import key_entry
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login
 from refold.client import catalog
+from refold.core.approval.catalog import is_person, no_person
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
@@ -36,6 +37,9 @@ def new_key(
     actor: Annotated[
         list[str] | None, typer.Option("--actor", help="It may vote for nobody else. May be repeated.")
     ] = None,
+    anybody: Annotated[
+        bool, typer.Option("--anybody", help="It may vote for everybody: for a gateway that knows its users.")
+    ] = False,
     strength: Annotated[str, typer.Option("--strength", help="How its holder makes sure who somebody is.")] = "",
     out: OutOption = "",
     publish: Annotated[
@@ -46,6 +50,7 @@ def new_key(
     """Make a key: the private half into a file, the public half into the catalog."""
     key = keys.new(use, name)
     public = PublicKey.parse(key.public(actors=tuple(actor or ()), strength=strength).content())
+    _check_voters(use, actor or [], anybody=anybody)
     platform = shell.platform
     if publish:
         platform.knock()
@@ -112,6 +117,16 @@ def revoke_key(
     _publish(platform, public)
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
     shell.tell(public.content(), text)
+
+
+def _check_voters(use: str, actors: list[str], *, anybody: bool) -> None:
+    """Whoever a vote key speaks for is said, one way. **Raises** UsageError."""
+    if use == "vote" and anybody == bool(actors):
+        problem = "the key is for some people and for anybody" if anybody else "whom the key speaks for is not said"
+        raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
+    for name in actors:
+        if not is_person(name):
+            raise UsageError(no_person(name), hint="--actor names a person")
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

@@ -12,7 +12,7 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
-from refold.cli.addresses import data_dir
+from refold.cli.addresses import data_dir, on_loopback
 from refold.cli.apps import load_app
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, KafkaOption, connect
@@ -64,7 +64,7 @@ class Provision:
         reader = KafkaLogReader(settings.kafka)
         known = [_entries_of(reader, number) for number in range(count)]
         publisher = KafkaPublisher(settings.kafka, partitions=count, source="refold-dev")
-        for entry in self._entries():
+        for entry in self._entries(local=on_loopback(bootstrap)):
             # A key that is there stays as it is: it may have been retired or revoked.
             if any(_differs(there.get(entry.name), entry) for there in known):
                 catalog.publish(publisher, count, entry)
@@ -73,20 +73,25 @@ class Provision:
     def _warn(self, there: Catalog) -> None:
         """Tells what keeps people from deciding: keys that sign no more, roles that nobody has."""
         for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
-            public = there.keys[keys.load(path).kid]
-            if not public.signs_at(clock_ms()):
+            public = there.keys[keys.load(path).kid] if path.exists() else None
+            if public and not public.signs_at(clock_ms()):
                 mend = f"`refold keys new NAME --use {use}` makes another, to be named by --key"
                 output.warn(f"the key {public.kid} in {path} signs nothing any more ({public.reason}); {mend}")
         if missing := nobody_text(there):
             output.warn(missing)
 
-    def _entries(self) -> list[CatalogEntry]:
-        """Keys and roles before the policy that needs them, and its text before the word that it is in force."""
+    def _entries(self, *, local: bool) -> list[CatalogEntry]:
+        """Keys and roles before the policy that needs them, and its text before the word that it is in force.
+
+        A vote key for anybody, and a policy by which one person is enough, are for brokers that nobody else reaches.
+        """
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
+        signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if local else [])]
+        if not folder and not local:
+            return [*signing, *people]
         policy = merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
-        signing = [_key(self.decision_key, "decision"), _key(self.vote_key, "vote")]
         return [*signing, *people, *policy_entries(policy, _ACTOR)]
 
 
@@ -132,16 +137,25 @@ def setup(
 ) -> None:
     """Do for a platform elsewhere what `refold dev` does for its own.
 
-    Creates topics, keys, roles and a policy. Keys go into the folder keys of --data; what is there is left alone.
+    Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
+    alone. A vote key for anybody and the default policy it makes only where all brokers are on this machine.
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()
     folder = Path(policies) if policies else folder_of(app)
     needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder)
     needs.prepare(platform.settings.kafka.bootstrap)
-    output.say(f"topics, public keys and a policy are on {output.escape(platform.settings.kafka.bootstrap)}")
+    there = platform.settings.kafka.bootstrap
+    output.say(
+        f"topics and public keys{' and a policy' * bool(folder or on_loopback(there))} are on {output.escape(there)}"
+    )
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
-    output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
+    if on_loopback(there):
+        output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
+        return
+    output.say("next, for each who votes: refold keys new NAME --use vote --actor NAME")
+    if not folder:
+        output.say("and a policy of your own: refold policy publish FILES --roles FILE")
 
 
 def folder_of(app: str) -> Path | None:
