@@ -60,6 +60,10 @@ class Bench(Protocol):
         """What the ledger holds."""
         ...
 
+    def aside(self) -> dict[str, bytes]:
+        """What was set aside of home 7 in pool `default`."""
+        ...
+
 
 class MemoryBench:
     """The ledger in memory; its clock moves only by `pass_ms`."""
@@ -95,6 +99,9 @@ class MemoryBench:
         outbox = {key: dict(results) for key, results in self.ledger.outbox().items() if results}
         return State(entries, leased, outbox)
 
+    def aside(self) -> dict[str, bytes]:
+        return self.ledger.aside.get((7, "default"), {})
+
 
 class RedisBench:
     """The ledger on a real server, under a prefix of its own; its clock is the server's."""
@@ -124,10 +131,14 @@ class RedisBench:
                 found.entries[home, name] = _shown(self.client.hgetall(key))
             elif kind == "held":
                 found.leased[home, name] = {held.decode() for held in self.client.zrange(key, 0, -1)}
-            else:
+            elif kind != "quarantine":
                 assert kind == "outbox", f"{key!r} is no key of the ledger"
                 found.outbox[home, name] = {f.decode(): result for f, result in self.client.hgetall(key).items()}
         return found
+
+    def aside(self) -> dict[str, bytes]:
+        kept = self.client.hgetall(f"{self.prefix}:{{7}}:quarantine:default")
+        return {name.decode(): content for name, content in kept.items()}
 
     def close(self) -> None:
         keys = list(self.client.scan_iter(match=f"{self.prefix}:*", count=1000))

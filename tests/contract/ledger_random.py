@@ -18,6 +18,7 @@ from refold.ports.ledger import (
     Renew,
     Reply,
     Sent,
+    SetAside,
     Unpublished,
     outbox_field,
 )
@@ -31,6 +32,7 @@ _attempts = st.integers(1, 3)
 _tokens = st.sampled_from(["ann", "bob", "eve"])
 _leases = st.sampled_from([0, HOUR_MS])
 _bytes = st.binary(max_size=80)
+_some_keys = st.lists(_keys, max_size=2).map(tuple)
 _fields = st.lists(st.builds(outbox_field, _calls, _attempts), max_size=3).map(tuple)
 
 operations: st.SearchStrategy[Operation] = st.one_of(
@@ -43,6 +45,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Lapsed, _homes, _pools, st.just(100)),
     st.builds(Unpublished, _homes, _pools, st.just(100)),
     st.builds(Sent, _homes, _pools, _fields),
+    st.builds(SetAside, _homes, _pools, _some_keys, _fields, _some_keys),
 )
 batches = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, max_size=8)
 
@@ -53,8 +56,8 @@ def difference(one: Bench, other: Bench, sent: Sequence[Sequence[Operation]]) ->
         for operation, left, right in zip(batch, one.ledger.run(batch), other.ledger.run(batch), strict=True):
             if _comparable(left) != _comparable(right):
                 return f"{operation}: {left} against {right}"
-    if one.state() != other.state():
-        return f"{one.state()} against {other.state()}"
+    if (one.state(), one.aside()) != (other.state(), other.aside()):
+        return f"{one.state()}, {one.aside()} against {other.state()}, {other.aside()}"
     return None
 
 
@@ -86,5 +89,6 @@ def _any(draw: random.Random) -> Operation:
         Lapsed(home, "default", 100),
         Unpublished(home, "default", 100),
         Sent(home, "default", (outbox_field(call, attempt),)),
+        SetAside(home, "default", leases=(key,), fields=(outbox_field(call, attempt),)),
     ]
     return draw.choice(choices)

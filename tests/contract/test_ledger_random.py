@@ -36,7 +36,7 @@ PLANTED = [
         ("claim", "own and attempt <", "attempt <"),
         ("claim", "own and attempt < tonumber(on_record)", "false"),
         ("claim", "token == ARGV[4]", "false"),
-        ("claim", "{'claimed', tonumber(takeover)}", "{'claimed', 0}"),
+        ("claim", "{'claimed', takeover == '1' and 1 or 0}", "{'claimed', 0}"),
         ("claim", "tonumber(lease) > now", "false"),
         ("claim", "state and (state == 'started' or not own) and 1 or 0", "state and 1 or 0"),
         ("claim", "(state == 'started' or not own)", "state == 'started'"),

@@ -217,6 +217,6 @@ def test_every_operation_keeps_to_one_slot_of_a_cluster(tmp_path: Path) -> None:
 
         replies = ledger.run(everything)
 
-        assert replies[4] == [b"request"]
+        assert replies[4] == [("k2", b"request")]
         assert replies[7] == [("r-1/2#1", b'"ok"')]
         assert ledger.problems() == []

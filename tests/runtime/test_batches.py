@@ -27,9 +27,9 @@ def test_every_reply_comes_to_who_asked() -> None:
     ours.ask(Lapsed(0, "default", 5))
     batch = sent(ours.send(Now(0, 0)))
 
-    answered = ours.answered(Answers(batch.batch, [None, [b"request"]]), Now(0, 0))
+    answered = ours.answered(Answers(batch.batch, [None, [("key", b"request")]]), Now(0, 0))
 
-    assert answered == [("a", CLOSE, None), (None, Lapsed(0, "default", 5), [b"request"])]
+    assert answered == [("a", CLOSE, None), (None, Lapsed(0, "default", 5), [("key", b"request")])]
     assert not ours
 
 

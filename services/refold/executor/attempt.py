@@ -134,12 +134,12 @@ class Attempt:
         else:
             self.phase = "over"
             if isinstance(reply, ledger.Stored):
-                self.outbox.outlet.offer(self.home, field=reply.field, result=reply.result)
+                self.outbox.stored(self.home, self.request, reply)
             elif isinstance(reply, ledger.Superseded):
                 # Past its tombstone, or behind an attempt that the planner's log has lost: it has to hear of it.
                 self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed)
             else:
-                assert isinstance(reply, ledger.Busy), f"not an answer to a claim: {reply}"
+                assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
     # The claim chain
 
@@ -325,7 +325,7 @@ class Attempt:
             if self.settled:  # its tombstone has come, and perhaps the marker that it left is gone by now
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
             self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
-        elif isinstance(reply, ledger.Fenced):
+        elif isinstance(reply, ledger.Fenced | ledger.Broken):
             self._late(self.result)
 
     def _late(self, result: ToolResult, *, late: bool = True) -> None:

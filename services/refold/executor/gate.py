@@ -25,6 +25,7 @@ class Gate:
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
     environment: str = "dev"
     partitions: int = 1
+    pool: str = "default"
     required: Sequence[str] = ()
 
     def needs_decision(self, request: ToolRequest) -> bool:
@@ -35,6 +36,10 @@ class Gate:
 
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
         """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log."""
+        if (known := self.tools.get(request.tool)) is not None and known.pool != self.pool:
+            # What one pool may reach is no affair of another, whatever an order says.
+            message = f"{request.tool} is a tool of pool {known.pool}, not of {self.pool}"
+            return Refusal("wrong_pool", message, stale=False)
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
             decided = self._open(request, authority)

@@ -9,14 +9,14 @@ from typing import Generic, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
-from refold.core.messages import ToolClaim, ToolResult
+from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
-from refold.ports.ledger import Close
+from refold.ports.ledger import Close, SetAside, Stored
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
@@ -112,6 +112,28 @@ class ExecutorOutbox(Generic[Claimant]):
             else:  # nobody here knows the keys
                 closing.done = True
         self._closing = {}
+
+    def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:
+        """Tells again what was done before, if it can be read; a newer version's cannot, and stays for that."""
+        try:
+            codec.decode(ToolResult, stored.result)
+        except (MalformedError, FoldError) as error:
+            self._unreadable(home, request.key, error.message)
+            return
+        self.outlet.offer(home, field=stored.field, result=stored.result)
+
+    def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
+        """Has the ledger put away leases that nobody can take over, or they would be found again and again."""
+        self._unreadable(home, ", ".join(keys), reason)
+        self.ledger.ask(SetAside(home, self.settings.pool, leases=keys))
+
+    def broken(self, home: int, key: str) -> None:
+        """Has the ledger put away what is no entry of any ledger."""
+        self._unreadable(home, key, "no ledger has written it")
+        self.ledger.ask(SetAside(home, self.settings.pool, broken=(key,)))
+
+    def _unreadable(self, home: int, names: str, reason: str) -> None:
+        self.journal.tell("ledger.unreadable", partition=home, pool=self.settings.pool, names=names, reason=reason)
 
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
         """Writes a claim to the chain of its call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.topics import TOOL_CLAIMED
@@ -16,7 +17,7 @@ from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, Now, ToolEnded
-from refold.ports.ledger import Fill, Filled, Lapsed, Reply
+from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, Lapsed, Release, Renew, Reply
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
 
@@ -134,6 +135,8 @@ class Executor:
 
     def _answered(self, answers: Answers) -> None:
         for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
+            if isinstance(reply, Broken) and isinstance(operation, Claim | Renew | Release | Complete):
+                self._outbox.broken(operation.home, operation.key)
             if isinstance(asker, Attempt):
                 asker.answered(operation, reply)
                 self._retire(asker)
@@ -145,10 +148,15 @@ class Executor:
                 self._filled(lane, reply)
 
     def _reaped(self, home: int, reply: Reply) -> None:
-        assert isinstance(reply, list), "lapsed leases come as a list"
-        for raw in reply:
-            assert isinstance(raw, bytes), "a lapsed lease comes with its request"
-            request = codec.decode(ToolRequest, raw)
+        if not isinstance(reply, list):
+            self._outbox.lapsed_unread(home, (), "the index of leases is none")
+            return
+        for key, raw in reply:
+            try:
+                request = codec.decode(ToolRequest, raw)
+            except (MalformedError, FoldError) as error:
+                self._outbox.lapsed_unread(home, (key,), error.message)
+                continue
             if request.call_id in self._outbox.gone:
                 self._outbox.close(home, request.key, request.call_id)
             elif (

@@ -24,6 +24,9 @@ DEFAULT_RETENTION = timedelta(days=7)
 MARKER_RETENTION = timedelta(hours=1)
 """How long a closed entry is kept: for whoever was under way to it when the tombstone came."""
 
+ASIDE, ASIDE_MOST_BYTES = 100, 65_536
+"""Of what nobody can use: enough to see what it is, and whose."""
+
 STARTED_RETENTION = timedelta(days=30)
 """How long a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
 
@@ -103,7 +106,7 @@ class Close(NamedTuple):
 
 
 class Lapsed(NamedTuple):
-    """The requests of STARTED entries whose lease has run out. -> list of `request` bytes, at most `limit`."""
+    """The STARTED entries whose lease has run out. -> list of (key, `request`), at most `limit`."""
 
     home: int
     pool: str
@@ -128,6 +131,21 @@ class Sent(NamedTuple):
     home: int
     pool: str
     fields: tuple[str, ...]
+
+
+class SetAside(NamedTuple):
+    """What these leases and outbox fields hold is of no use: it is found no more, and kept to be looked at. -> None.
+
+    An entry whose lease goes stays, and whoever claims it next takes it over. With `broken` leases an entry goes as
+    well, and so does the whole index or outbox if it is nothing that this ledger has written.
+    **Shape**: of a home and pool `ASIDE` are kept, up to `ASIDE_MOST_BYTES` each, until a week after the last one.
+    """
+
+    home: int
+    pool: str
+    leases: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 class Fill(NamedTuple):
@@ -180,6 +198,10 @@ class Fenced(NamedTuple):
     """Somebody else's token stands there."""
 
 
+class Broken(NamedTuple):
+    """What stands there was not written by this ledger, and the operation did nothing."""
+
+
 class Filled(NamedTuple):
     """**Units**: bytes; a `limit` of 0 is none."""
 
@@ -187,9 +209,9 @@ class Filled(NamedTuple):
     limit: int
 
 
-Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unpublished | Sent | Fill
-_Judged = Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced
-Reply = _Judged | Filled | list[bytes] | list[tuple[str, bytes]] | None
+Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unpublished | Sent | SetAside | Fill
+_Judged = Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | Broken
+Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 
 
 def outbox_field(call: CallId, attempt: int) -> str:

@@ -6,13 +6,14 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Failure
 from refold.core.messages import ToolResult
 from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Sent, Unpublished, parse_outbox_field
+from refold.ports.ledger import Sent, SetAside, Unpublished, parse_outbox_field
 from refold.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
@@ -114,15 +115,30 @@ class Relay:
             if isinstance(operation, Sent):
                 self._known -= {(operation.home, field) for field in operation.fields}
             elif isinstance(operation, Unpublished):
-                assert isinstance(reply, list), "the outbox comes as a list"
-                self._look_through(operation.home, reply)
+                if isinstance(reply, list):
+                    self._look_through(operation.home, reply)
+                else:
+                    self._set_aside(SetAside(operation.home, self._settings.pool), "the outbox is none")
 
-    def _look_through(self, home: int, results: list[bytes] | list[tuple[str, bytes]]) -> None:
-        for result in results:
-            assert isinstance(result, tuple), "the outbox holds fields and results"
-            if (home, result[0]) not in self._known:
-                self.counts["outbox.found"] += 1
-                self.offer(home, field=result[0], result=result[1])
+    def _look_through(self, home: int, results: list[tuple[str, bytes]]) -> None:
+        for field, result in results:
+            if (home, field) in self._known:
+                continue
+            try:
+                parse_outbox_field(field)
+                codec.decode(ToolResult, result)
+            except (ValueError, MalformedError, FoldError) as error:
+                self._set_aside(SetAside(home, self._settings.pool, fields=(field,)), str(error))
+                continue
+            self.counts["outbox.found"] += 1
+            self.offer(home, field=field, result=result)
+
+    def _set_aside(self, aside: SetAside, reason: str) -> None:
+        """What nobody can publish leaves the outbox, or it would be found again with every sweep."""
+        self.counts["ledger.unreadable"] += 1
+        fields = {"partition": aside.home, "pool": aside.pool, "names": ", ".join(aside.fields), "reason": reason}
+        self.news.append(("ledger.unreadable", fields))
+        self._batches.ask(aside)
 
     def _sweep(self) -> None:
         while self._barred and self._barred[0][0] <= self._now.mono_ms:

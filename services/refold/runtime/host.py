@@ -44,6 +44,7 @@ ALARMS = frozenset({
     "call.unauthorised",
     "input.dead",
     "ledger.full",
+    "ledger.unreadable",
     "log.shrunk",
     "marks.foreign",
     "marks.missing",

@@ -124,7 +124,7 @@ class ToolDef:
         schema = schema_name(canonical.dumps(self.schema()), edit=self.shown_as == "edit")
         needed = self.approval == "required"
         tags = tuple(sorted(self.tags))
-        return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms)
+        return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms, self.pool)
 
     def canonical_args(self, *args: Any, **kwargs: Any) -> str:
         """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""

@@ -163,7 +163,7 @@ def test_a_renewal_under_another_token_is_fenced(bench: Bench) -> None:
     bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0)])
 
     assert ask(bench, renew("ann")) == Fenced()
-    assert ask(bench, LAPSED) == [b"request r-1/2#1"]
+    assert ask(bench, LAPSED) == [(KEY, b"request r-1/2#1")]
 
 
 def test_a_renewal_tells_that_the_call_was_closed_and_does_not_lease_it(bench: Bench) -> None:
@@ -319,7 +319,7 @@ def test_any_bytes_come_back_as_they_were(bench: Bench) -> None:
     raw = bytes(range(256)) + b"\r\n$-1\r\n"
 
     bench.ledger.run([claim("ann", lease_ms=0)._replace(request=raw)])
-    assert ask(bench, LAPSED) == [raw]
+    assert ask(bench, LAPSED) == [(KEY, raw)]
 
     assert ask(bench, complete("ann", result=raw)) == Completed(FIELD)
     assert ask(bench, OUTBOX) == [(FIELD, raw)]

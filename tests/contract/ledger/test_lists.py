@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from refold.ports.ledger import Close, Complete, Lapsed, Release, outbox_field
+from refold.ports.ledger import (
+    ASIDE,
+    ASIDE_MOST_BYTES,
+    Claimed,
+    Close,
+    Complete,
+    Lapsed,
+    Release,
+    SetAside,
+    Stored,
+    outbox_field,
+)
 from tests.contract.ledger_benches import CALL, FIELD, KEY, LAPSED, OUTBOX, Bench, ask, claim, complete, outbox_of, sent
 
 
@@ -17,7 +28,7 @@ def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
         ]
     )
 
-    assert ask(bench, LAPSED) == [b"request r-0/1#1"]
+    assert ask(bench, LAPSED) == [("key of r-0/1", b"request r-0/1#1")]
     assert ask(bench, Lapsed(7, "other", 100)) == []
     assert ask(bench, Lapsed(6, "default", 100)) == []
 
@@ -35,7 +46,7 @@ def test_an_entry_that_has_expired_leaves_the_lapsed_ones_too(bench: Bench) -> N
     bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0, call="r-2/1")])
     bench.forget(7, KEY)
 
-    assert ask(bench, LAPSED) == [b"request r-2/1#1"]
+    assert ask(bench, LAPSED) == [("key of r-2/1", b"request r-2/1#1")]
     assert bench.state().leased == {(7, "default"): {"key of r-2/1"}}
 
 
@@ -61,3 +72,41 @@ def test_results_of_two_attempts_do_not_displace_each_other_in_the_outbox(bench:
     bench.ledger.run([claim("bob", attempt=2), complete("bob", attempt=2)])
 
     assert outbox_of(bench) == {FIELD: b"no", outbox_field(CALL, 2): b'"ok"'}
+
+
+def test_what_is_set_aside_is_found_no_more_and_its_entry_is_taken_over(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob", call="r-2/1"), complete_of("r-2/1", "bob")])
+
+    aside = SetAside(7, "default", leases=(KEY,), fields=(outbox_field("r-2/1", 1),))
+    assert bench.ledger.run([aside, aside]) == [None, None]
+
+    assert bench.ledger.run([LAPSED, OUTBOX]) == [[], []]
+    assert bench.aside() == {f"entry:{KEY}": b"request r-1/2#1", "result:r-2/1#1": b"done"}
+    assert ask(bench, claim("eve")) == Claimed(takeover=True)
+    assert ask(bench, claim("eve", call="r-2/1")) == Stored("r-2/1#1", b"done")
+
+
+def test_a_broken_entry_is_set_aside_whole(bench: Bench) -> None:
+    bench.ledger.run([claim("ann")])
+
+    assert ask(bench, SetAside(7, "default", broken=(KEY,))) is None
+
+    assert bench.state().entries == {}
+    assert ask(bench, claim("bob")) == Claimed(takeover=False)
+
+
+def test_what_is_set_aside_is_bounded(bench: Bench) -> None:
+    most = ASIDE + 5
+    bench.ledger.run([claim(f"t{i}", call=f"r-{i}/1", lease_ms=0) for i in range(most)])
+    bench.ledger.run([complete_of("big/1", "ann", b"x" * (ASIDE_MOST_BYTES + 1))])
+
+    ask(bench, SetAside(7, "default", fields=("big/1#1",)))
+    ask(bench, SetAside(7, "default", leases=tuple(f"key of r-{i}/1" for i in range(most))))
+
+    assert len(bench.aside()) == ASIDE
+    assert len(bench.aside()["result:big/1#1"]) == ASIDE_MOST_BYTES
+    assert ask(bench, LAPSED) == []
+
+
+def complete_of(call: str, token: str, result: bytes = b"done") -> Complete:
+    return Complete(7, "default", f"key of {call}", call, 1, token, True, result)

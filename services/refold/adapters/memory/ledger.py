@@ -41,7 +41,7 @@ class Snapshot(NamedTuple):
 class MemoryLedger:
     """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards.
 
-    `filled` is what it says of how full it is.
+    `filled` is what it says of how full it is, `aside` what was set aside, by home and pool.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class MemoryLedger:
         self._entries: dict[_Place, CallEntry] = {}
         self._leases: dict[_Place, dict[str, int]] = {}
         self._outbox: dict[_Place, dict[str, bytes]] = {}
+        self.aside: dict[_Place, dict[str, bytes]] = {}
         self._rules: dict[type, Callable[[Any, int], ledger.Reply]] = {
             ledger.Claim: self._claim,
             ledger.Renew: self._renew,
@@ -67,6 +68,7 @@ class MemoryLedger:
             ledger.Lapsed: self._lapsed,
             ledger.Unpublished: self._list_outbox,
             ledger.Sent: self._sent,
+            ledger.SetAside: self._set_aside,
             ledger.Fill: lambda operation, now: self.filled,
         }
 
@@ -189,11 +191,11 @@ class MemoryLedger:
         if not leases:
             return []
         due = sorted((until, key) for key, until in leases.items() if until <= now)[:limit]
-        requests = []
+        requests: list[tuple[str, bytes]] = []
         for _, key in due:
             entry = self._find(home, key, now)
             if entry is not None:
-                requests.append(entry.request)
+                requests.append((key, entry.request))
             else:
                 del leases[key]
         return requests
@@ -213,6 +215,23 @@ class MemoryLedger:
         for field in operation.fields:
             results.pop(field, None)
         return None
+
+    def _set_aside(self, operation: ledger.SetAside, now: int) -> ledger.Reply:
+        home, pool, leases, fields, broken = operation
+        for key in (*leases, *broken):
+            entry = self._find(home, key, now)
+            self._keep_aside(home, pool, f"entry:{key}", (entry.request or entry.result) if entry else b"")
+            self._unlease(home, pool, key)
+        for key in broken:
+            self._entries.pop((home, key), None)
+        for field in fields:
+            self._keep_aside(home, pool, f"result:{field}", self._outbox.get((home, pool), {}).pop(field, b""))
+        return None
+
+    def _keep_aside(self, home: int, pool: str, name: str, content: bytes) -> None:
+        kept = self.aside.setdefault((home, pool), {})
+        if len(kept) < ledger.ASIDE:
+            kept.setdefault(name, content[: ledger.ASIDE_MOST_BYTES])
 
     def _put(self, home: int, pool: str, field: str, result: bytes) -> str:
         self._outbox.setdefault((home, pool), {})[field] = result

@@ -20,7 +20,7 @@ if state then
   end
   if state == 'started' and not closed then
     if token == ARGV[4] then
-      return {'claimed', tonumber(takeover)}
+      return {'claimed', takeover == '1' and 1 or 0}
     end
     local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
     if lease and tonumber(lease) > now then

@@ -6,6 +6,7 @@ local requests, orphans = {}, {}
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
   local request = redis.call('HGET', ARGV[1] .. key, 'request')
   if request then
+    requests[#requests + 1] = key
     requests[#requests + 1] = request
   else
     orphans[#orphans + 1] = key -- the entry has expired, and nothing but this index remembers the key

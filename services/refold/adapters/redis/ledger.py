@@ -6,16 +6,18 @@ Keys of one home share the hash tag, and a script touches keys of one home only:
   started also `takeover` and `request`, when done `success` and `result`, and once a tombstone came `closed` alone
 - `{prefix}:{<home>}:held:<pool>`, a sorted set of idempotency keys by the end of their lease, on the server's clock
 - `{prefix}:{<home>}:outbox:<pool>`, a hash of results by `outbox_field`
+- `{prefix}:{<home>}:quarantine:<pool>`, a hash of what was set aside, `entry:<key>` and `result:<field>`
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from refold.adapters.redis import checks, scripts
 from refold.adapters.redis.cluster import ClusterLink
@@ -23,6 +25,9 @@ from refold.adapters.redis.link import Link, RedisCommand, first_refusal, refuse
 from refold.ports import ledger
 
 _TIMEOUT = timedelta(seconds=5)
+
+_BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rguments must be strings")
+"""How a server words it that a value is not what the script takes it for."""
 
 
 class RedisLedger:
@@ -59,6 +64,7 @@ class RedisLedger:
             ledger.Lapsed: self._lapsed,
             ledger.Unpublished: self._outbox,
             ledger.Sent: self._sent,
+            ledger.SetAside: self._set_aside,
             ledger.Fill: self._fill,
         }
 
@@ -71,7 +77,8 @@ class RedisLedger:
         if first_refusal(replies):
             self._mend(commands, replies)
         return [
-            _READERS[type(operation)](operation, reply) for operation, reply in zip(operations, replies, strict=True)
+            ledger.Broken() if isinstance(reply, ResponseError) else _READERS[type(operation)](operation, reply)
+            for operation, reply in zip(operations, replies, strict=True)
         ]
 
     def problems(self) -> list[str]:
@@ -101,7 +108,7 @@ class RedisLedger:
             self._link.teach()
             for i, reply in zip(again, self._link.exchange([commands[i] for i in again]), strict=True):
                 replies[i] = reply
-        if error := first_refusal(replies):
+        if error := first_refusal(reply for reply in replies if not _is_broken(reply)):
             raise refused(self._link.url, error)
 
     def _claim(self, operation: ledger.Claim) -> RedisCommand:
@@ -158,7 +165,31 @@ class RedisLedger:
 
     def _sent(self, operation: ledger.Sent) -> RedisCommand:
         # HDEL wants at least one field, and no outbox field is empty.
-        return ("HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *(operation.fields or ("",)))
+        fields = map(_raw, operation.fields or ("",))
+        return ("HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *fields)
+
+    def _set_aside(self, operation: ledger.SetAside) -> RedisCommand:
+        home, pool, leases, fields, broken = operation
+        at = f"{self._prefix}:{{{home}}}:"
+        return (
+            *("EVALSHA", self._sha["set_aside"], 3, f"{at}held:{pool}", f"{at}outbox:{pool}", f"{at}quarantine:{pool}"),
+            *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._keep, len(leases), len(broken)),
+            *map(_raw, (*leases, *broken, *fields)),
+        )
+
+
+def _is_broken(reply: object) -> bool:
+    """Whether a script has met what none of them has written, such as a text where a number belongs."""
+    return isinstance(reply, ResponseError) and bool(_BROKEN.search(str(reply)))
+
+
+def _text(name: bytes) -> str:
+    """A name as the server has it, whoever has written it."""
+    return name.decode(errors="surrogateescape")
+
+
+def _raw(name: str) -> bytes:
+    return name.encode(errors="surrogateescape")
 
 
 def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
@@ -169,7 +200,7 @@ def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
         return ledger.Busy(reply[1])
     if word == b"superseded":
         return ledger.Superseded(closed=reply[1] == 1)
-    return ledger.Stored(reply[1].decode(), reply[2])
+    return ledger.Stored(_text(reply[1]), reply[2] or b"")
 
 
 def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
@@ -179,7 +210,7 @@ def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
 def _read_complete(operation: ledger.Complete, reply: list[Any]) -> ledger.Reply:
     if reply[0] == b"fenced":
         return ledger.Fenced()
-    return ledger.Completed(reply[1].decode())
+    return ledger.Completed(_text(reply[1]))
 
 
 def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:
@@ -190,12 +221,8 @@ def _read_fill(operation: ledger.Fill, reply: list[int]) -> ledger.Reply:
     return ledger.Filled(*reply)
 
 
-def _read_requests(operation: ledger.Lapsed, reply: list[bytes]) -> ledger.Reply:
-    return reply
-
-
-def _read_outbox(operation: ledger.Unpublished, reply: list[bytes]) -> ledger.Reply:
-    return [(field.decode(), result) for field, result in zip(reply[::2], reply[1::2], strict=True)]
+def _read_pairs(operation: ledger.Operation, reply: list[bytes]) -> ledger.Reply:
+    return [(_text(name), content) for name, content in zip(reply[::2], reply[1::2], strict=True)]
 
 
 _READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
@@ -204,8 +231,9 @@ _READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
     ledger.Release: _read_nothing,
     ledger.Complete: _read_complete,
     ledger.Close: _read_nothing,
-    ledger.Lapsed: _read_requests,
-    ledger.Unpublished: _read_outbox,
+    ledger.Lapsed: _read_pairs,
+    ledger.Unpublished: _read_pairs,
     ledger.Sent: _read_nothing,
+    ledger.SetAside: _read_nothing,
     ledger.Fill: _read_fill,
 }

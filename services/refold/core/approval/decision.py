@@ -51,6 +51,7 @@ class ToolFacts:
     tags: tuple[str, ...] = ()
     approval: bool = False
     key_window_ms: int = 0
+    pool: str = "default"
 
 
 class Cast(NamedTuple):

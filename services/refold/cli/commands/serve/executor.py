@@ -57,6 +57,7 @@ def executor(
         tools={tool.name: tool.facts for tool in loaded.tools.values()},
         environment=options.environment,
         partitions=options.kafka.partitions,
+        pool=pool,
         required=options.executor.approval,
     )
     if not any(tool.pool == pool for tool in loaded.tools.values()):
