@@ -62,7 +62,7 @@ def history(run: str) -> list[Pair]:
             else [RunRequested("deploy", "{}", "0" * 32, ""), RunStarted()]
         )
         events += propose(run, step)
-        cause = Cause("tool-completed", 3, 1000 + step)
+        cause = Cause("tool-completed.default", 3, 1000 + step)
         entry = Entry(run, seq, prev, 1_700_000_000_000 + step, cause, "planner-1", bytes(16), events)
         prev, value = codec.encode_entry(entry)
         pairs.append((log_key(run, seq, prev), value))

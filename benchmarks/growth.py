@@ -81,7 +81,7 @@ class Outside(threading.Event):
         self._before = self.spent
         names = request.call_id, request.run_id, request.step, request.attempt
         result = ToolResult(*names, "completed", "1", executor="outside")
-        put(self.broker, topics.TOOL_COMPLETED, request.call_id, codec.encode(result), partition)
+        put(self.broker, topics.tool_completed("default"), request.call_id, codec.encode(result), partition)
 
 
 def put(broker: MemoryBroker, topic: str, key: str, value: bytes, partition: int = 0) -> None:

@@ -37,7 +37,7 @@ _RESUMED = (
     topics.RUN_LOG,
     topics.RUN_REQUESTED,
     topics.RUN_SIGNALLED,
-    topics.TOOL_COMPLETED,
+    topics.tool_completed("default"),
     topics.APPROVAL_DECIDED,
 )
 """Where a planner goes on from a position that its group has committed."""

@@ -19,7 +19,7 @@ from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
 
-INPUTS = ("run-requested", "run-signalled", "tool-completed")
+INPUTS = ("run-requested", "run-signalled", "tool-completed.default")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default")
 PAYLOAD_BYTES = 1_048_576
 

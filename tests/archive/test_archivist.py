@@ -38,7 +38,7 @@ def later(world: World, days: int) -> World:
 
 
 def test_a_run_knows_of_every_topic_that_it_is_erased_from(world: World) -> None:
-    kinds = {"tool-requested" if each.topic.startswith("tool-requested") else each.topic for each in world.records()}
+    kinds = {topics.kind_of(each.topic) for each in world.records()}
 
     assert kinds == set(ORDER)
 
@@ -129,7 +129,7 @@ def test_the_marker_goes_when_nothing_of_the_run_lies_anywhere(world: World) -> 
 def test_what_comes_after_the_erasure_is_erased_too(world: World) -> None:
     later(world, 30).archivist().sweep()
     world.clean()
-    world.chronicle.write(topics.TOOL_COMPLETED, "first", key=b"first/3", value=b"late")
+    world.chronicle.write(topics.tool_completed("default"), "first", key=b"first/3", value=b"late")
 
     swept = world.archivist().sweep()
 

@@ -195,11 +195,11 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     swept = mine.archivist().sweep()
 
     assert (len(swept.archived), swept.left) == (RUNS, {})
-    assert mine.count(topics.TOOL_CLAIMED) == RUNS // EVERY
+    assert mine.count(topics.tool_claimed("default")) == RUNS // EVERY
     held = {name.split("/")[2].rsplit("-", 1)[0].removeprefix("refold.") for name in before if "kafka" in name}
     # What is kept of runs that live has gone already where the cleaner was quick.
     assert held - {topics.RUN_SNAPSHOT} == {
-        name for name in ALL if name not in (topics.CATALOG, topics.RUN_SNAPSHOT, topics.TOOL_CLAIMED)
+        name for name in ALL if name not in (topics.CATALOG, topics.RUN_SNAPSHOT, topics.tool_claimed("default"))
     }
     assert any("valkey" in name for name in before)
     verdict = verify_log(mine.reader, now_ms=0, settle_s=0)

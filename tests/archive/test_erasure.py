@@ -22,8 +22,8 @@ from refold.core.topics import (
     RUN_REQUESTED,
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
-    TOOL_CLAIMED,
-    TOOL_COMPLETED,
+    tool_claimed,
+    tool_completed,
 )
 from refold.core.wire import codec
 from refold.ports.log import Record
@@ -112,11 +112,19 @@ def test_erasing_the_beginning_last_would_too() -> None:
 
 
 def test_the_log_is_erased_last_and_what_starts_a_run_first() -> None:
-    topics = [RUN_LOG, RUN_SNAPSHOT, "tool-requested.default", RUN_REQUESTED, TOOL_CLAIMED, RUN_COMPLETED, DEAD_LETTER]
+    topics = [
+        RUN_LOG,
+        RUN_SNAPSHOT,
+        "tool-requested.default",
+        RUN_REQUESTED,
+        tool_claimed("default"),
+        RUN_COMPLETED,
+        DEAD_LETTER,
+    ]
     order = [stage[0].topic for stage in stages(Lying(RUN, topic, 0, b"k", True) for topic in topics)]
 
     assert (order[0], order[-1]) == (RUN_REQUESTED, RUN_LOG)
-    assert order.index(RUN_COMPLETED) > order.index(TOOL_CLAIMED)
+    assert order.index(RUN_COMPLETED) > order.index(tool_claimed("default"))
 
 
 def test_what_has_a_tombstone_gets_no_other() -> None:
@@ -133,7 +141,7 @@ CLAIM = codec.encode(ToolClaim("order-1/3", "c1", "", 1, False, "executor"))  # 
         (RUN_LOG, b"order-1/x", ""),
         (RUN_REQUESTED, b"order-1", RUN),
         (RUN_SIGNALLED, b"order-1/cancel-1", RUN),
-        (TOOL_COMPLETED, b"order-1/3", RUN),
+        (tool_completed("default"), b"order-1/3", RUN),
         ("tool-requested.model", b"order-10/3", OTHER),
         (APPROVAL_REQUESTED, b"order-1/3~00ff", RUN),
         (APPROVAL_VOTED, b"order-1/3/vote-1", RUN),
@@ -154,8 +162,8 @@ def test_a_record_belongs_to_the_run_that_its_key_names(topic: str, key: bytes, 
 
 
 def test_a_claim_belongs_to_the_run_that_it_names_itself() -> None:
-    assert run_of(record(TOOL_CLAIMED, 0, b"some-key/c1", CLAIM)) == RUN
-    assert run_of(record(TOOL_CLAIMED, 0, b"beat/executor", b"?")) == ""
+    assert run_of(record(tool_claimed("default"), 0, b"some-key/c1", CLAIM)) == RUN
+    assert run_of(record(tool_claimed("default"), 0, b"beat/executor", b"?")) == ""
 
 
 def test_a_key_is_told_once_with_what_lies_there_now() -> None:

@@ -75,7 +75,7 @@ def test_a_request_with_the_id_of_an_erased_run_is_refused_and_starts_nothing() 
 def test_what_services_still_had_of_an_erased_run_is_ignored() -> None:
     found = planning(*BEGUN)
     result = ToolResult("run-1/3", RUN, 1, 1, "completed", '"late"')  # type: ignore[arg-type]
-    write(found.world, "tool-completed", b"run-1/3", codec.encode(result))
+    write(found.world, "tool-completed.default", b"run-1/3", codec.encode(result))
 
     found.run()
 
@@ -147,4 +147,4 @@ class Deaf:
 
 def acceptance() -> Acceptance:
     agents = Agents(app, Rules(), "test")
-    return Acceptance(Inbox(Limits()), agents, Journal(), told=Deaf(), keep=lambda _: None, member="p")
+    return Acceptance(Inbox((), Limits()), agents, Journal(), told=Deaf(), keep=lambda _: None, member="p")

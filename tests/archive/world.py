@@ -24,7 +24,13 @@ from tests.cli.chronicle import Chronicle, completed, ended, proposed, requested
 DAY = 86_400_000
 NOW = 1_700_000_000_000
 ALL = (
-    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_LOG, topics.TOOL_CLAIMED, topics.TOOL_COMPLETED),
+    *(
+        topics.RUN_REQUESTED,
+        topics.RUN_SIGNALLED,
+        topics.RUN_LOG,
+        topics.tool_claimed("default"),
+        topics.tool_completed("default"),
+    ),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED, topics.RUN_COMPLETED),
     *(topics.RUN_SNAPSHOT, topics.CATALOG, topics.DEAD_LETTER, topics.tool_requested("default")),
 )
@@ -79,10 +85,10 @@ class World:
             write(topics.RUN_REQUESTED, run, key=run.encode(), value=request, partition=partition)
         self.chronicle.add(run, requested(agent), proposed(1))
         claim = ToolClaim(CallId(f"{run}/3"), "c1", "", 1, False, "executor")
-        write(topics.TOOL_CLAIMED, run, key=f"{run}-key/c1".encode(), value=codec.encode(claim))
+        write(topics.tool_claimed("default"), run, key=f"{run}-key/c1".encode(), value=codec.encode(claim))
         for topic, key in [
             (topics.RUN_SIGNALLED, f"{run}/s1"),
-            (topics.TOOL_COMPLETED, f"{run}/3"),
+            (topics.tool_completed("default"), f"{run}/3"),
             (topics.APPROVAL_REQUESTED, f"{run}/3"),
             (topics.APPROVAL_VOTED, f"{run}/3/v1"),
             (topics.APPROVAL_DECIDED, f"again/{run}/3"),

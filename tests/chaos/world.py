@@ -66,7 +66,7 @@ POISONED = "poison-"
 
 TOPICS = (
     *("run-requested", "run-signalled", "run-log", "run-completed", "dead-letter"),
-    *("tool-claimed", "tool-completed", "tool-requested.default"),
+    *("tool-claimed.default", "tool-completed.default", "tool-requested.default"),
     *("approval-requested", "approval-decided", VOTED),
 )
 """What the verdict is made from."""
@@ -215,8 +215,8 @@ class World:
                 run_log=found["run-log"],
                 outcomes=found["run-completed"],
                 letters=found["dead-letter"],
-                claims=found["tool-claimed"],
-                results=found["tool-completed"],
+                claims=found["tool-claimed.default"],
+                results=found["tool-completed.default"],
                 requests=found["tool-requested.default"],
                 papers=Papers(
                     [asked[place] for place in sorted(asked)],

@@ -37,8 +37,8 @@ TOPICS = (
     "approval-requested",
     "catalog",
     "tool-requested.default",
-    "tool-claimed",
-    "tool-completed",
+    "tool-claimed.default",
+    "tool-completed.default",
     "run-completed",
     "dead-letter",
 )

@@ -77,15 +77,15 @@ class MemoryBench:
 
     def forget(self, home: int, key: str) -> None:
         snapshot = self.ledger.snapshot()
-        expired = snapshot.entries[home, key]._replace(expires_ms=self.now)
-        self.ledger.rollback(snapshot._replace(entries={**snapshot.entries, (home, key): expired}))
+        expired = snapshot.entries[home, "default", key]._replace(expires_ms=self.now)
+        self.ledger.rollback(snapshot._replace(entries={**snapshot.entries, (home, "default", key): expired}))
 
     def expires_in_ms(self, home: int, key: str) -> int:
-        return self.ledger.entries()[home, key].expires_ms - self.now
+        return self.ledger.entries()[home, "default", key].expires_ms - self.now
 
     def state(self) -> State:
         entries = {}
-        for key, entry in self.ledger.entries().items():
+        for (home, _, key), entry in self.ledger.entries().items():
             shown: dict[str, object] = {"state": entry.state, "call": entry.call}
             shown |= {"attempt": entry.attempt, "token": entry.token}
             if entry.closed:
@@ -94,7 +94,7 @@ class MemoryBench:
                 shown |= {"success": entry.success, "result": entry.result}
             else:
                 shown |= {"takeover": entry.takeover, "request": entry.request}
-            entries[key] = shown
+            entries[home, key] = shown
         leased = {key: set(leases) for key, leases in self.ledger.leases().items() if leases}
         outbox = {key: dict(results) for key, results in self.ledger.outbox().items() if results}
         return State(entries, leased, outbox)
@@ -117,27 +117,27 @@ class RedisBench:
             assert time.monotonic() < deadline, "the server's clock stands still"
 
     def forget(self, home: int, key: str) -> None:
-        assert self.client.delete(f"{self.prefix}:{{{home}}}:effect:{key}") == 1
+        assert self.client.delete(f"{self.prefix}:default:{{{home}}}:effect:{key}") == 1
 
     def expires_in_ms(self, home: int, key: str) -> int:
-        return int(self.client.pttl(f"{self.prefix}:{{{home}}}:effect:{key}"))
+        return int(self.client.pttl(f"{self.prefix}:default:{{{home}}}:effect:{key}"))
 
     def state(self) -> State:
         found = State({}, {}, {})
         for key in self.client.scan_iter(match=f"{self.prefix}:*", count=1000):
-            _, tag, kind, name = key.decode().split(":", 3)
+            _, pool, tag, kind, *name = key.decode().split(":", 4)
             home = int(tag[1:-1])
             if kind == "effect":
-                found.entries[home, name] = _shown(self.client.hgetall(key))
+                found.entries[home, name[0]] = _shown(self.client.hgetall(key))
             elif kind == "held":
-                found.leased[home, name] = {held.decode() for held in self.client.zrange(key, 0, -1)}
+                found.leased[home, pool] = {held.decode() for held in self.client.zrange(key, 0, -1)}
             elif kind != "quarantine":
                 assert kind == "outbox", f"{key!r} is no key of the ledger"
-                found.outbox[home, name] = {f.decode(): result for f, result in self.client.hgetall(key).items()}
+                found.outbox[home, pool] = {f.decode(): result for f, result in self.client.hgetall(key).items()}
         return found
 
     def aside(self) -> dict[str, bytes]:
-        kept = self.client.hgetall(f"{self.prefix}:{{7}}:quarantine:default")
+        kept = self.client.hgetall(f"{self.prefix}:default:{{7}}:quarantine")
         return {name.decode(): content for name, content in kept.items()}
 
     def close(self) -> None:

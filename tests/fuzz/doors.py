@@ -19,8 +19,8 @@ from refold.core.run import chain
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.planner.inputs import TOPICS
 from refold.planner.inputs import read as read_input
+from refold.planner.settings import PlannerSettings
 from refold.ports.log import Record
 from tests.core.histories import NOW, RULES, calling, doubting, started
 from tests.fuzz.inputs import NASTY, Inputs
@@ -44,7 +44,7 @@ def _signal(value: bytes, inputs: Inputs, rng: random.Random) -> Any:
 
 def _planner(value: bytes, inputs: Inputs, rng: random.Random) -> Any:
     """What the planner does with an input: reads it, and decides on it for any state that the run may be in."""
-    record = Record(rng.choice(TOPICS), 0, 0, None, value, lambda: None)
+    record = Record(rng.choice(PlannerSettings(1).inputs), 0, 0, None, value, lambda: None)
     run, what = read_input(record, 1 << 20)
     return run, [decide(state, what, NOW, RULES) for state in STATES]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acls
+from refold.adapters.kafka.acls import Acls, principals, roles
 from refold.adapters.kafka.topics import Topics
 from refold.approval.settings import ApprovalSettings
 from refold.executor.settings import ExecutorSettings
@@ -27,6 +27,9 @@ PARTITIONS = 3
 """So that every broker leads one of every topic."""
 
 POOLS = ("default", "model")
+ROLES = roles(POOLS)
+MORE_POOLS = ("elsewhere", "newer")
+"""Those of a play, whose executors can log in; their topics and rights are made where it is staged."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,13 @@ class SecuredCluster:
 
     def options(self, role: str) -> dict[str, str]:
         """How a client of a role logs in."""
-        return self.kafka.client_options(f"refold-{role}" if role in PRINCIPAL_ROLES else role)
+        return self.kafka.client_options(_user(role) if role in roles((*POOLS, *MORE_POOLS)) else role)
 
-    def furnish(self, prefix: str) -> None:
+    def furnish(self, prefix: str, pools: tuple[str, ...] = POOLS) -> None:
         """Make topics and rights under another prefix, for a test that leaves things behind."""
         settings = self.settings(ADMIN, prefix)
-        Topics(settings, POOLS).apply()
-        Acls(settings).apply()
+        Topics(settings, pools).apply()
+        Acls(settings, principals(pools=pools)).apply()
         for node in self.kafka.nodes:
             eventually(partial(self._knows_rights, node.bootstrap, prefix), what=f"the ACLs at {node.bootstrap}")
 
@@ -62,7 +65,7 @@ class SecuredCluster:
 @pytest.fixture(scope="session")
 def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
-    users = [*(f"refold-{role}" for role in PRINCIPAL_ROLES), OUTSIDER]
+    users = [*map(_user, roles((*POOLS, *MORE_POOLS))), OUTSIDER]
     with SecuredKafka(tmp_path_factory.mktemp("secured"), users) as kafka:
         cluster = SecuredCluster(kafka)
         cluster.furnish("refold.")
@@ -72,7 +75,11 @@ def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
 
 def membership(role: str) -> Membership:
     if role == "planner":
-        return PlannerSettings(partitions=PARTITIONS, member="planner-1").membership
-    if role == "executor":
-        return ExecutorSettings(pool="default", member="executor-1").membership
+        return PlannerSettings(partitions=PARTITIONS, member="planner-1", pools=POOLS).membership
+    if role.startswith("executor."):
+        return ExecutorSettings(pool=role.removeprefix("executor."), member="executor-1").membership
     return ApprovalSettings(partitions=PARTITIONS).membership
+
+
+def _user(role: str) -> str:
+    return f"refold-{role.replace('.', '-')}"

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import Result
 
-from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, Acls
+from refold.adapters.kafka.acls import Acl, AclRule, Acls, principals
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.topics import Topics, declared, wanted_topics
 from refold.core.errors import UsageError
@@ -21,7 +21,7 @@ from refold.ports.log import Record
 from tests.cli.terminal import refold
 from tests.embedded.secured import ADMIN
 from tests.kafka.probing import ALLOWED, DENIED, GROUP_OPERATIONS, TOPIC_OPERATIONS, Probe
-from tests.kafka.secured import OUTSIDER, PARTITIONS, POOLS, SecuredCluster, membership
+from tests.kafka.secured import OUTSIDER, PARTITIONS, POOLS, ROLES, SecuredCluster, membership
 from tests.waiting import eventually
 
 PREFIX = "matrix."
@@ -32,7 +32,8 @@ TOPICS = [*OURS, NEIGHBOUR]
 TABLE = declared()
 OWN_GROUP = {
     "planner": "refold-planner",
-    "executor": "refold-executor-default",
+    "executor.default": "refold-executor-default",
+    "executor.model": "refold-executor-model",
     "approval": "refold-approval",
     **dict.fromkeys(("client", "approver", "operator", "archivist", OUTSIDER), "reader"),
 }
@@ -44,8 +45,8 @@ PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 1_128
-"""8 principals, of whom one has no right at all, x (15 topics x 8 operations + 7 groups x 3)."""
+CELLS = 1_413
+"""9 principals, of whom one has no right at all, x (17 topics x 8 operations + 7 groups x 3)."""
 
 Place = tuple[str, str, str]
 Cells = dict[tuple[str, Place], str]
@@ -63,7 +64,8 @@ def cluster(secured_cluster: SecuredCluster) -> SecuredCluster:
 
 def probe(cluster: SecuredCluster, role: str) -> Probe:
     config = {"bootstrap.servers": cluster.kafka.bootstrap, **cluster.options(role)}
-    return Probe(config, group=PREFIX + OWN_GROUP.get(role, "reader"), place=f"{PREFIX}run-log")
+    place = "catalog" if role.startswith("executor.") else "run-log"  # something that it may read
+    return Probe(config, group=PREFIX + OWN_GROUP.get(role, "reader"), place=PREFIX + place)
 
 
 def ask(cluster: SecuredCluster, role: str) -> Cells:
@@ -84,7 +86,9 @@ def expected(role: str, place: Place) -> str:
     pattern = next((each for each in TABLE[f"{kind}s"] if fnmatchcase(name, each)), None)
     if pattern is None:
         return DENIED[kind]
-    entry = TABLE[f"{kind}s"][pattern]
+    entry, (role, _, pool) = TABLE[f"{kind}s"][pattern], role.partition(".")
+    if pool and "*" in pattern and name != pattern.replace("*", pool):
+        return DENIED[kind]  # what another pool's executors may do
     if kind == "group":
         members, visible = entry.get("members", []), entry.get("visible", [])
         roles = {"read": members, "describe": members + visible, "delete": []}[operation]
@@ -114,12 +118,12 @@ def test_every_role_may_do_what_the_table_grants_and_nothing_else(
 ) -> None:
     cells: Cells = {}
 
-    for role in (*PRINCIPAL_ROLES, OUTSIDER):
+    for role in (*ROLES, OUTSIDER):
         cells |= ask(cluster, role)
 
     allowed = sum(answer == ALLOWED for answer in cells.values())
     assert wrong(cells) == {}
-    assert cells.keys() == set(product((*PRINCIPAL_ROLES, OUTSIDER), PLACES))
+    assert cells.keys() == set(product((*ROLES, OUTSIDER), PLACES))
     assert len(cells) == CELLS
     assert not any(answer == ALLOWED for (role, _), answer in cells.items() if role == OUTSIDER)
     counts = {"cells": len(cells), "allowed": allowed, "denied": len(cells) - allowed}
@@ -128,7 +132,7 @@ def test_every_role_may_do_what_the_table_grants_and_nothing_else(
 
 
 def test_a_right_too_many_is_seen_shown_and_pruned(cluster: SecuredCluster) -> None:
-    rules = Acls(cluster.settings(ADMIN, PREFIX))
+    rules = Acls(cluster.settings(ADMIN, PREFIX), principals(pools=POOLS))
     decided = f"{PREFIX}approval-decided"
     extra = Acl("User:refold-planner", "topic", decided, "literal", "write")
     grant(cluster, extra)
@@ -169,13 +173,18 @@ def test_an_operator_may_make_what_is_missing(cluster: SecuredCluster) -> None:
     topics = Topics(cluster.settings("operator", PREFIX), (*POOLS, "late"))
 
     made = topics.apply()
+    Acls(cluster.settings(ADMIN, PREFIX), principals(pools=(*POOLS, "late"))).apply()
 
-    assert [(each.topic, each.setting) for each in made] == [("tool-requested.late", "topic")]
+    assert [(each.topic, each.setting) for each in made] == [
+        (f"tool-{kind}.late", "topic") for kind in ("requested", "claimed", "completed")
+    ]
 
 
-@pytest.mark.parametrize("role", ["planner", "executor", "approval"])
+@pytest.mark.parametrize("role", ["planner", "executor.default", "executor.model", "approval"])
 def test_a_service_sees_all_that_it_checks_before_it_starts(cluster: SecuredCluster, role: str) -> None:
-    Topics(cluster.settings(role, PREFIX), POOLS).check()
+    pool = role.partition(".")[2]
+
+    Topics(cluster.settings(role, PREFIX), (pool,) if pool else POOLS).check()
 
 
 def test_who_has_no_right_sees_no_topic(cluster: SecuredCluster) -> None:
@@ -193,7 +202,7 @@ def test_an_unknown_user_and_a_wrong_password_cannot_log_in(cluster: SecuredClus
         log.close()
 
 
-@pytest.mark.parametrize("role", ["client", "executor", OUTSIDER])
+@pytest.mark.parametrize("role", ["client", "executor.default", OUTSIDER])
 def test_nobody_joins_the_group_of_another_service(cluster: SecuredCluster, role: str) -> None:
     config = {"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0, **cluster.options(role)}
     consumer = Consumer({**config, "group.id": f"{PREFIX}refold-planner"})

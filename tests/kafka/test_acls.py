@@ -27,8 +27,8 @@ def rule(name: str, *, pattern: str = "literal", operation: str = "write", permi
         ("tool-requested.*", "planner"),
         ("run-completed", "planner"),
         ("approval-requested", "planner"),
-        ("tool-claimed", "executor"),
-        ("tool-completed", "executor"),
+        ("tool-claimed.*", "executor"),
+        ("tool-completed.*", "executor"),
         ("approval-decided", "approval"),
         ("approval-voted", "approver"),
         ("catalog", "operator"),
@@ -52,7 +52,7 @@ def test_every_topic_says_who_writes_and_who_reads_it() -> None:
         assert set(topic["writers"]) <= set(PRINCIPAL_ROLES)
         assert {"operator"} <= set(topic["readers"]) <= set(PRINCIPAL_ROLES)
         assert topic["writers"]
-    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES) - {"archivist"}
+    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES) - {"archivist", "executor"}
 
 
 def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:
@@ -87,8 +87,11 @@ def test_every_rule_has_the_prefix_and_none_is_about_everything(prefix: str) -> 
     assert all(acl.name.startswith(prefix) and len(acl.name) > len(prefix) for acl in rules)
     assert {acl.name for acl in rules if acl.pattern == "prefixed"} == {
         f"{prefix}tool-requested.",
+        f"{prefix}tool-claimed.",
+        f"{prefix}tool-completed.",
         f"{prefix}refold-executor-",
     }
+    assert not {acl for acl in rules if acl.pattern == "prefixed" and "executor" in acl.principal}
 
 
 def test_a_right_that_another_implies_is_not_given_twice() -> None:
@@ -103,7 +106,7 @@ def test_a_role_may_be_several_principals_with_any_name() -> None:
     rules = wanted_acls("refold.", who)
 
     assert who["client"] == ("User:CN=web,O=Acme", "User:cli")
-    assert who["executor"] == ("User:refold-executor",)
+    assert who["executor.default"] == ("User:refold-executor-default",)
     of = [{acl.name for acl in rules if acl.principal == name} for name in who["client"]]
     assert of[0] == of[1] == {acl.name for acl in ALL if acl.principal == "User:refold-client"}
     writing = {acl.principal for acl in rules if acl.name == "refold.run-log" and acl.operation == "write"}
@@ -112,11 +115,35 @@ def test_a_role_may_be_several_principals_with_any_name() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("nobody=User:x", "'nobody' is not a role"), ("client=x", "names no principal"), ("client", "names no principal")],
+    [
+        ("nobody=User:x", "'nobody' is not a role"),
+        ("executor=User:x", "'executor' is not a role"),
+        ("planner.web=User:x", "'planner.web' is not a role"),
+        ("client=x", "names no principal"),
+        ("client", "names no principal"),
+    ],
 )
 def test_a_principal_that_cannot_be_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         principals([text])
+
+
+def test_every_pool_has_rights_of_its_own_and_none_in_another() -> None:
+    rules = wanted_acls("refold.", principals(["executor.web=User:web", "executor.payments=User:pay"]))
+
+    of = {name: {acl for acl in rules if acl.principal == f"User:{name}"} for name in ("web", "pay")}
+    shared = {"refold.catalog", "refold.dead-letter"}
+    pooled = [f"refold.tool-{kind}." for kind in ("requested", "claimed", "completed")]
+    for name, pool in (("web", "web"), ("pay", "payments")):
+        assert {acl.pattern for acl in of[name]} == {"literal"}
+        own = {acl.name for acl in of[name] if acl.operation in ("read", "write")}
+        assert own == {*shared, *(f"{topic}{pool}" for topic in pooled), f"refold.refold-executor-{pool}"}
+    assert "refold.tool-requested.payments" not in {acl.name for acl in of["web"]}
+
+
+def test_orders_claims_and_results_are_read_by_nobody_but_services_and_operators() -> None:
+    for topic in ("tool-requested.*", "tool-claimed.*", "tool-completed.*"):
+        assert set(declared()["topics"][topic]["readers"]) <= {"planner", "executor", "operator"}
 
 
 def test_what_is_there_and_wanted_is_fine_and_what_is_not_there_is_missing() -> None:

@@ -115,14 +115,14 @@ def test_a_planner_reads_requests_and_writes_the_log_with_its_own_rights(
 
 def test_an_executor_claims_and_answers_with_its_own_rights(services: Settings, join: Callable[[str], Member]) -> None:
     assert join("planner").write("tool-requested.default") is not None
-    executor = join("executor")
+    executor = join("executor.default")
 
     request = executor.read("tool-requested.default")
-    claimed, completed = executor.write("tool-claimed"), executor.write("tool-completed")
+    claimed, completed = executor.write("tool-claimed.default"), executor.write("tool-completed.default")
     executor.commit(request)
 
     assert None not in (claimed, completed)
-    assert executor.read("tool-claimed").offset == 0
+    assert executor.read("tool-claimed.default").offset == 0
 
 
 def test_an_approval_service_reads_votes_and_decides_with_its_own_rights(
@@ -145,7 +145,12 @@ def test_an_approval_service_reads_votes_and_decides_with_its_own_rights(
 
 @pytest.mark.parametrize(
     ("role", "topic"),
-    [("planner", "approval-decided"), ("planner", "tool-completed"), ("executor", "run-log"), ("approval", "catalog")],
+    [
+        ("planner", "approval-decided"),
+        ("planner", "tool-completed.default"),
+        ("executor.default", "run-log"),
+        ("approval", "catalog"),
+    ],
 )
 def test_a_service_that_writes_what_is_not_its_own_ends_and_says_why(
     join: Callable[[str], Member], role: str, topic: str
@@ -158,4 +163,4 @@ def test_a_service_that_writes_what_is_not_its_own_ends_and_says_why(
 
 def test_a_client_that_reads_what_is_not_for_it_is_told(services: Settings) -> None:
     with pytest.raises(UsageError, match="grant this principal the ACLs"):
-        list(KafkaLogReader(services("client")).scan("tool-completed"))
+        list(KafkaLogReader(services("client")).scan("tool-completed.default"))

@@ -29,7 +29,7 @@ NOW = 1_700_000_000_000
 DAY = 86_400_000
 REQUESTS = tool_requested("default")
 TOPICS = (
-    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.TOOL_COMPLETED, topics.APPROVAL_DECIDED),
+    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.tool_completed("default"), topics.APPROVAL_DECIDED),
     *(topics.RUN_LOG, topics.RUN_SNAPSHOT, topics.RUN_COMPLETED, topics.APPROVAL_REQUESTED),
     *(REQUESTS, topics.CATALOG, topics.DEAD_LETTER),
 )
@@ -95,13 +95,15 @@ class Rig:
         refuses: Mapping[str, int] | None = None,
         active: int = 5_000,
         parked: int = 10_000,
+        pools: tuple[str, ...] = ("default",),
     ) -> None:
         self.now = NOW
         self.wall_ms: Callable[[], int] = lambda: self.now
-        self.broker = MemoryBroker(TOPICS, partitions, clock_ms=lambda: self.now)
+        every = dict.fromkeys((*TOPICS, *map(topics.tool_completed, pools)))
+        self.broker = MemoryBroker(tuple(every), partitions, clock_ms=lambda: self.now)
         self.refuses = dict(refuses or {})
         limits = Limits(payload_bytes=payload_bytes, active=active, parked=parked)
-        self.settings = PlannerSettings(partitions, "p", "test", limits=limits)
+        self.settings = PlannerSettings(partitions, "p", "test", pools, limits=limits)
         self.most_live = self.appended = self.asked = self.slow_ms = self.silent = 0
         self.alarms: list[str] = []
         self._taken: dict[int, int] = {}
@@ -153,12 +155,14 @@ class Rig:
         self.broker.groups[group].committed.update({(REQUESTS, at): end for at, end in self._taken.items()})
         return found
 
-    def answer(self, request: ToolRequest, status: str = "completed", result: str = '"ok"') -> None:
+    def answer(
+        self, request: ToolRequest, status: str = "completed", result: str = '"ok"', *, pool: str = "default"
+    ) -> None:
         """An executor answers."""
         said = ToolResult(request.call_id, request.run_id, request.step, request.attempt, status)
         said = replace(said, result=result if status == "completed" else "", again=request.again)
         number = home(request.run_id, self.broker.partitions)
-        self.write(topics.TOOL_COMPLETED, request.call_id, codec.encode(said), partition=number)
+        self.write(topics.tool_completed(pool), request.call_id, codec.encode(said), partition=number)
 
     # What goes on
 

@@ -20,7 +20,10 @@ from refold.ports.log import Outgoing
 from refold.runtime.host import Host
 
 POOL = topics.tool_requested("default")
-TOPICS = [*(value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)), POOL]
+TOPICS = [
+    *(value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)),
+    *(POOL, topics.tool_completed("default")),
+]
 
 _NONCES = count(1)
 
@@ -157,7 +160,7 @@ class Rig:
                     answer = ToolResult(
                         request.call_id, request.run_id, request.step, request.attempt, "completed", result
                     )
-                    self.write(topics.TOOL_COMPLETED, request.run_id, request.call_id, codec.encode(answer))
+                    self.write(topics.tool_completed("default"), request.run_id, request.call_id, codec.encode(answer))
             self._read[number] = log.end
 
 

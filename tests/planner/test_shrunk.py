@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.core.topics import RUN_LOG, TOOL_COMPLETED
+from refold.core.topics import RUN_LOG, tool_completed
 from refold.ports.log import Outgoing
 from tests.planner import clocked
 from tests.planner.rig import Rig
@@ -100,7 +100,7 @@ def test_a_topic_of_inputs_that_has_lost_its_end_is_read_on() -> None:
     rig.boot()
     rig.start("old")
     rig.pump()
-    rig.broker.truncate(TOOL_COMPLETED, 0, 2)
+    rig.broker.truncate(tool_completed("default"), 0, 2)
 
     rig.start("new")
     rig.pump()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.events import CallFailed, RunFailed
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_COMPLETED
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_completed
 from refold.core.wire import canonical
 from tests.planner.clocked import REQUESTS, Rig
 
@@ -42,7 +42,7 @@ def test_a_result_that_nobody_can_read_settles_its_call(agent: str, ending: list
     rig = one_call(agent)
 
     [request] = rig.take()
-    rig.write(TOOL_COMPLETED, request.call_id, value)
+    rig.write(tool_completed("default"), request.call_id, value)
     rig.run(10)
 
     assert rig.kinds("r")[-len(ending) :] == ending

@@ -9,7 +9,7 @@ from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.topics import TOOL_CLAIMED, TOOL_COMPLETED
+from refold.core.topics import tool_claimed, tool_completed
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.service import Executor
@@ -32,7 +32,7 @@ from refold.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Recor
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
-ORDERS = "tool-requested.default"
+ORDERS, CLAIMS, ANSWERS = "tool-requested.default", tool_claimed("default"), tool_completed("default")
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Rig:
     def assign(self, *, committed: int | None = None, end: int = 0) -> None:
         """The partition is this process's, as others have left it. `reads` are those that follow."""
         at = {} if committed is None else {ORDERS: committed}
-        self.turn(Assigned(self.home, at, {}, {TOOL_CLAIMED: len(self.claims), "catalog": 0, ORDERS: end}))
+        self.turn(Assigned(self.home, at, {}, {CLAIMS: len(self.claims), "catalog": 0, ORDERS: end}))
         self.reads.clear()
 
     def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
@@ -124,7 +124,7 @@ class Rig:
                 self.claims.append(record)
                 offset = len(self.claims) - 1
                 items.append(Delivery(record.token, offset, self.now_ms))
-                items.append(Record(TOOL_CLAIMED, self.home, offset, record.key, record.value, lambda: None))
+                items.append(Record(CLAIMS, self.home, offset, record.key, record.value, lambda: None))
             return items
         if isinstance(order, Publish):
             if self.silent:
@@ -142,6 +142,6 @@ class Rig:
     def _publish(self, record: Outgoing, offset: int) -> Delivery:
         if len(record.value or b"") > self.largest:
             return Delivery(record.token, NEVER)
-        if record.topic == TOOL_COMPLETED:
+        if record.topic == ANSWERS:
             self.results.append(codec.decode(ToolResult, record.value or b""))
         return Delivery(record.token, offset, self.now_ms)

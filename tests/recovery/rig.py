@@ -20,7 +20,7 @@ from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
 from refold.ports.log import End, Outgoing
 from refold.sdk.app import App
 
-INPUTS = ("run-requested", "run-signalled", "tool-completed", "approval-decided")
+INPUTS = ("run-requested", "run-signalled", "tool-completed.default", "approval-decided")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")
 NOW = 1_700_000_000_000
 
@@ -61,7 +61,7 @@ class Rig:
         open_ = self.asked(run)
         for asked in open_:
             told = ToolResult(asked.call_id, asked.run_id, asked.step, asked.attempt, "completed", result)
-            self._write("tool-completed", asked.call_id, told)
+            self._write("tool-completed.default", asked.call_id, told)
         return len(open_)
 
     def asked(self, run: str = "") -> list[ToolRequest]:

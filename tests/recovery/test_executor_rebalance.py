@@ -34,7 +34,7 @@ from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
 REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
-ASSIGNED = Assigned(0, {}, {}, {"tool-claimed": 0, "catalog": 0})
+ASSIGNED = Assigned(0, {}, {}, {"tool-claimed.default": 0, "catalog": 0})
 HOUR_MS = 3_600_000
 
 
@@ -74,7 +74,7 @@ def entry(offset: int, name: str, kind: str, content: Any) -> Record:
 
 
 def claimed(offset: int, claim: ToolClaim) -> Record:
-    return Record("tool-claimed", 0, offset, record_key(claim), codec.encode(claim), lambda: None)
+    return Record("tool-claimed.default", 0, offset, record_key(claim), codec.encode(claim), lambda: None)
 
 
 def start(effects: list[Effect]) -> StartTool:
@@ -103,7 +103,9 @@ def appended(effects: list[Effect]) -> Outgoing:
 def probing(bench: Bench, call: ToolRequest) -> StartTool:
     """The probe of a call that somebody has claimed before and left."""
     before = ToolClaim(call.call_id, "somebody-1", "", 1, False, "somebody")
-    started = bench.turn(Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0}), claimed(0, before), request(0, call))
+    started = bench.turn(
+        Assigned(0, {}, {}, {"tool-claimed.default": 1, "catalog": 0}), claimed(0, before), request(0, call)
+    )
     bench.turn(answer(started))
     own = appended(bench.turn(after_ms=HOUR_MS))
     bench.turn(Delivery(own.token, 1))
@@ -157,7 +159,7 @@ def test_a_probe_that_ends_after_its_partition_went_is_followed_by_no_effect() -
 
 @pytest.mark.parametrize("slept", [False, True])
 def test_nothing_is_claimed_before_the_catalog_is_read_to_where_it_ended_when_the_partition_came(slept: bool) -> None:
-    bench, behind = Bench(), replace(ASSIGNED, ends={"tool-claimed": 0, "catalog": 2})
+    bench, behind = Bench(), replace(ASSIGNED, ends={"tool-claimed.default": 0, "catalog": 2})
     if slept:
         bench.turn(ASSIGNED)
         bench.turn(Revoked(0))
@@ -172,7 +174,7 @@ def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
     bench = Bench()
     claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
     bench.turn(Delivery(claim.token, 0))
-    read = Record("tool-claimed", 0, 0, claim.key, claim.value, lambda: None)
+    read = Record("tool-claimed.default", 0, 0, claim.key, claim.value, lambda: None)
     assert codec.decode(ToolClaim, claim.value or b"").call_id == "r1/3"
     assert [effect for effect in bench.turn(read) if isinstance(effect, StartTool)]
 
@@ -199,7 +201,7 @@ def test_a_policy_that_was_read_with_the_claim_is_obeyed() -> None:
     bench, content = Bench(), {"recheck": True, "rules": []}
     claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
     bench.turn(Delivery(claim.token, 0))
-    read = Record("tool-claimed", 0, 0, claim.key, claim.value, lambda: None)
+    read = Record("tool-claimed.default", 0, 0, claim.key, claim.value, lambda: None)
     name = policy_digest(content)
     policy = [entry(0, f"policy/{name}", "policy", content), entry(1, "current", "current", name)]
 

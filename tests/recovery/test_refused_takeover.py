@@ -16,7 +16,7 @@ from refold.ports.log import Assigned, Record
 from tests.recovery.test_executor_rebalance import REQUEST, Bench, asked
 
 REFUSING = ExecutorSettings(gate=Gate(required=("*",)))
-ASSIGNED = Assigned(0, {}, {}, {"tool-claimed": 1, "catalog": 0})
+ASSIGNED = Assigned(0, {}, {}, {"tool-claimed.default": 1, "catalog": 0})
 HOUR_MS = 3_600_000
 
 
@@ -28,7 +28,7 @@ def order(request: ToolRequest) -> Record:
 def claimed(request: ToolRequest, call: str) -> Record:
     """The claim of a call by somebody else, which is the only record of the chain."""
     claim = ToolClaim(call, "somebody-1", "", request.attempt, False, "somebody")
-    return Record("tool-claimed", 0, 0, f"{call}/somebody-1".encode(), codec.encode(claim), lambda: None)
+    return Record("tool-claimed.default", 0, 0, f"{call}/somebody-1".encode(), codec.encode(claim), lambda: None)
 
 
 def said(effects: list[Effect]) -> ToolResult:

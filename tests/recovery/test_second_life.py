@@ -114,7 +114,9 @@ def chains(*claims: ToolClaim) -> Claims:
     """The chains after these claims."""
     found = Claims()
     for offset, claim in enumerate(claims):
-        found.follow(Record("tool-claimed", 0, offset, record_key(claim), codec.encode(claim), lambda: None), offset)
+        found.follow(
+            Record("tool-claimed.default", 0, offset, record_key(claim), codec.encode(claim), lambda: None), offset
+        )
     return found
 
 

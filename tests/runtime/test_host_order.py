@@ -90,13 +90,16 @@ def test_what_a_turn_orders_is_meant_for_the_assignment_that_it_knows() -> None:
 
 def test_tools_begin_and_stop_in_the_order_of_the_turn() -> None:
     lines: list[str] = []
-    log = TellingLog(MemoryBroker(["tool-claimed", "tool-requested.default"]), Membership("g", "m", ("tool-claimed",)))
+    log = TellingLog(
+        MemoryBroker(["tool-claimed.default", "tool-requested.default"]),
+        Membership("g", "m", ("tool-claimed.default",)),
+    )
     log.lines = lines
     effects: list[Effect] = [
         StartTool(1, _REQUEST, probe=False),
         StartTool(2, _REQUEST, probe=False),
         StopTool(2, "cancelled"),
-        Append([Outgoing("tool-claimed", 0, b"k", b"v", (), 7)]),
+        Append([Outgoing("tool-claimed.default", 0, b"k", b"v", (), 7)]),
     ]
     host = Host([Once(effects)], log, tools=lambda _: Diary(lines))
 

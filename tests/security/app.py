@@ -14,17 +14,18 @@ from refold import DID_NOT_HAPPEN, App
 
 app = App("vault")
 VERSION = os.environ.get("TOOL_VERSION", "1")
+POOL = os.environ.get("TOOL_POOL", "default")
 TIMEOUT = timedelta(seconds=30)
 
 
-@app.tool(effect="once", approval="required", version=VERSION, timeout=TIMEOUT)
+@app.tool(effect="once", approval="required", version=VERSION, pool=POOL, timeout=TIMEOUT)
 def wipe(label: str, how: str = "plain") -> str:
     """Cannot be asked, and must not happen twice."""
     leave("wipe", label)
     return linger(label, how)
 
 
-@app.tool(effect="keyed", approval="required", version=VERSION, timeout=TIMEOUT)
+@app.tool(effect="keyed", approval="required", version=VERSION, pool=POOL, timeout=TIMEOUT)
 def refund(label: str, how: str = "plain", *, idempotency_key: str) -> str:
     """The receiver applies a key once, and keeps a line of everything that reaches it."""
     leave("refund", label, file="received")
@@ -42,21 +43,21 @@ def deployed(label: str, *, idempotency_key: str) -> object:
     return label if f"deploy {label} {idempotency_key}" in lines else DID_NOT_HAPPEN
 
 
-@app.tool(effect="probed", probe=deployed, approval="required", version=VERSION, timeout=TIMEOUT)
+@app.tool(effect="probed", probe=deployed, approval="required", version=VERSION, pool=POOL, timeout=TIMEOUT)
 def deploy(label: str, how: str = "plain", *, idempotency_key: str) -> str:
     """Can be asked whether it happened."""
     leave("deploy", label, idempotency_key)
     return linger(label, how)
 
 
-@app.tool(effect="pure", approval="required", version=VERSION, timeout=TIMEOUT)
+@app.tool(effect="pure", approval="required", version=VERSION, pool=POOL, timeout=TIMEOUT)
 def secret(label: str, how: str = "plain") -> str:
     """Tells a secret: it may be told again, but nobody may hear it without a decision."""
     leave("secret", label)
     return label
 
 
-@app.tool(effect="once", version=VERSION, timeout=TIMEOUT)
+@app.tool(effect="once", version=VERSION, pool=POOL, timeout=TIMEOUT)
 def note(label: str, how: str = "plain") -> str:
     """Left to the policy alone: an executor runs it without a decision."""
     leave("note", label)

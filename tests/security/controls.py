@@ -22,7 +22,8 @@ DONE = dict.fromkeys(DANGEROUS, ("completed",))
 KNOWN = {**DONE, "wipe": ("doubt",)}
 """What comes of a second try of which the ledger knows nothing."""
 
-RACED = {**DONE, "wipe": ("completed", "doubt")}
+NOT_THERE = dict.fromkeys(DANGEROUS, ("unauthorised",))
+"""What another pool says to the same orders: its executors have no such tools."""
 
 
 def plays() -> Iterator[Play]:
@@ -49,11 +50,11 @@ def again(hijack: Hijack) -> Outcome:
 
 
 def two_pools(hijack: Hijack) -> Outcome:
-    """Leases are a pool's own: the chain, the hook and the receiver have to tell the two tries apart."""
+    """Leases and chains are a pool's own, and so is a tool: one of the two refuses it."""
     ordered = orders(hijack, how="slow")
-    for each in ordered:
-        hijack.send(each, pool="model")
-    return judge(hijack, [*send(hijack, ordered), *send(hijack, ordered)], RACED)
+    there = send(hijack, ordered, pool="model")
+    found = judge(hijack, [*send(hijack, ordered), *send(hijack, ordered)], DONE)
+    return judge(hijack, there, NOT_THERE) if found.stopped else found
 
 
 def wiped(hijack: Hijack) -> Outcome:
@@ -78,8 +79,9 @@ def disaster(hijack: Hijack) -> Outcome:
     eventually(lambda: hijack.stage.effects_of(hijack.label) == ONCE, what="the effects")
     with hijack.stage.supervisor.down("executor-default"):
         wipe(hijack.stage.valkey)
-        found = send(hijack, ordered, pool="model")
-    return judge(hijack, [*found, *send(hijack, ordered)], KNOWN, received=2)
+        there = send(hijack, ordered, pool="model")
+    found = judge(hijack, send(hijack, ordered), KNOWN, received=2)
+    return judge(hijack, there, NOT_THERE, received=2) if found.stopped else found
 
 
 def attempts(hijack: Hijack) -> Outcome:
@@ -112,7 +114,7 @@ def orders(hijack: Hijack, tools: Iterable[str] = GUARDED, *, how: str = "plain"
 
 def send(hijack: Hijack, ordered: Sequence[ToolRequest], *, pool: str = "default") -> list[tuple[str, str]]:
     """Sends orders together; returns tool and status of what came of each."""
-    known = {each.call_id: len(hijack.results(each.call_id)) for each in ordered}
+    known = {each.call_id: len(hijack.results(each.call_id, pool)) for each in ordered}
     for each in ordered:
         hijack.send(each, pool=pool)
     return [(each.tool, hijack.insist(each, known[each.call_id], pool=pool).status) for each in ordered]

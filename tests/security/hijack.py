@@ -23,17 +23,18 @@ from refold.core.errors import UsageError
 from refold.core.events import Requirement
 from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ToolRequest, ToolResult
+from refold.core.topics import pool_of, tool_completed
 from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
 from refold.ports.log import Record
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import app
-from tests.security.stage import ENVIRONMENT, POLICY, PREFIX, Stage
+from tests.security.stage import ENVIRONMENT, EXECUTORS, POLICY, PREFIX, Stage
 from tests.waiting import eventually
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
-WATCHED = ("tool-completed", "approval-decided")
+WATCHED = (*map(tool_completed, EXECUTORS), "approval-decided")
 
 
 class Outcome(NamedTuple):
@@ -117,7 +118,7 @@ class Hijack:
         self.stage, self.label = stage, ""
         self.settings = stage.settings("planner")
         self._publisher = KafkaPublisher(self.settings, partitions=PARTITIONS)
-        self._results: dict[str, list[ToolResult]] = defaultdict(list)
+        self._results: dict[tuple[str, str], list[ToolResult]] = defaultdict(list)
         self._tokens: dict[str, list[str]] = defaultdict(list)
         self._numbers = count(1)
         self._reader = clients.consumer(self.settings, "refold-planner")
@@ -179,9 +180,9 @@ class Hijack:
 
     def order(self, call: Call, token: str = "", *, pool: str = "default", at: int = -1, **changes: Any) -> ToolResult:
         """Orders a call, in its home or in partition `at`; returns what came of it."""
-        known = len(self.results(call.id))
+        known = len(self.results(call.id, pool))
         self.send(self.ordering(call, token, **changes), pool=pool, at=at)
-        return self.result(call.id, known)
+        return self.result(call.id, known, pool)
 
     def ordering(self, call: Call, token: str = "", **changes: Any) -> ToolRequest:
         """The order of a call, with the attacker's changes."""
@@ -207,14 +208,14 @@ class Hijack:
         partition = home(request.run_id, PARTITIONS) if at < 0 else at
         self.write(f"tool-requested.{pool}", partition, key=request.call_id, value=codec.encode(request))
 
-    def results(self, call: str) -> list[ToolResult]:
-        """What has come of a call so far."""
+    def results(self, call: str, pool: str = "default") -> list[ToolResult]:
+        """What a pool has said of a call so far."""
         self._read()
-        return self._results[call]
+        return self._results[pool, call]
 
-    def result(self, call: str, known: int = 0) -> ToolResult:
-        """What came of a call, after so many results that were known already."""
-        found = self._wait(lambda: self._results[call][known:], f"a result of {call}")
+    def result(self, call: str, known: int = 0, pool: str = "default") -> ToolResult:
+        """What a pool says of a call, after so many results that were known already."""
+        found = self._wait(lambda: self._results[pool, call][known:], f"a result of {call}")
         return found[0]
 
     def insist(self, request: ToolRequest, known: int, *, pool: str = "default") -> ToolResult:
@@ -229,7 +230,7 @@ class Hijack:
             if time.monotonic() > again:
                 again += 1.0
                 self.send(request, pool=pool)
-            return self._results[request.call_id][known:]
+            return self._results[pool, request.call_id][known:]
 
         return self._wait(look, f"a result of {request.call_id}")[0]
 
@@ -272,9 +273,9 @@ class Hijack:
     def _take(self, record: Record) -> None:
         if record.value is None:
             return
-        if record.topic == "tool-completed":
+        if record.topic.startswith("tool-completed."):
             result = codec.decode(ToolResult, record.value)
-            self._results[result.call_id].append(result)
+            self._results[pool_of(record.topic), result.call_id].append(result)
         else:
             found = codec.decode(ApprovalDecision, record.value)
             if found.kind != "again":  # of that kind nothing is decided

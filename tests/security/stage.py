@@ -20,7 +20,6 @@ from confluent_kafka import TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.topics import Topics
 from refold.client import catalog
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
@@ -34,8 +33,7 @@ from refold.embedded.supervisor import Supervisor
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
-from tests.embedded.secured import ADMIN
-from tests.kafka.secured import PARTITIONS, POOLS, SecuredCluster
+from tests.kafka.secured import PARTITIONS, SecuredCluster
 
 PREFIX = "hijacked."
 ENVIRONMENT = "prod"
@@ -66,10 +64,10 @@ ROLES = {"roles": {"lead": ["ada", "bob"], "chief": ["cleo"]}, "revoked": []}
 EXECUTORS = {
     "default": {},
     "model": {},
-    "elsewhere": {"REFOLD_ENVIRONMENT": "staging"},
-    "newer": {"TOOL_VERSION": "2"},
+    "elsewhere": {"REFOLD_ENVIRONMENT": "staging", "TOOL_POOL": "elsewhere"},
+    "newer": {"TOOL_VERSION": "2", "TOOL_POOL": "newer"},
 }
-"""By pool, what is different there. All share one Valkey."""
+"""By pool, what is different there; the tools are of pool `default`, unless it says so. All share one Valkey."""
 
 
 class Stage:
@@ -97,8 +95,7 @@ class Stage:
     def _start(self) -> None:
         (self.folder / "world").mkdir()
         self.valkey = self._stack.enter_context(EmbeddedValkey(self.folder / "valkey"))
-        self.cluster.furnish(PREFIX)
-        Topics(self.settings(ADMIN), (*POOLS, *EXECUTORS)).apply()
+        self.cluster.furnish(PREFIX, tuple(EXECUTORS))
         self._operator = KafkaPublisher(self.settings("operator"), partitions=PARTITIONS)
         self._dead = clients.consumer(self.settings("operator"), "refold-reader")
         self._stack.callback(self._dead.close)
@@ -113,7 +110,7 @@ class Stage:
         self.supervisor = self._stack.enter_context(Supervisor(on_exit=self.falls.append))
         self._serve("approval", "approval", REFOLD_APPROVAL__KEY=str(self.folder / "decision.json"))
         for pool, more in EXECUTORS.items():
-            self._serve("executor", f"executor-{pool}", "--pool", pool, **more)
+            self._serve(f"executor.{pool}", f"executor-{pool}", "--pool", pool, **more)
 
     def settings(self, role: str) -> KafkaSettings:
         """How a role reaches the topics of this play."""
@@ -133,7 +130,18 @@ class Stage:
             "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS),
             **more,
         }
-        command = (sys.executable, "-m", "refold", "serve", role, "--app", "tests.security.app:app", "--member", name)
+        service = role.partition(".")[0]
+        command = (
+            sys.executable,
+            "-m",
+            "refold",
+            "serve",
+            service,
+            "--app",
+            "tests.security.app:app",
+            "--member",
+            name,
+        )
         self.supervisor.add(Child(name, (*command, *words), self.folder / f"{name}.log", environment))
 
     # The operator

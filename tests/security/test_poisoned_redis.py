@@ -27,19 +27,19 @@ ENTRY = f"effect:{MINE.key}"
 POISONED: dict[str, Poison] = {
     "a lapsed lease of nonsense": lambda redis, at: (
         redis.hset(f"{at}effect:evil", mapping={"state": "started", "request": b"\xff nonsense"}),
-        redis.zadd(f"{at}held:default", {"evil": 1}),
+        redis.zadd(f"{at}held", {"evil": 1}),
     ),
     "a lapsed lease of a newer version": lambda redis, at: (
         redis.hset(f"{at}effect:evil", mapping={"state": "started", "request": b"\0\0\1\0\0 newer"}),
-        redis.zadd(f"{at}held:default", {b"\xff\xfe": 1, "evil": 1}),
+        redis.zadd(f"{at}held", {b"\xff\xfe": 1, "evil": 1}),
     ),
-    "a result of nonsense": lambda redis, at: redis.hset(f"{at}outbox:default", f"{MINE.call_id}#1", b"{}"),
-    "a result of nobody": lambda redis, at: redis.hset(f"{at}outbox:default", b"\xff no call", b"\0"),
-    "an index that is none": lambda redis, at: redis.set(f"{at}held:default", "x"),
-    "an outbox that is none": lambda redis, at: redis.set(f"{at}outbox:default", "x"),
+    "a result of nonsense": lambda redis, at: redis.hset(f"{at}outbox", f"{MINE.call_id}#1", b"{}"),
+    "a result of nobody": lambda redis, at: redis.hset(f"{at}outbox", b"\xff no call", b"\0"),
+    "an index that is none": lambda redis, at: redis.set(f"{at}held", "x"),
+    "an outbox that is none": lambda redis, at: redis.set(f"{at}outbox", "x"),
     "a quarantine that is none": lambda redis, at: (
-        redis.set(f"{at}quarantine:default", "x"),
-        redis.hset(f"{at}outbox:default", b"no call", b"\0"),
+        redis.set(f"{at}quarantine", "x"),
+        redis.hset(f"{at}outbox", b"no call", b"\0"),
     ),
     "an entry that is none": lambda redis, at: redis.set(f"{at}{ENTRY}", "x"),
     "an entry without an attempt": lambda redis, at: redis.hset(
@@ -72,7 +72,7 @@ def settle(rig: Rig) -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["before the claim", "while the tool runs"])
 @pytest.mark.parametrize("what", POISONED)
 def test_what_nobody_can_read_is_set_aside_and_the_others_go_on(what: str, late: bool, bench: RedisBench) -> None:
-    rig, at = Rig(shared=bench.ledger), f"{bench.prefix}:{{0}}:"
+    rig, at = Rig(shared=bench.ledger), f"{bench.prefix}:default:{{0}}:"
     settle(rig)
     if not late:
         POISONED[what](bench.client, at)
@@ -90,7 +90,7 @@ def test_what_nobody_can_read_is_set_aside_and_the_others_go_on(what: str, late:
     assert "r2/3" in {start.request.call_id for start in rig.started}
     assert [(said.status, said.result) for said in rig.told(CallId("r2/3"))] == [("completed", "2")]
     assert rig.told(MINE.call_id) or not late, "what a tool has done is told"
-    assert bench.client.hlen(f"{at}outbox:default") == 0
+    assert bench.client.hlen(f"{at}outbox") == 0
     told = rig.executor.counts["ledger.unreadable"] + rig.relay.counts["ledger.unreadable"]
     assert told >= 1 or what in (OVERWRITTEN if late else UNSEEN), "nobody hears of it"
     assert told <= 4, "the same is found again and again"

@@ -161,18 +161,18 @@ def write_vote(hijack: Hijack) -> Outcome:
 
 def write_claim(hijack: Hijack) -> Outcome:
     claim = ToolClaim(hijack.call().id, "c1", "", 1, False, "executor-default")
-    return hijack.forbidden("tool-claimed", key=f"{claim.call_id}/{claim.claim_id}", value=codec.encode(claim))
+    return hijack.forbidden("tool-claimed.default", key=f"{claim.call_id}/{claim.claim_id}", value=codec.encode(claim))
 
 
 def write_result(hijack: Hijack) -> Outcome:
     call = hijack.call()
     result = ToolResult(call.id, call.run, 1, 1, "completed", '"done"')
-    return hijack.forbidden("tool-completed", key=call.id, value=codec.encode(result))
+    return hijack.forbidden("tool-completed.default", key=call.id, value=codec.encode(result))
 
 
 def erase_claims(hijack: Hijack) -> Outcome:
     admin = AdminClient(config(hijack))
-    (future,) = admin.delete_records([TopicPartition(f"{PREFIX}tool-claimed", 0, -1)]).values()
+    (future,) = admin.delete_records([TopicPartition(f"{PREFIX}tool-claimed.default", 0, -1)]).values()
     try:
         future.result(15)
     except KafkaException as error:

@@ -10,6 +10,7 @@ from refold.simulator.attacks.byzantine import NEEDED_LIES
 from refold.simulator.attacks.liar import rights
 from refold.simulator.attacks.lies import LIES
 from refold.simulator.campaign import sieges
+from refold.simulator.settings import ANSWERS, CLAIMS
 
 SIEGES = 150
 """About 7 s of one core. `make sim` runs 20,000 of them."""
@@ -37,4 +38,4 @@ def test_every_kind_of_lie_was_told_and_refused(what: str, seen: Counter[str]) -
 
 def test_a_liar_writes_only_what_planners_may() -> None:
     assert rights() >= {"run-log", "approval-requested", "tool-requested.default"}
-    assert not rights() & {"catalog", "approval-voted", "approval-decided", "tool-claimed", "tool-completed"}
+    assert not rights() & {"catalog", "approval-voted", "approval-decided", CLAIMS, ANSWERS}

@@ -32,6 +32,7 @@ from refold.core.topics import (
     TOOL_CLAIMED,
     TOOL_COMPLETED,
     TOOL_REQUESTED,
+    kind_of,
 )
 from refold.core.wire import codec
 from refold.ports.log import Record
@@ -61,7 +62,7 @@ def run_of(record: Record) -> str:
     if record.topic == RUN_LOG:
         parts = parse_log_key(key)
         return parts[0] if parts else ""
-    if record.topic == TOOL_CLAIMED:
+    if kind_of(record.topic) == TOOL_CLAIMED:
         return _claimant(record)
     parts_of_key = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
@@ -109,7 +110,7 @@ def _claimant(record: Record) -> str:
 
 
 def _rank(each: Lying) -> int:
-    topic = TOOL_REQUESTED if each.topic.startswith(f"{TOOL_REQUESTED}.") else each.topic
+    topic = kind_of(each.topic)
     parts = parse_log_key(each.key) if topic == RUN_LOG else None
     return ORDER.index(topic) + (parts is not None and parts[1] > 1)
 

@@ -18,7 +18,7 @@ from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.ids import RunId, home, run_id
 from refold.core.messages import RunErased
 from refold.core.run.erased import Markers, erased_key
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
+from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Delivery, LogReader, Outgoing
@@ -149,15 +149,16 @@ class Archivist:
         wanted = frozenset(marked)
         pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
         found: list[Lying] = []
-        names = [name for name in ORDER if name != TOOL_REQUESTED] + [tool_requested(pool) for pool in sorted(pools)]
+        names = [name for name in ORDER if name not in POOLED]
+        names += [f"{kind}.{pool}" for pool in sorted(pools) for kind in POOLED]
         for number, topic in enumerate(names):
             self._progress("look for what is left of erased runs", number, len(names))
             try:
                 found += lying_of(self._reader.scan(topic), wanted)
             except NotFoundError:
-                if topic == RUN_LOG or not topic.startswith(TOOL_REQUESTED):
+                if kind_of(topic) not in POOLED:
                     raise
-                # The topic of a pool that is no more: nothing can lie there.
+                # A topic of a pool that is no more: nothing can lie there.
         return found
 
     def _told(self, runs: list[EndedRun], partition: int, swept: Swept) -> list[EndedRun]:

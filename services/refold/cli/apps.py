@@ -27,3 +27,8 @@ def load_app(target: str) -> App:
         place = f"{own[-1].filename}, line {own[-1].lineno}: {own[-1].line}; " if own else ""
         message = f"{target} cannot be loaded: {type(error).__name__}: {error}"
         raise UsageError(message, hint=f"{place}REFOLD_DEBUG=1 shows the whole traceback") from error
+
+
+def app_pools(app: str) -> tuple[str, ...]:
+    """The pools of an app: each is served by an executor of its own. Without an app there is `default`."""
+    return load_app(app).pools if app else ("default",)

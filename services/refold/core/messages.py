@@ -68,7 +68,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolClaim:
-    """Topic `tool-claimed`, key key/claim_id: a link of the claim chain of an idempotency key.
+    """Topic `tool-claimed.<pool>`, key key/claim_id: a link of the claim chain of an idempotency key.
 
     Valid if and only if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant
     does not act, it declares that the attempt's outcome is unknown. Without a `key`, as it was once, the chain is that
@@ -91,7 +91,7 @@ class ToolClaim:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Topic `tool-completed`, key call_id: how an attempt ended.
+    """Topic `tool-completed.<pool>`, key call_id: how an attempt ended.
 
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
     no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a

@@ -18,10 +18,13 @@ TOOL_REQUESTED = "tool-requested"
 """Calls that are open, a topic per pool. Key: call id. Written by the planner; read by the pool's executors."""
 
 TOOL_CLAIMED = "tool-claimed"
-"""The claim chains. Key: call id/claim id, unique. Written and read by executors."""
+"""The claim chains, a topic per pool. Key: idempotency key/claim id, unique. Written and read by its executors."""
 
 TOOL_COMPLETED = "tool-completed"
-"""How attempts ended. Key: call id. Written by the relay; read by the planner."""
+"""How attempts ended, a topic per pool. Key: call id. Written by the pool's relays; read by the planner."""
+
+POOLED = (TOOL_REQUESTED, TOOL_CLAIMED, TOOL_COMPLETED)
+"""What there is once per pool, so that no pool sees or says anything for another."""
 
 APPROVAL_REQUESTED = "approval-requested"
 """Questions to people that are open. Key: approval id. Written by the planner; read by the approval service."""
@@ -49,6 +52,26 @@ DEAD_LETTER = "dead-letter"
 def tool_requested(pool: str) -> str:
     """The topic of the calls of one pool of executors."""
     return f"{TOOL_REQUESTED}.{pool}"
+
+
+def tool_claimed(pool: str) -> str:
+    """The topic of the claim chains of one pool."""
+    return f"{TOOL_CLAIMED}.{pool}"
+
+
+def tool_completed(pool: str) -> str:
+    """The topic of the results of one pool."""
+    return f"{TOOL_COMPLETED}.{pool}"
+
+
+def kind_of(topic: str) -> str:
+    """The name of a topic without its pool."""
+    return topic.partition(".")[0]
+
+
+def pool_of(topic: str) -> str:
+    """The pool of a topic that there is once per pool, else nothing."""
+    return topic.partition(".")[2]
 
 
 def executors(pool: str) -> str:

@@ -1,7 +1,8 @@
 """The tool-executor: claims a call, acts on it, and puts the result into ledger and outbox in one step.
 
-**Consumes** `tool-requested.<pool>` (its group), and by hand the same partitions of `tool-claimed`. **Produces**
-`tool-claimed` for `probed` and `once` calls; results go through the outbox in the ledger, which the relay empties.
+**Consumes** `tool-requested.<pool>` (its group), and by hand the same partitions of `tool-claimed.<pool>`. **Produces**
+`tool-claimed.<pool>` for `probed` and `once` calls; results go through the outbox in the ledger, which the relay
+empties. Nothing of another pool.
 
 **Guarantees** No effect happens twice, by the declared class of its tool. A result that was stored reaches the
 planner. What cannot be known is declared as doubt, never guessed. A tool that hangs, blocks or dies holds up nothing

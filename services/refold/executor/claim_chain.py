@@ -2,7 +2,7 @@
 
 A claim is valid if and only if it names the last valid claim of its chain; first to extend wins, the same rule as the
 run log's. A chain is that of an idempotency key, so an effect meets its claims in whatever history it is asked for
-again. It is read from `tool-claimed` and kept as long as its run is: a command that a zombie sends again must find it.
+again. It is kept as long as its run is: a command that a zombie sends again must find it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Claims:
         return self.position >= self.fold_to
 
     def follow(self, record: Record, mono_ms: int) -> None:
-        """Reads a record of `tool-claimed`, in order of offset. What is not a claim that extends its chain is void."""
+        """Reads a record of the topic, in order of offset. What is not a claim that extends its chain is void."""
         self.position = max(self.position, record.offset + 1)
         try:
             claim = codec.decode(ToolClaim, record.value or b"")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from refold.core.approval.catalog import Catalog
 from refold.core.errors import FoldError, MalformedError
 from refold.core.messages import ToolRequest
-from refold.core.topics import CATALOG, TOOL_CLAIMED
+from refold.core.topics import CATALOG
 from refold.core.wire import codec
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
@@ -36,12 +36,16 @@ class ExecutorLane:
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
-        return {**self._requests_from, TOOL_CLAIMED: self.claims.position, CATALOG: self.catalog.position}
+        return {
+            **self._requests_from,
+            self._outbox.settings.chains: self.claims.position,
+            CATALOG: self.catalog.position,
+        }
 
     def wake(self, assigned: Assigned) -> None:
         """The partition is ours, for the first time or again: what was accepted of it holds, all else begins anew."""
-        self.claims.fold_to = assigned.ends[TOOL_CLAIMED]
-        topic = self._outbox.settings.topic
+        topic, chains = self._outbox.settings.topic, self._outbox.settings.chains
+        self.claims.fold_to = assigned.ends[chains]
         self._requests_from = resumed(assigned, (topic,))
         self._survey = Survey(self._requests_from[topic], assigned.ends.get(topic, 0))
         self._catch_up = CatchUp(assigned, (CATALOG,))
@@ -64,7 +68,7 @@ class ExecutorLane:
             else:
                 self.catalog.reached(item.offset)
             self._catch_up.reached(CATALOG, self.catalog.position)
-        elif item.topic == TOOL_CLAIMED:
+        elif item.topic == self._outbox.settings.chains:
             if isinstance(item, Record):
                 self.claims.follow(item, self._outbox.now.mono_ms)
             else:

@@ -10,7 +10,6 @@ from typing import Generic, Protocol, TypeVar
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
-from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
@@ -138,17 +137,18 @@ class ExecutorOutbox(Generic[Claimant]):
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
         """Writes a claim to the chain of its call."""
         call, member, at_ms = claim.call_id, self.settings.member, self.now.wall_ms
-        headers = cloud_event(TOOL_CLAIMED, call, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
+        topic = self.settings.chains
+        headers = cloud_event(topic, call, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
         key, token = claim_chain.record_key(claim), self._sent.give(claimant)
-        self._appends.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(claim), headers, token))
+        self._appends.append(Outgoing(topic, home, key, codec.encode(claim), headers, token))
 
     def beat(self, home: int) -> None:
         """Writes a record that nobody reads: its append time is the time."""
-        member, at_ms = self.settings.member, self.now.wall_ms
+        topic, member, at_ms = self.settings.chains, self.settings.member, self.now.wall_ms
         nothing = ToolClaim(CallId(""), "", "", 0, False, member)
-        headers = cloud_event(TOOL_CLAIMED, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
+        headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
         key, token = claim_chain.BEAT + member.encode(), self._sent.give(TimeAsked(home, self.now.mono_ms))
-        self._publishes.append(Outgoing(TOOL_CLAIMED, home, key, codec.encode(nothing), headers, token))
+        self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token))
 
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
         """Sends a request that nobody can read to the dead letters, whole."""
@@ -162,7 +162,7 @@ class ExecutorOutbox(Generic[Claimant]):
         """Whose claim or which beat has an answer from the log; None if it was for neither."""
         sent = self._sent.take(delivery.token)
         if sent is not None and delivery.offset == NEVER:
-            self.journal.tell("publish.refused", what=type(sent).__name__, topic=TOOL_CLAIMED)
+            self.journal.tell("publish.refused", what=type(sent).__name__, topic=self.settings.chains)
         if not isinstance(sent, Burial):
             return sent
         if delivery.offset is None:

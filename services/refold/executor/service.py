@@ -8,7 +8,6 @@ from collections.abc import Callable
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
-from refold.core.topics import TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.core.wire.headers import call_key
 from refold.executor.attempt import Attempt
@@ -110,7 +109,7 @@ class Executor:
 
     def _follow_up(self, item: Record | Reached, lane: ExecutorLane) -> None:
         """What a lane has read may be what an attempt waits for, or its end."""
-        if item.topic == TOOL_CLAIMED:
+        if item.topic == self._settings.chains:
             self._claimed_in.add(item.partition)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
             self._close(lane, CallId((item.key or b"").decode(errors="replace")), call_key(item.read_headers()))
@@ -195,7 +194,7 @@ class Executor:
             lane.tend()
             if mono >= lane.fill_due:
                 lane.fill_due = mono + settings.fill_ms
-                self._outbox.ledger.ask(Fill(lane.partition))
+                self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
             if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
                 lane.reaped_ms = mono
                 self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from refold.core.messages import ToolRequest
-from refold.core.topics import CATALOG, TOOL_CLAIMED, executors, tool_requested
+from refold.core.topics import CATALOG, executors, tool_claimed, tool_requested
 from refold.executor.gate import Gate
 from refold.ports.ledger import DEFAULT_RETENTION
 from refold.ports.log import Membership
@@ -74,6 +74,11 @@ class ExecutorSettings:
         return tool_requested(self.pool)
 
     @property
+    def chains(self) -> str:
+        """Where the claims of its pool are."""
+        return tool_claimed(self.pool)
+
+    @property
     def membership(self) -> Membership:
         """What an executor reads."""
-        return Membership(executors(self.pool), self.member, (self.topic, CATALOG, TOOL_CLAIMED))
+        return Membership(executors(self.pool), self.member, (self.topic, CATALOG, self.chains))

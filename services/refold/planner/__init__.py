@@ -1,6 +1,6 @@
 """The planner: decides what an input means for a run, and appends it to the run log.
 
-**Consumes** `run-requested` (its group), and by hand the same partitions of `run-signalled`, `tool-completed`,
+**Consumes** `run-requested` (its group), and by hand the same partitions of `run-signalled`, `tool-completed.<pool>`,
 `approval-decided`, `run-log` and `catalog`. **Produces** `run-log`, and from accepted entries `tool-requested.<pool>`,
 `approval-requested` and `run-completed`; strays go home, what nobody can use goes to `dead-letter`.
 

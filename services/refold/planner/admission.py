@@ -6,7 +6,6 @@ from refold.core.ids import RunId
 from refold.core.run.snapshot import Asleep
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
-from refold.planner import inputs
 from refold.planner.acceptance import Acceptance
 from refold.planner.inbox import Inbox
 from refold.planner.takeover import TakeOver
@@ -40,7 +39,7 @@ class Admission:
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
         """The topics of which no more is to be taken. `before`: of which none is taken so far."""
-        topics = {topic for topic in inputs.TOPICS if self._inbox.crowded(topic)}
+        topics = {topic for topic in self._inbox.topics if self._inbox.crowded(topic)}
         least = self._most // 10 if RUN_REQUESTED in before else 0
         if self._inbox.held or self.room() <= least:
             topics.add(RUN_REQUESTED)

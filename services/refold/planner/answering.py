@@ -27,6 +27,7 @@ from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.holds import SIGNALS, Holds, Stall
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
+from refold.planner.inputs import stranger
 from refold.planner.outbox import Outbox
 from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
@@ -88,6 +89,8 @@ class Answering:
         elif state is None and isinstance(item.input, Start) and not self._admits(item.input, now):
             self._inbox.hold(item)
             return
+        elif state and item.record and (why := stranger(item.record, state, item.input)):
+            verdict = Ignore(why) if isinstance(item.input, Spoilt) else Refuse("wrong_pool", why)
         else:
             verdict = self._decide(state, item, now)
         if isinstance(verdict, list) and frozen:

@@ -95,13 +95,13 @@ class Unconfirmed:
 
 
 class Inbox:
-    """The inputs of one lane. `kept` is how many of users wait for runs that stand still."""
+    """The inputs of one lane, which come from `topics`. `kept` is how many of users wait for runs that stand still."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, topics: tuple[str, ...], limits: Limits) -> None:
+        self.topics, self._limits = topics, limits
         self._ready: deque[Pending] = deque()
         self._signals: deque[Pending] = deque()
-        self._outstanding = {topic: Outstanding() for topic in inputs.TOPICS}
+        self._outstanding = {topic: Outstanding() for topic in topics}
         self._parked: dict[RunId, list[Pending]] = {}
         self._parked_of: Counter[str] = Counter()
         self._kept: dict[RunId, list[Pending]] = {}

@@ -5,15 +5,14 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from refold.core.errors import MalformedError
-from refold.core.events import Failure
+from refold.core.events import CallProposed, Failure
 from refold.core.ids import RunId, parse_approval_id, parse_call_id, run_id
 from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Spoilt, Start
-from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, kind_of, pool_of
 from refold.core.wire import codec, headers, sizes
 from refold.ports.log import Record
-
-TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED)
 
 FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
 """Where anybody may write, into any partition. What services write lies at home, or it is not theirs."""
@@ -25,12 +24,12 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     `max_bytes` is what an input, an argument or a result may have as JSON text in UTF-8. It is checked where they come
     in: what was let in there, in whatever envelope of ours, passes here.
     """
-    value = record.value
+    value, answers = record.value, kind_of(record.topic) == TOOL_COMPLETED
     assert value is not None, "a tombstone is no input"
     # Plain JSON may be written with spaces and escapes, and a decision holds its payload in base64, and the votes.
-    most = (1 if record.topic == TOOL_COMPLETED else 2) * max_bytes + sizes.ENVELOPE_BYTES
+    most = (1 if answers else 2) * max_bytes + sizes.ENVELOPE_BYTES
     sizes.check_size("value", len(value), most)
-    if record.topic == TOOL_COMPLETED:
+    if answers:
         result = codec.decode_message(ToolResult, value)
         if parse_call_id(result.call_id)[0] != result.run_id:
             raise MalformedError("the call is not of the run that the result names")
@@ -54,7 +53,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
 
 def spoilt(record: Record, error: MalformedError) -> Spoilt | None:
     """What a result says that nobody can read: which call it was for, by its key."""
-    if record.topic != TOOL_COMPLETED or record.key is None:
+    if kind_of(record.topic) != TOOL_COMPLETED or record.key is None:
         return None
     try:
         run, seq = parse_call_id(record.key.decode())
@@ -62,6 +61,17 @@ def spoilt(record: Record, error: MalformedError) -> Spoilt | None:
         return None
     code = "too_large" if error.fields.get("limit") else "unreadable"
     return Spoilt(run, seq, Failure(code, f"what the executor sent cannot be used: {error.message}"))
+
+
+def stranger(record: Record, state: RunState, given: Input | None) -> str:
+    """What of a result does not go with the proposal: executors of a pool speak for its calls. Empty: nothing."""
+    if not isinstance(given, ToolResult | Spoilt):
+        return ""
+    step = state.step_of(given.seq if isinstance(given, Spoilt) else parse_call_id(given.call_id)[1])
+    proposed, pool = state.steps[step - 1] if step else None, pool_of(record.topic)
+    if not isinstance(proposed, CallProposed) or proposed.pool == pool:
+        return ""
+    return f"the call is of pool {proposed.pool}, and pool {pool} has nothing to say of it"
 
 
 def _start(request: RunRequest, record: Record) -> Start:

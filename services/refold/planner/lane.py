@@ -13,7 +13,6 @@ from refold.core.approval.catalog import Catalog
 from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED
-from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.admission import Admission
 from refold.planner.answering import Answering, Shared
@@ -55,7 +54,7 @@ class Lane:
         settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
         self._agents, self._catalog = agents, catalog
         self._timers = timers = Timers()
-        self.inbox = inbox = Inbox(self._limits)
+        self.inbox = inbox = Inbox(settings.inputs, self._limits)
         self.outbox = outbox = Outbox(self.partition, settings.member, lambda asker: tokens.give((self, asker)))
         self.log = log = Acceptance(inbox, agents, shared.journal, told=self, keep=self._keep, member=settings.member)
         self.holds = holds = Holds(settings.member, shared.journal, outbox.hold)
@@ -100,7 +99,7 @@ class Lane:
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:
-        if isinstance(item, Record) and item.topic in inputs.TOPICS:
+        if isinstance(item, Record) and item.topic in self.inbox.topics:
             taken = self.inbox.take(item)
             if taken.letter:
                 self._answering.bury(taken, *taken.letter, self.clock.now_ms)

@@ -10,7 +10,6 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import EntryId
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
-from refold.planner import inputs
 from refold.planner.answering import Shared
 from refold.planner.hosting import Agents
 from refold.planner.lane import Lane
@@ -192,7 +191,7 @@ class Planner:
             number, before = lane.partition, self._paused.get(lane.partition, frozenset())
             full = len(lane.inbox) > (self._settings.backlog // 2 if number in self._full else self._settings.backlog)
             (self._full.add if full else self._full.discard)(number)
-            paused = frozenset(inputs.TOPICS) if full else lane.admission.paused(before)
+            paused = frozenset(self._settings.inputs) if full else lane.admission.paused(before)
             self._paused[number] = paused
             effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
             effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]

@@ -13,7 +13,7 @@ from refold.core.topics import (
     RUN_REQUESTED,
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
-    TOOL_COMPLETED,
+    tool_completed,
 )
 from refold.core.wire.sizes import ENVELOPE_BYTES
 from refold.ports.log import Membership
@@ -70,6 +70,7 @@ class PlannerSettings:
     partitions: int
     member: str = "planner-1"
     environment: str = "dev"
+    pools: tuple[str, ...] = ("default",)
     commit_ms: int = defaults.COMMIT_MS
     backlog: int = 5_000
     snapshot_ms: int = 5_000
@@ -78,7 +79,11 @@ class PlannerSettings:
     budget: Budget = field(default_factory=Budget)
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The topics of what it answers: what users say, what the executors of each pool do, what people decide."""
+        return (RUN_REQUESTED, RUN_SIGNALLED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
+
+    @property
     def membership(self) -> Membership:
         """What a planner reads."""
-        topics = (RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, RUN_LOG)
-        return Membership("refold-planner", self.member, topics)
+        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, RUN_LOG))

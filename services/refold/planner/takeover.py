@@ -18,7 +18,6 @@ from refold.core.topics import CATALOG, RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
-from refold.planner.inputs import TOPICS
 from refold.planner.outbox import Outbox
 from refold.planner.snapshots import Anchor
 from refold.ports.log import Assigned, Reached, Record
@@ -148,7 +147,7 @@ class TakeOver:
         emit_from = resumed(self._assigned, (RUN_LOG,))[RUN_LOG]
         # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
         known = self._assigned if marks is None else replace(self._assigned, committed={})
-        inputs = resumed(known, TOPICS)
+        inputs = resumed(known, self._inbox.topics)
         if marks is None or not marks.anchor or self._distrust:
             snapshot.whole = False
             self._begin(start, start, emit_from=emit_from)

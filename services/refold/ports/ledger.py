@@ -5,6 +5,7 @@ class and, for `probed` and `once`, the claim chain. Every operation is one atom
 writes last; its clock is the ledger's own. Operations of one batch are pipelined and independent of each other.
 
 An entry is named by the idempotency key, so an effect meets what is known of it whatever becomes of a run's history.
+Nothing of one pool is of another: not even a key that both have.
 It is STARTED (token, attempt, lease) or DONE (attempt, success, result), remembers the call that it was made for, and
 a tombstone makes a CLOSED one of it: a marker that has lost request and result and goes soon. **Another call** is one
 with the same key in another life of the run (its history was lost or copied): its attempts are counted anew.
@@ -152,6 +153,7 @@ class Fill(NamedTuple):
     """How full is the server that has this home? -> `Filled`."""
 
     home: int
+    pool: str
 
 
 class Claimed(NamedTuple):

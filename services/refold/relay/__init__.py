@@ -1,6 +1,6 @@
-"""The relay: empties the outbox into `tool-completed`.
+"""The relay: empties the outbox into `tool-completed.<pool>`.
 
-**Consumes** the outbox in the ledger, of the homes that its process has. **Produces** `tool-completed`.
+**Consumes** the outbox in the ledger, of the homes that its process has. **Produces** `tool-completed.<pool>`.
 
 **Guarantees** Every result in the outbox is published at least once and dropped only after the log has acknowledged
 it. The planner takes one answer per call, so a second copy is harmless. It lives in the executor's process, where

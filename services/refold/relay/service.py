@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Failure
 from refold.core.messages import ToolResult
-from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
@@ -98,11 +97,11 @@ class Relay:
     def _refused(self, offer: Offer) -> None:
         """The log takes no record of this size: the call is settled all the same, by a result that says just that."""
         result = codec.decode(ToolResult, offer.result)
-        call, size = result.call_id, len(offer.result)
+        call, size, topic = result.call_id, len(offer.result), self._settings.topic
         self.counts["publish.refused"] += 1
-        self.news.append(("publish.refused", {"topic": TOOL_COMPLETED, "call_id": call, "bytes": size}))
+        self.news.append(("publish.refused", {"topic": topic, "call_id": call, "bytes": size}))
         if not offer.refused:
-            message = f"the log takes no result of {size} bytes: `max.message.bytes` of {TOOL_COMPLETED} is too small"
+            message = f"the log takes no result of {size} bytes: `max.message.bytes` of {topic} is too small"
             # Whatever has happened has; what an attempt without a result has to say, its status says.
             status = "broken" if result.status == "completed" else result.status
             small = replace(result, status=status, result="", failure=Failure("too_large", message), retryable=False)
@@ -170,6 +169,6 @@ class Relay:
             value = codec.encode(result)
         call, member, at_ms = result.call_id, self._settings.member, self._now.wall_ms
         name, trace = f"{call}/{result.attempt}/{result.status}", result.traceparent
-        headers = cloud_event(TOOL_COMPLETED, call, id=name, source=member, at_ms=at_ms, trace=trace)
+        headers = cloud_event(self._settings.topic, call, id=name, source=member, at_ms=at_ms, trace=trace)
         token = self._flying.give(offer)
-        return Outgoing(TOOL_COMPLETED, offer.home, call.encode(), value, headers, token)
+        return Outgoing(self._settings.topic, offer.home, call.encode(), value, headers, token)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refold.core.topics import tool_completed
+
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
@@ -23,3 +25,8 @@ class RelaySettings:
     sweep_bytes: int = 8 << 20
     drop_ms: int = 50
     refused_ms: int = 60_000
+
+    @property
+    def topic(self) -> str:
+        """Where the results of its pool go."""
+        return tool_completed(self.pool)

@@ -18,14 +18,12 @@ from refold.core.topics import (
     RUN_COMPLETED,
     RUN_LOG,
     RUN_SIGNALLED,
-    TOOL_COMPLETED,
 )
-from refold.planner.inputs import TOPICS as INPUTS
 from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
-from refold.simulator.settings import ORDERS
+from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
 from refold.simulator.workload.inputs import Scenario
 from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.law import OUTSIDER, REQUESTER
@@ -70,7 +68,7 @@ def _told(world: World) -> Iterator[str]:
     if not all(any(harmless in fault for harmless in ("freeze", "pause", "delayed")) for fault in world.struck):
         return  # with a process or its ledger a result may go, too
     known: set[tuple[str, str]] = set()
-    for record in world.witness.written.get(TOOL_COMPLETED, ()):
+    for record in world.witness.written.get(ANSWERS, ()):
         if record.value and record.read_headers():
             result = read_value(record.value)
             known.add((result["call_id"], result["result"]))
@@ -136,7 +134,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     forgot = call.effect != "once" and world.hit(*LOSES_LEDGER)
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
-    misled |= call.failure == "too_large" and (TOOL_COMPLETED, call.id) in world.refused
+    misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.core.planning.verdict import Rules
-from refold.core.topics import tool_requested
+from refold.core.topics import tool_claimed, tool_completed, tool_requested
+from refold.planner.settings import PlannerSettings
 from refold.runtime.defaults import ACTIVE_RUNS, SLOTS
 
 PARTITIONS = 2
 POOL = "default"
-ORDERS = tool_requested(POOL)
-"""Where planners send what executors do."""
+ORDERS, CLAIMS, ANSWERS = tool_requested(POOL), tool_claimed(POOL), tool_completed(POOL)
+"""Where planners send what executors do, where those say that they are about to, and what came of it."""
+
+INPUTS = PlannerSettings(PARTITIONS, pools=(POOL,)).inputs
 
 Role = Literal["planner", "executor", "approval"]
 SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval")

@@ -2,8 +2,8 @@
 
 One topic has one writer: that is what a reader's trust in a topic rests on, and only the broker can enforce it. Rights
 are given to roles, a service each (`ROLES`), and `principals` says who a role is on the cluster: one name by default,
-several where, say, every host has a certificate of its own. Pools share one right to `tool-requested.` and to the
-groups of the executors, as a prefix: a pool comes with an app, and needs no new rights.
+several where, say, every host has a certificate of its own. Executors are a role per pool, `executor.POOL`: each has
+the topics and the group of its own pool by their whole names, so what one of them is made to do concerns no other pool.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from refold.runtime.settings import KafkaSettings
 
 PRINCIPAL_ROLES = ("planner", "executor", "approval", "client", "approver", "operator", "archivist")
 EVERYWHERE = "*"
+POOL_ROLE = "executor"
+"""The role that there is once per pool."""
 
 ResourceKind = Literal["topic", "group"]
 AclState = Literal["there", "missing", "surplus", "wider"]
@@ -82,21 +84,29 @@ class AclRule:
     state: AclState
 
 
-def principals(given: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+def roles(pools: Iterable[str]) -> tuple[str, ...]:
+    """Everybody who has rights: the roles of the table, with `executor.POOL` for each pool in the place of one."""
+    every = [role for role in PRINCIPAL_ROLES if role != POOL_ROLE]
+    return (*every, *(f"{POOL_ROLE}.{pool}" for pool in sorted(set(pools))))
+
+
+def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
     """Who the roles are: `User:refold-ROLE`, unless `ROLE=User:NAME` says otherwise, once or several times.
 
+    `executor.POOL=User:NAME` names a pool as well; by default its executors are `User:refold-executor-POOL`.
     **Raises** UsageError for a role that does not exist and for a principal without a type.
     """
     named: dict[str, tuple[str, ...]] = {}
     for text in given:
         role, _, principal = text.partition("=")
         kind, _, name = principal.partition(":")
-        if role not in PRINCIPAL_ROLES:
-            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {', '.join(PRINCIPAL_ROLES)}")
+        if role.partition(".")[0] not in PRINCIPAL_ROLES or (role.partition(".")[0] == POOL_ROLE) != ("." in role):
+            known = ", ".join(roles(pools))
+            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {known}; a pool's are {POOL_ROLE}.POOL")
         if not kind or not name:
             raise UsageError(f"{text!r} names no principal", hint=f"write {role}=User:NAME, as the broker logs it")
         named[role] = (*named.get(role, ()), principal)
-    return {role: (f"User:refold-{role}",) for role in PRINCIPAL_ROLES} | named
+    return {role: (f"User:refold-{role.replace('.', '-')}",) for role in roles(pools)} | named
 
 
 def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
@@ -105,10 +115,18 @@ def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     found = set()
     for role, kind, pattern, operation in rights:
-        name, star, _ = (prefix + pattern).partition("*")
-        for principal in who[role]:
+        for principal, place in _holders(role, pattern, who):
+            name, star, _ = (prefix + place).partition("*")
             found.add(Acl(principal, kind, name, "prefixed" if star else "literal", operation))
     return sorted(found)
+
+
+def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
+    """Who has a right of a role, and where: executors in what is of their own pool, others in what is of any."""
+    for name, named in who.items():
+        kind, _, pool = name.partition(".")
+        if kind == role:
+            yield from ((principal, pattern.replace("*", pool) if pool else pattern) for principal in named)
 
 
 def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:

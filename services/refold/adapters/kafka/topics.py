@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
+from refold.core.topics import TOOL_COMPLETED
 from refold.core.wire.resources import resource
 from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
@@ -138,6 +139,11 @@ class Topics:
     def _unseen(self) -> str:
         left = [each for each in self.diff() if each.setting != "replication"]
         return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet" if left else ""
+
+    def pools(self) -> set[str]:
+        """The pools whose topics are there, served by this app or not."""
+        kind = f"{self._settings.prefix}{TOOL_COMPLETED}."
+        return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
     def diff(self) -> list[TopicDifference]:
         """How the broker's topics differ from what they should be; empty when they do not."""

@@ -10,6 +10,9 @@ from refold.core.ids import CallId
 from refold.ports import ledger
 
 _Place = tuple[int, str]
+_Name = tuple[int, str, str]
+"""Home, pool and idempotency key."""
+
 _Value = TypeVar("_Value")
 
 _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
@@ -33,7 +36,7 @@ class CallEntry(NamedTuple):
 class Snapshot(NamedTuple):
     """The whole content at one moment; entries never change, so only the dictionaries are copied."""
 
-    entries: dict[_Place, CallEntry]
+    entries: dict[_Name, CallEntry]
     leases: dict[_Place, dict[str, int]]
     outbox: dict[_Place, dict[str, bytes]]
 
@@ -55,7 +58,7 @@ class MemoryLedger:
         self._keep = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self.filled = ledger.Filled(0, 0)
-        self._entries: dict[_Place, CallEntry] = {}
+        self._entries: dict[_Name, CallEntry] = {}
         self._leases: dict[_Place, dict[str, int]] = {}
         self._outbox: dict[_Place, dict[str, bytes]] = {}
         self.aside: dict[_Place, dict[str, bytes]] = {}
@@ -93,8 +96,8 @@ class MemoryLedger:
         self._entries = snapshot.entries.copy()
         self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
 
-    def entries(self) -> Mapping[tuple[int, str], CallEntry]:
-        """What is known, by home and idempotency key; a copy."""
+    def entries(self) -> Mapping[_Name, CallEntry]:
+        """What is known, by home, pool and idempotency key; a copy."""
         now = self._clock()
         return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
 
@@ -106,16 +109,16 @@ class MemoryLedger:
         """Results by field, by home and pool; to be read only, and only until the next operation."""
         return self._outbox
 
-    def _find(self, home: int, key: str, now: int) -> CallEntry | None:
-        entry = self._entries.get((home, key))
+    def _find(self, home: int, pool: str, key: str, now: int) -> CallEntry | None:
+        entry = self._entries.get((home, pool, key))
         if entry is not None and entry.expires_ms <= now:
-            del self._entries[home, key]
+            del self._entries[home, pool, key]
             return None
         return entry
 
     def _claim(self, operation: ledger.Claim, now: int) -> ledger.Reply:
         home, pool, key, call, attempt, token, lease_ms, request = operation
-        entry = self._find(home, key, now)
+        entry = self._find(home, pool, key, now)
         if entry is not None:
             own = entry.call == call
             if own and entry.closed:
@@ -132,7 +135,7 @@ class MemoryLedger:
                 if until > now:
                     return ledger.Busy(until - now)
         takeover = entry is not None and (entry.state == "started" or entry.call != call)
-        self._entries[home, key] = CallEntry(
+        self._entries[home, pool, key] = CallEntry(
             "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, request=request
         )
         self._leases.setdefault((home, pool), {})[key] = now + lease_ms
@@ -140,35 +143,35 @@ class MemoryLedger:
 
     def _renew(self, operation: ledger.Renew, now: int) -> ledger.Reply:
         home, pool, key, call, attempt, token, lease_ms, request = operation
-        entry = self._find(home, key, now)
+        entry = self._find(home, pool, key, now)
         if entry is None:
             entry = CallEntry("started", call, attempt, token, 0, request=request)
         elif entry.token != token:
             return ledger.Fenced()
         elif entry.state == "done" or entry.closed:
             return ledger.Renewed(closed=True)
-        self._entries[home, key] = entry._replace(expires_ms=now + _STARTED_MS)
+        self._entries[home, pool, key] = entry._replace(expires_ms=now + _STARTED_MS)
         self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Renewed(closed=False)
 
     def _release(self, operation: ledger.Release, now: int) -> ledger.Reply:
         home, pool, key, token = operation
-        entry = self._find(home, key, now)
+        entry = self._find(home, pool, key, now)
         if entry is not None and entry.state == "started" and entry.token == token:
-            del self._entries[home, key]
+            del self._entries[home, pool, key]
             self._unlease(home, pool, key)
         return None
 
     def _complete(self, operation: ledger.Complete, now: int) -> ledger.Reply:
         home, pool, key, call, attempt, token, success, result = operation
-        entry = self._find(home, key, now)
+        entry = self._find(home, pool, key, now)
         if entry is not None and entry.token != token:
             return ledger.Fenced()
         if entry is not None and entry.state == "done" and not entry.closed:
             field = ledger.outbox_field(entry.call, entry.attempt)
             return ledger.Completed(self._put(home, pool, field, entry.result))
         if entry is None or not entry.closed:
-            self._entries[home, key] = CallEntry(
+            self._entries[home, pool, key] = CallEntry(
                 "done", call, attempt, token, now + self._keep, success=success, result=result
             )
             self._unlease(home, pool, key)
@@ -177,9 +180,9 @@ class MemoryLedger:
     def _close(self, operation: ledger.Close, now: int) -> ledger.Reply:
         home, pool, calls = operation
         for key, call in calls:
-            entry = self._find(home, key, now)
+            entry = self._find(home, pool, key, now)
             if entry is not None and entry.call == call and not entry.closed:
-                self._entries[home, key] = CallEntry(
+                self._entries[home, pool, key] = CallEntry(
                     entry.state, call, entry.attempt, entry.token, now + self._keep_marker, closed=True
                 )
                 self._unlease(home, pool, key)
@@ -193,7 +196,7 @@ class MemoryLedger:
         due = sorted((until, key) for key, until in leases.items() if until <= now)[:limit]
         requests: list[tuple[str, bytes]] = []
         for _, key in due:
-            entry = self._find(home, key, now)
+            entry = self._find(home, pool, key, now)
             if entry is not None:
                 requests.append((key, entry.request))
             else:
@@ -219,11 +222,11 @@ class MemoryLedger:
     def _set_aside(self, operation: ledger.SetAside, now: int) -> ledger.Reply:
         home, pool, leases, fields, broken = operation
         for key in (*leases, *broken):
-            entry = self._find(home, key, now)
+            entry = self._find(home, pool, key, now)
             self._keep_aside(home, pool, f"entry:{key}", (entry.request or entry.result) if entry else b"")
             self._unlease(home, pool, key)
         for key in broken:
-            self._entries.pop((home, key), None)
+            self._entries.pop((home, pool, key), None)
         for field in fields:
             self._keep_aside(home, pool, f"result:{field}", self._outbox.get((home, pool), {}).pop(field, b""))
         return None

@@ -2,11 +2,12 @@
 
 Keys of one home share the hash tag, and a script touches keys of one home only:
 
-- `{prefix}:{<home>}:effect:<idempotency key>`, a hash: `state` (started, done), `call`, `attempt`, `token`; while
-  started also `takeover` and `request`, when done `success` and `result`, and once a tombstone came `closed` alone
-- `{prefix}:{<home>}:held:<pool>`, a sorted set of idempotency keys by the end of their lease, on the server's clock
-- `{prefix}:{<home>}:outbox:<pool>`, a hash of results by `outbox_field`
-- `{prefix}:{<home>}:quarantine:<pool>`, a hash of what was set aside, `entry:<key>` and `result:<field>`
+- `{prefix}:<pool>:{<home>}:effect:<idempotency key>`, a hash: `state` (started, done), `call`, `attempt`, `token`;
+  while started also `takeover` and `request`, when done `success` and `result`, and once a tombstone came `closed`
+  alone
+- `{prefix}:<pool>:{<home>}:held`, a sorted set of idempotency keys by the end of their lease, on the server's clock
+- `{prefix}:<pool>:{<home>}:outbox`, a hash of results by `outbox_field`
+- `{prefix}:<pool>:{<home>}:quarantine`, a hash of what was set aside, `entry:<key>` and `result:<field>`
 """
 
 from __future__ import annotations
@@ -113,38 +114,38 @@ class RedisLedger:
 
     def _claim(self, operation: ledger.Claim) -> RedisCommand:
         home, pool, key, call, attempt, token, lease_ms, request = operation
-        at = f"{self._prefix}:{{{home}}}:"
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
-            *("EVALSHA", self._sha["claim"], 3, f"{at}effect:{key}", f"{at}held:{pool}", f"{at}outbox:{pool}"),
+            *("EVALSHA", self._sha["claim"], 3, f"{at}effect:{key}", f"{at}held", f"{at}outbox"),
             *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
     def _renew(self, operation: ledger.Renew) -> RedisCommand:
         home, pool, key, call, attempt, token, lease_ms, request = operation
-        at = f"{self._prefix}:{{{home}}}:"
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
-            *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held:{pool}"),
+            *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held"),
             *(key, call, attempt, token, lease_ms, request, self._keep_started),
         )
 
     def _release(self, operation: ledger.Release) -> RedisCommand:
         home, pool, key, token = operation
-        at = f"{self._prefix}:{{{home}}}:"
-        return ("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held:{pool}", key, token)
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
+        return ("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held", key, token)
 
     def _complete(self, operation: ledger.Complete) -> RedisCommand:
         home, pool, key, call, attempt, token, success, result = operation
-        at = f"{self._prefix}:{{{home}}}:"
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
-            *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held:{pool}", f"{at}outbox:{pool}"),
+            *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held", f"{at}outbox"),
             *(key, call, attempt, token, 1 if success else 0, result, self._keep),
         )
 
     def _close(self, operation: ledger.Close) -> RedisCommand:
         home, pool, calls = operation
-        at = f"{self._prefix}:{{{home}}}:"
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
-            *("EVALSHA", self._sha["close"], 1 + len(calls), f"{at}held:{pool}"),
+            *("EVALSHA", self._sha["close"], 1 + len(calls), f"{at}held"),
             *(f"{at}effect:{key}" for key, _ in calls),
             self._keep_marker,
             *chain.from_iterable(calls),
@@ -152,27 +153,27 @@ class RedisLedger:
 
     def _lapsed(self, operation: ledger.Lapsed) -> RedisCommand:
         home, pool, limit = operation
-        at = f"{self._prefix}:{{{home}}}:"
-        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held:{pool}", f"{at}effect:", limit)
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
+        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held", f"{at}effect:", limit)
 
     def _outbox(self, operation: ledger.Unpublished) -> RedisCommand:
         home, pool, limit, most_bytes = operation
-        key = f"{self._prefix}:{{{home}}}:outbox:{pool}"
+        key = f"{self._prefix}:{pool}:{{{home}}}:outbox"
         return ("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
 
     def _fill(self, operation: ledger.Fill) -> RedisCommand:
-        return ("EVALSHA", self._sha["fill"], 1, f"{self._prefix}:{{{operation.home}}}:")
+        return ("EVALSHA", self._sha["fill"], 1, f"{self._prefix}:{operation.pool}:{{{operation.home}}}:")
 
     def _sent(self, operation: ledger.Sent) -> RedisCommand:
         # HDEL wants at least one field, and no outbox field is empty.
         fields = map(_raw, operation.fields or ("",))
-        return ("HDEL", f"{self._prefix}:{{{operation.home}}}:outbox:{operation.pool}", *fields)
+        return ("HDEL", f"{self._prefix}:{operation.pool}:{{{operation.home}}}:outbox", *fields)
 
     def _set_aside(self, operation: ledger.SetAside) -> RedisCommand:
         home, pool, leases, fields, broken = operation
-        at = f"{self._prefix}:{{{home}}}:"
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
-            *("EVALSHA", self._sha["set_aside"], 3, f"{at}held:{pool}", f"{at}outbox:{pool}", f"{at}quarantine:{pool}"),
+            *("EVALSHA", self._sha["set_aside"], 3, f"{at}held", f"{at}outbox", f"{at}quarantine"),
             *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._keep, len(leases), len(broken)),
             *map(_raw, (*leases, *broken, *fields)),
         )

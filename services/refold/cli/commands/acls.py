@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from refold.adapters.kafka.acls import Acl, AclRule, Acls, principals, wanted_acls
+from refold.adapters.kafka.topics import Topics
 from refold.cli import output
+from refold.cli.apps import app_pools
 from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.core.errors import UsageError
@@ -39,10 +41,13 @@ def compare_acls(
             "--principal",
             metavar="ROLE=User:NAME",
             help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
-            "Roles: planner, executor, approval, client, approver, operator, archivist.",
+            "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
             show_default=False,
         ),
     ] = None,
+    app_: Annotated[
+        str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")
+    ] = "",
     shell: Shell,
 ) -> None:
     """Show who may do what, and whether the broker has it so; exit code 1 if not.
@@ -53,14 +58,15 @@ def compare_acls(
         raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")
     if commands and apply:
         raise UsageError("--commands applies nothing", hint="leave out --apply, or --commands")
-    who = principals(principal or ())
-    platform = shell.platform
+    platform, own = shell.platform, app_pools(app_)
+    who = principals(principal or (), own)
     if commands:
         lines = list(command_lines(wanted_acls(platform.settings.kafka.prefix, who), platform.settings.kafka.bootstrap))
         shell.tell(lines, lambda: typer.echo("\n".join(lines)))
         return
     platform.knock()
-    rules = Acls(platform.settings.kafka, who)
+    # Those that are there keep their rights, whichever app is named.
+    rules = Acls(platform.settings.kafka, principals((), Topics(platform.settings.kafka).pools()) | who)
     if apply:
         changes = rules.apply(prune=prune)
         shell.tell(changes, lambda: _tell_changes(changes))

@@ -14,8 +14,8 @@ import typer
 
 from refold.cli import output
 from refold.cli.addresses import data_dir
+from refold.cli.apps import app_pools
 from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
-from refold.cli.commands.topics import app_pools
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, quiet
 from refold.core.redaction import public_url

@@ -8,7 +8,7 @@ import typer
 
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
-from refold.cli.apps import load_app
+from refold.cli.apps import app_pools
 from refold.cli.commands import acls
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
@@ -50,11 +50,6 @@ def topics_of(platform: Platform, app: str) -> Topics:
     platform.knock()
     settings = platform.settings
     return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
-
-
-def app_pools(app: str) -> tuple[str, ...]:
-    """The pools of an app: each is served by an executor of its own. Without an app there is `default`."""
-    return load_app(app).pools if app else ("default",)
 
 
 def _print(differences: list[TopicDifference], word: str) -> None:

@@ -14,7 +14,7 @@ from refold.simulator.app import CLAIMED_EFFECTS
 from refold.simulator.reading.approvals import ApprovalHistory
 from refold.simulator.reading.history import Datum, History, read_value
 from refold.simulator.reading.toil import Toil
-from refold.simulator.settings import ORDERS
+from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
 
 APPROVAL_TOPICS = (topics.CATALOG, topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED)
 
@@ -57,13 +57,13 @@ class Witness:
         if record.topic == topics.RUN_LOG:
             for entry in self.history.follow(record):
                 self.on_entry(entry)
-        elif record.topic == topics.TOOL_CLAIMED:
+        elif record.topic == CLAIMS:
             self._follow_claim(read_value(record.value or b""))
         elif record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == ORDERS and record.value and record.read_headers():
             self._check_order(read_value(record.value))
-        elif record.topic == topics.TOOL_COMPLETED and record.value and record.read_headers():
+        elif record.topic == ANSWERS and record.value and record.read_headers():
             self._check_doubt(read_value(record.value))
 
     def settles(self, inputs: Sequence[Record], partitions: int) -> None:

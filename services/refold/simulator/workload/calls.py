@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED
-from refold.simulator.settings import ORDERS
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.simulator.settings import ANSWERS, ORDERS
 from refold.simulator.workload.inputs import Scenario, erasure, poison, signal, start_run
 
 
@@ -87,7 +87,7 @@ CALLS: dict[str, Scenario] = {
                 poison(RUN_REQUESTED, b"\xff not json"),
                 _PUSH,
                 poison(RUN_SIGNALLED, b'{"run_id": "r-1", "extra": 1}'),
-                poison(TOOL_COMPLETED, b"\0\0\0\0\x09nonsense"),
+                poison(ANSWERS, b"\0\0\0\0\x09nonsense"),
                 poison(ORDERS, b"{}"),
                 erasure(RUN_REQUESTED, at_ms=20),
             ),

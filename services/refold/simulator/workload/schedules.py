@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.app import DANGEROUS
-from refold.simulator.settings import PARTITIONS
+from refold.simulator.settings import ANSWERS, ORDERS, PARTITIONS
 from refold.simulator.workload.inputs import ClientInput, Scenario, poison, signal, start_run
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
@@ -36,7 +36,7 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     for run in rng.sample(names, rng.randint(6, 12) if large else rng.choice((1, 1, 1, 2, 2, 3))):
         inputs += _run(rng, run, partitions)
     if rng.random() < 0.15:
-        topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested("default")))
+        topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, ANSWERS, ORDERS))
         inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
     sizes = {"planners": rng.choice((1, 1, 2)), "executors": rng.choice((1, 1, 2))}
     changes = {**sizes, "partitions": partitions, "sharing": rng.random() < 0.5}

@@ -7,8 +7,8 @@ from random import Random
 from typing import NamedTuple
 
 from refold.core.errors import UsageError
-from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT, TOOL_COMPLETED
-from refold.simulator.settings import ORDERS
+from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.simulator.settings import ANSWERS, ORDERS
 
 PROCESS = ("die", "die-after", "away", "freeze", "freeze-after", "freeze-read", "pause", "pause-after")
 """The process at the boundary dies, or freezes while a successor works (a zombie), or pauses for less than that.
@@ -27,7 +27,7 @@ LEDGER = ("cut", "cut-after")
 FORGETS = {
     "forget-requests": RUN_REQUESTED,
     "forget-signals": RUN_SIGNALLED,
-    "forget-results": TOOL_COMPLETED,
+    "forget-results": ANSWERS,
     "forget-log": RUN_LOG,
     "forget-orders": ORDERS,
 }
@@ -37,7 +37,7 @@ TRUNCATES = {
     "truncate-log": RUN_LOG,
     "truncate-snapshot": RUN_SNAPSHOT,
     "truncate-orders": ORDERS,
-    "truncate-results": TOOL_COMPLETED,
+    "truncate-results": ANSWERS,
 }
 """What loses its last records, though they were acknowledged: an election was unclean."""
 

@@ -8,12 +8,12 @@ from typing import Protocol
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT, TOOL_COMPLETED
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
-from refold.simulator.settings import ORDERS
+from refold.simulator.settings import ANSWERS, ORDERS
 from refold.simulator.workload.inputs import signal
 from refold.simulator.world.broker import SIM_TOPICS, Broker
 from refold.simulator.world.faults import TRUNCATES
@@ -23,7 +23,7 @@ from refold.simulator.world.surroundings import Surroundings
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
 
-MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_LOG, ORDERS, TOOL_COMPLETED, RUN_COMPLETED)
+MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_LOG, ORDERS, ANSWERS, RUN_COMPLETED)
 REPEATED = 0.3
 """The share of records that a mirror repeats."""
 

@@ -15,15 +15,13 @@ from refold.core.topics import (
     CATALOG,
     RUN_COMPLETED,
     RUN_SNAPSHOT,
-    TOOL_COMPLETED,
 )
 from refold.planner.inputs import FROM_USERS
-from refold.planner.inputs import TOPICS as INPUTS
 from refold.ports.effects import StartTool
 from refold.ports.ledger import Claim
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.simulator.app import CLAIMED_EFFECTS, FACTS
-from refold.simulator.settings import ORDERS, SimSettings
+from refold.simulator.settings import ANSWERS, INPUTS, ORDERS, POOL, SimSettings
 from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.faults import FORGETS, LOSES_LEDGER, Chance
 from refold.simulator.world.groups import Groups
@@ -33,7 +31,7 @@ from refold.simulator.world.process import NO_REPLY, UNHEARD, Act, SimProcess
 from refold.simulator.world.surroundings import Surroundings
 from refold.simulator.world.tools import Workshop
 
-REFUSING = (ORDERS, TOOL_COMPLETED, APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SNAPSHOT)
+REFUSING = (ORDERS, ANSWERS, APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SNAPSHOT)
 """Topics that may be set up with less than what our own limits let through."""
 
 
@@ -237,7 +235,9 @@ class World(Surroundings):
         if kind == "ledger":
             if isinstance(what, Claim):
                 read, now = self._read_of(process, what.home, what.call), self.now_ms
-                self.witness.claims_it(what, read, known=(what.home, what.key) in self.ledger.entries(), now_ms=now)
+                self.witness.claims_it(
+                    what, read, known=(what.home, what.pool, what.key) in self.ledger.entries(), now_ms=now
+                )
             return self.ledger.run([what])[0]
         if kind == "commit":
             self._commit(process, what.positions)
@@ -293,5 +293,5 @@ class World(Surroundings):
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
         passed = ask.effect in CLAIMED_EFFECTS and self.hit("freeze")
-        known = passed or (place, ask.key) in self.ledger.entries()
+        known = passed or (place, POOL, ask.key) in self.ledger.entries()
         self.witness.starts_by_ledger(ask, known=known, read=read)

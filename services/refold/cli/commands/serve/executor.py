@@ -39,7 +39,7 @@ def executor(
     process = served("executor", member, data, role=f"executor-{pool}")
     options, name = process.where.settings, process.member
     event_log = KafkaEventLog(options.kafka, ExecutorSettings(pool=pool, member=name).membership)
-    loaded = process.load(app)
+    loaded = process.load(app, (pool,))
     retention = timedelta(milliseconds=options.redis.retention_ms)
     ledger = RedisLedger(
         options.redis.url, prefix=options.redis.prefix, retention=retention, cluster=options.redis.cluster

@@ -27,17 +27,21 @@ DRAIN_S = 1.0
 def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     """Decide: read inputs, append to the run log, order work."""
     process = served("planner", member, data)
-    options = process.where.settings
+    options, loaded = process.where.settings, process.load(app)
+    # Those of earlier versions of the app too: their calls may be under way.
+    pools = tuple(sorted({*loaded.pools, *process.topics(loaded.pools).pools()}))
+    process.topics(pools).check()
     own = PlannerSettings(
         partitions=options.kafka.partitions,
         member=process.member,
+        pools=pools,
         environment=options.environment,
         rules=Rules(redispatch_ms=options.planner.redispatch_ms),
         limits=Limits(payload_bytes=options.max_payload_bytes, active=options.planner.active_runs),
         budget=Budget(steps=options.planner.run_steps, history_bytes=options.planner.run_bytes),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
-    service = Planner(process.load(app), own, nonce=lambda: os.urandom(16), mark=(mark := Mark()))
+    service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()))
 
     def quarantine(hold: Hold) -> None:
         # A producer of its own: that of the loop is in the hands of the code that holds it.

@@ -53,12 +53,16 @@ class Served:
     member: str
     where: Addresses
 
-    def load(self, app: str) -> App:
-        """The app, after a look whether Kafka has its topics."""
+    def load(self, app: str, pools: tuple[str, ...] = ()) -> App:
+        """The app, after a look whether Kafka has its topics; of an executor, those of its pool."""
         loaded = load_app(app)
-        settings = self.where.settings
-        Topics(settings.kafka, loaded.pools, payload_bytes=settings.max_payload_bytes).check()
+        self.topics(pools or loaded.pools).check()
         return loaded
+
+    def topics(self, pools: tuple[str, ...]) -> Topics:
+        """What there should be for some pools."""
+        settings = self.where.settings
+        return Topics(settings.kafka, pools, payload_bytes=settings.max_payload_bytes)
 
     def run(self, host: Host, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 0.0) -> None:
         """Runs until SIGTERM or SIGINT, then drains."""
