@@ -299,7 +299,7 @@ def test_for_a_platform_that_others_reach_setup_makes_nothing_that_lets_anybody_
     done = refold("setup", "--app", app, "--kafka", f"0.0.0.0:{port}")
 
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in (shop.folder / "keys").iterdir()) == ["decision.json"]
+    assert sorted(path.name for path in (shop.folder / "keys").iterdir()) == ["decision.json", "ledger.key"]
     assert [key.use for key in shop.known().values()] == ["decision"]
     words = " ".join(done.stdout.split())
     assert "refold keys new NAME --use vote --actor NAME" in words

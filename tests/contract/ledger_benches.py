@@ -93,7 +93,7 @@ class MemoryBench:
             elif entry.state == "done":
                 shown |= {"success": entry.success, "result": entry.result}
             else:
-                shown |= {"takeover": entry.takeover, "request": entry.request}
+                shown |= {"takeover": entry.takeover, "order": entry.order}
             entries[home, key] = shown
         leased = {key: set(leases) for key, leases in self.ledger.leases().items() if leases}
         outbox = {key: dict(results) for key, results in self.ledger.outbox().items() if results}

@@ -19,6 +19,7 @@ from refold.ports.ledger import (
     Reply,
     Sent,
     SetAside,
+    Unlist,
     Unpublished,
     outbox_field,
 )
@@ -45,6 +46,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Lapsed, _homes, _pools, st.just(100)),
     st.builds(Unpublished, _homes, _pools, st.just(100)),
     st.builds(Sent, _homes, _pools, _fields),
+    st.builds(Unlist, _homes, _pools, st.lists(_keys, min_size=1, max_size=2).map(tuple)),
     st.builds(SetAside, _homes, _pools, _some_keys, _fields, _some_keys),
 )
 batches = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, max_size=8)

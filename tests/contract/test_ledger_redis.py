@@ -89,7 +89,7 @@ def test_a_restart_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
         server.start()
 
-        assert ledger.run([CLAIM]) == [Stored("r-1/2#1", b'"ok"')]
+        assert ledger.run([CLAIM]) == [Stored(b'"ok"')]
         wipe(server)
         with pytest.raises(UnreachableError):
             ledger.run([CLAIM])

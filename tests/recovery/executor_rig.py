@@ -12,6 +12,7 @@ from refold.core.messages import ToolRequest, ToolResult
 from refold.core.topics import tool_claimed, tool_completed
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
+from refold.core.wire.seal import OrderPlace
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import (
@@ -21,6 +22,8 @@ from refold.ports.effects import (
     Commit,
     Effect,
     Item,
+    Look,
+    Looked,
     Now,
     Publish,
     Read,
@@ -40,7 +43,7 @@ class Rig:
     """One partition, one process. `turn` goes on until nothing more is to be done at this moment.
 
     `shared` is a real ledger in the place of that in memory. While it is `silent` the log says nothing of what is
-    published, until it is `heard`.
+    published, until it is `heard`. `log` has what was ordered, by offset, as far as nobody cleans it.
     """
 
     settings: ExecutorSettings = field(default_factory=ExecutorSettings)
@@ -56,13 +59,14 @@ class Rig:
         self.unreachable = 0
         self.silent = False
         self.unheard: list[Outgoing] = []
-        self.relay = Relay(RelaySettings(), token=lambda: next(numbers))
+        self.relay = Relay(RelaySettings(seal=self.settings.seal), token=lambda: next(numbers))
         self.executor = Executor(self.settings, self.relay, token=lambda: next(numbers), fresh=lambda: next(names))
         self.started: list[StartTool] = []
         self.results: list[ToolResult] = []
         self.claims: list[Outgoing] = []
         self.reads: list[Read] = []
         self.commits: dict[tuple[str, int], int] = {}
+        self.log: dict[int, Record] = {}
         self.orders = count(0)
         self.assign()
 
@@ -89,7 +93,15 @@ class Rig:
         """A request comes."""
         at = next(self.orders) if offset is None else offset
         value = codec.encode(request)
-        self.turn(Record(ORDERS, self.home, at, request.call_id.encode(), value, lambda: None, self.now_ms))
+        self.log[at] = Record(ORDERS, self.home, at, request.call_id.encode(), value, lambda: None, self.now_ms)
+        self.turn(self.log[at])
+
+    def order(self, request: ToolRequest, *, offset: int | None = None) -> bytes:
+        """What a predecessor has left in the ledger for an order that is in the log."""
+        at = next(self.orders) if offset is None else offset
+        name, value = request.call_id.encode(), codec.encode(request)
+        self.log[at] = Record(ORDERS, self.home, at, name, value, lambda: None, self.now_ms)
+        return self.settings.seal.close_order(self.home, request.key, OrderPlace(request.call_id, request.attempt, at))
 
     def close(self, request: ToolRequest, *, named: bool = True) -> None:
         """The tombstone of a call comes, and what it closes is closed."""
@@ -131,6 +143,8 @@ class Rig:
                 self.unheard += order.records
                 return []
             return [self._publish(record, offset) for offset, record in enumerate(order.records)]
+        if isinstance(order, Look):
+            return [Looked(*order, self.log.get(order.offset))]
         if isinstance(order, StartTool):
             self.started.append(order)
         if isinstance(order, Read) and order.topic == ORDERS:

@@ -233,7 +233,7 @@ def test_a_request_older_than_half_of_what_the_ledger_remembers_is_left_to_the_p
 def test_a_call_waits_once_however_often_it_is_asked_for_or_its_lease_lapses() -> None:
     rig = Rig(ExecutorSettings(slots=0))
     lapsed = call(1, effect="keyed")
-    rig.ledger.run([Claim(0, "default", lapsed.key, lapsed.call_id, 1, "dead", 0, codec.encode(lapsed))])
+    rig.ledger.run([Claim(0, "default", lapsed.key, lapsed.call_id, 1, "dead", 0, rig.order(lapsed))])
 
     for _ in range(50):
         rig.turn(after_ms=200)

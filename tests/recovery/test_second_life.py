@@ -180,7 +180,7 @@ def test_a_call_that_was_cancelled_under_way_leaves_as_little() -> None:
 
 def test_a_lapsed_lease_of_a_call_whose_tombstone_named_no_key_is_closed_and_not_taken_over() -> None:
     rig, request = Rig(), replace(FIRST, effect="keyed")
-    rig.ledger.run([Claim(0, "default", request.key, request.call_id, 1, "dead", 0, codec.encode(request))])
+    rig.ledger.run([Claim(0, "default", request.key, request.call_id, 1, "dead", 0, rig.order(request))])
 
     rig.close(request, named=False)
     rig.turn(after_ms=1_000)

@@ -26,11 +26,11 @@ ENTRY = f"effect:{MINE.key}"
 
 POISONED: dict[str, Poison] = {
     "a lapsed lease of nonsense": lambda redis, at: (
-        redis.hset(f"{at}effect:evil", mapping={"state": "started", "request": b"\xff nonsense"}),
+        redis.hset(f"{at}effect:evil", mapping={"state": "started", "order": b"\xff nonsense"}),
         redis.zadd(f"{at}held", {"evil": 1}),
     ),
     "a lapsed lease of a newer version": lambda redis, at: (
-        redis.hset(f"{at}effect:evil", mapping={"state": "started", "request": b"\0\0\1\0\0 newer"}),
+        redis.hset(f"{at}effect:evil", mapping={"state": "started", "order": b"\0\0\1\0\0 newer"}),
         redis.zadd(f"{at}held", {b"\xff\xfe": 1, "evil": 1}),
     ),
     "a result of nonsense": lambda redis, at: redis.hset(f"{at}outbox", f"{MINE.call_id}#1", b"{}"),

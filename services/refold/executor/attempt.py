@@ -104,8 +104,8 @@ class Attempt:
         self._hold(ledger.Claim)
 
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
-        of = self.request.call_id, self.request.attempt
-        self._ask(operation(*self._place, *of, self.token, self.lease_ms, self.requested.raw))
+        of, order = (self.request.call_id, self.request.attempt), self.outbox.order_of(self.home, self.requested)
+        self._ask(operation(*self._place, *of, self.token, self.lease_ms, order))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         """The ledger's answer to one of this attempt's operations."""
@@ -315,8 +315,8 @@ class Attempt:
 
     def _finish(self, result: ToolResult) -> None:
         self.phase, self.result = "completing", result
-        of, success = (self.request.call_id, self.request.attempt), result.status == "completed"
-        self._ask(ledger.Complete(*self._place, *of, self.token, success, codec.encode(result)))
+        done = self.token, result.status == "completed", self.outbox.sealed(self.home, self.request, result)
+        self._ask(ledger.Complete(*self._place, self.request.call_id, self.request.attempt, *done))
 
     def _completed(self, reply: ledger.Reply) -> None:
         self.phase = "over"

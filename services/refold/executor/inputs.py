@@ -6,19 +6,25 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from refold.core.messages import ToolRequest
+from refold.core.wire.seal import OrderPlace
 from refold.runtime.lanes import Owed
 
 
 @dataclass(slots=True, eq=False)
 class Requested(Owed):
-    """A call that is to be made, and the bytes that say so. Done with when its claim is answered, or none will come.
+    """A call that is to be made, and where the log says so. Done with when its claim is answered, or none will come.
 
-    **Units**: `at_ms` is when the log took it, 0 for what the ledger has kept since.
+    **Units**: `at_ms` is when the log took it, 0 for what the ledger has pointed at since.
     """
 
     request: ToolRequest
-    raw: bytes
+    offset: int
     at_ms: int = 0
+
+    @property
+    def place(self) -> OrderPlace:
+        """What the ledger keeps of it, to be found again."""
+        return OrderPlace(self.request.call_id, self.request.attempt, self.offset)
 
 
 class CallQueue:

@@ -111,7 +111,7 @@ class ExecutorLane:
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 
     def _read(self, record: Record) -> None:
-        request = _request_of(record)
+        request = request_of(record)
         poison = isinstance(request, MalformedError | FoldError)
         # Committed before the ledger has closed it, a tombstone would be lost with the process: the entry would stay.
         closing = self._outbox.closing(self.partition) if record.value is None else None
@@ -126,7 +126,7 @@ class ExecutorLane:
         owed: Owed = closing or Owed(done=True)
         if record.value is not None and self._survey.open(record, poison=poison):
             if isinstance(request, ToolRequest):
-                owed = requested = Requested(request, record.value, record.at_ms)
+                owed = requested = Requested(request, record.offset, record.at_ms)
                 self.enqueue(requested)
             elif request is not None:
                 owed = Owed()
@@ -143,7 +143,7 @@ class ExecutorLane:
             self._outbox.orders.append(Read(self._outbox.settings.topic, self.partition, offset))
 
 
-def _request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
+def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
     """What a record asks for, why nobody can read it, or None for a tombstone."""
     try:
         return None if record.value is None else codec.decode(ToolRequest, record.value)

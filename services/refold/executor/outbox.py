@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
@@ -13,6 +13,7 @@ from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
+from refold.executor.inputs import Requested
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
 from refold.ports.ledger import Close, SetAside, Stored
@@ -32,7 +33,7 @@ class Outlet(Protocol):
         ...
 
     def late(self, home: int, result: ToolResult) -> None:
-        """Publish a result that the ledger refused."""
+        """Publish a result that lies in no outbox: the ledger refused it, or has had it for long."""
         ...
 
 
@@ -112,23 +113,41 @@ class ExecutorOutbox(Generic[Claimant]):
                 closing.done = True
         self._closing = {}
 
+    def order_of(self, home: int, requested: Requested) -> bytes:
+        """What the ledger keeps of an order: where it lies."""
+        return self.settings.seal.close_order(home, requested.request.key, requested.place)
+
+    def sealed(self, home: int, request: ToolRequest, result: ToolResult) -> bytes:
+        """What the ledger keeps of a result, and the outbox in it."""
+        return self.settings.seal.close("result", home, request.key, codec.encode(result))
+
     def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:
         """Tells again what was done before, if it can be read; a newer version's cannot, and stays for that."""
         try:
-            codec.decode(ToolResult, stored.result)
-        except (MalformedError, FoldError) as error:
+            key, body = self.settings.seal.open("result", home, stored.result)
+            result = codec.decode(ToolResult, body)
+        except FoldError as error:
             self._unreadable(home, request.key, error.message)
             return
-        self.outlet.offer(home, field=stored.field, result=stored.result)
+        except MalformedError as error:
+            self.broken(home, request.key, error.message)
+            return
+        own = (result.call_id, result.attempt) == (request.call_id, request.attempt)
+        if key != request.key or not (own or result.status == "completed"):
+            self.broken(home, request.key, "it is the result of another call")
+            return
+        if result.call_id != request.call_id:  # of the same effect, in another life of the run
+            result = replace(result, call_id=request.call_id, attempt=request.attempt)
+        self.outlet.late(home, result)
 
     def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
         """Has the ledger put away leases that nobody can take over, or they would be found again and again."""
         self._unreadable(home, ", ".join(keys), reason)
         self.ledger.ask(SetAside(home, self.settings.pool, leases=keys))
 
-    def broken(self, home: int, key: str) -> None:
-        """Has the ledger put away what is no entry of any ledger."""
-        self._unreadable(home, key, "no ledger has written it")
+    def broken(self, home: int, key: str, reason: str = "no ledger has written it") -> None:
+        """Has the ledger put away an entry that was not put there by this pool."""
+        self._unreadable(home, key, reason)
         self.ledger.ask(SetAside(home, self.settings.pool, broken=(key,)))
 
     def _unreadable(self, home: int, names: str, reason: str) -> None:

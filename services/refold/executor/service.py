@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
-from refold.core.wire import codec
 from refold.core.wire.headers import call_key
+from refold.core.wire.seal import OrderPlace
 from refold.executor.attempt import Attempt
 from refold.executor.inputs import Requested
-from refold.executor.lane import ExecutorLane
+from refold.executor.lane import ExecutorLane, request_of
 from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Effect, Item, Now, ToolEnded
-from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, Lapsed, Release, Renew, Reply
+from refold.ports.effects import Answers, Effect, Item, Look, Looked, Now, ToolEnded
+from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, Lapsed, Release, Renew, Reply, Unlist
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
 
@@ -44,6 +44,7 @@ class Executor:
         self._by_call: dict[str, Attempt] = {}
         self._tend_due = self._turns = 0
         self._missing: set[str] = set()
+        self._fetching: dict[tuple[int, int], tuple[str, OrderPlace]] = {}
         self._claimed_in: set[int] = set()
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -88,6 +89,8 @@ class Executor:
             self._answered(item)
         elif isinstance(item, Delivery):
             self._delivered(item)
+        elif isinstance(item, Looked):
+            self._fetched(item)
         elif isinstance(item, ToolEnded):
             if attempt := self.attempts.get(item.number):
                 attempt.ended(item)
@@ -150,21 +153,36 @@ class Executor:
         if not isinstance(reply, list):
             self._outbox.lapsed_unread(home, (), "the index of leases is none")
             return
-        for key, raw in reply:
+        for key, sealed in reply:
             try:
-                request = codec.decode(ToolRequest, raw)
-            except (MalformedError, FoldError) as error:
+                place = self._settings.seal.open_order(home, key, sealed)
+            except MalformedError as error:
                 self._outbox.lapsed_unread(home, (key,), error.message)
                 continue
-            if request.call_id in self._outbox.gone:
-                self._outbox.close(home, request.key, request.call_id)
-            elif (
-                request.call_id not in self._by_call
-                and (lane := self.lanes.get(home))
-                and request.call_id not in lane.waiting
-            ):
-                self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
-                lane.enqueue(Requested(request, raw))
+            if place.call in self._outbox.gone:
+                self._outbox.close(home, key, place.call)
+            elif self._takes(home, place.call) and (home, place.offset) not in self._fetching:
+                self._fetching[home, place.offset] = key, place
+                self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
+
+    def _fetched(self, fetched: Looked) -> None:
+        """What the ledger knows of a call is where its order lies: who takes it over does what is said there."""
+        home = fetched.partition
+        asked, lane = self._fetching.pop((home, fetched.offset), None), self.lanes.get(home)
+        if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
+            return
+        (key, place), request = asked, request_of(fetched.record) if fetched.record else None
+        if not isinstance(request, ToolRequest) or (request.key, request.call_id, request.attempt) != (key, *place[:2]):
+            # Cleaned away: it is settled, or was asked again since and comes with what is read.
+            self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
+            return
+        self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
+        lane.enqueue(Requested(request, place.offset))
+
+    def _takes(self, home: int, call: CallId) -> bool:
+        """Whether a call whose lease has lapsed is to be taken over here."""
+        lane = self.lanes.get(home)
+        return lane is not None and call not in self._by_call and call not in lane.waiting
 
     def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
         """Whether the ledger has room for more calls: what is under way needs some yet, and must get it."""
@@ -180,6 +198,7 @@ class Executor:
             attempt.leave()
             self._retire(attempt)
         lane.waiting.clear()
+        self._fetching = {at: asked for at, asked in self._fetching.items() if at[0] != lane.partition}
 
     # What time makes due
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from refold.core.messages import ToolRequest
 from refold.core.topics import CATALOG, executors, tool_claimed, tool_requested
+from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.ports.ledger import DEFAULT_RETENTION
 from refold.ports.log import Membership
@@ -48,6 +49,7 @@ class ExecutorSettings:
     `beat_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it is. A
     request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
     has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over.
+    What the ledger holds of this pool is under its `seal`.
     """
 
     pool: str = "default"
@@ -62,6 +64,7 @@ class ExecutorSettings:
     aside_ms: int = 30_000
     stale_ms: int = DEFAULT_RETENTION // timedelta(milliseconds=2)
     tools: frozenset[str] | None = None
+    seal: Seal = field(default_factory=Seal)
     commit_ms: int = defaults.COMMIT_MS
     resend_ms: int = 100
     remember: int = 20_000

@@ -63,6 +63,24 @@ class Read(NamedTuple):
     offset: int
 
 
+class Look(NamedTuple):
+    """Look at one place of a topic. -> `Looked`, later."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Looked(NamedTuple):
+    """What lies at a place. `record` None: it is not there any more; not `known`: nobody says, so ask again."""
+
+    topic: str
+    partition: int
+    offset: int
+    record: Record | None
+    known: bool = True
+
+
 class Reopen(NamedTuple):
     """Begin a partition anew, because what is known of it does not hold. -> `Revoked` and `Assigned`, later."""
 
@@ -130,8 +148,9 @@ class Now(NamedTuple):
     mono_ms: int
 
 
-Effect = Append | Publish | AskEnd | AskCommitted | Commit | Read | Reopen | Flow | AskLedger | StartTool | StopTool
-Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Answers | ToolEnded
+_Asked = AskEnd | AskCommitted | AskLedger | Look
+Effect = Append | Publish | Commit | Read | Reopen | Flow | StartTool | StopTool | _Asked
+Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Looked | Answers | ToolEnded
 
 
 News = tuple[str, dict[str, object]]

@@ -7,7 +7,7 @@ writes last; its clock is the ledger's own. Operations of one batch are pipeline
 An entry is named by the idempotency key, so an effect meets what is known of it whatever becomes of a run's history.
 Nothing of one pool is of another: not even a key that both have.
 It is STARTED (token, attempt, lease) or DONE (attempt, success, result), remembers the call that it was made for, and
-a tombstone makes a CLOSED one of it: a marker that has lost request and result and goes soon. **Another call** is one
+a tombstone makes a CLOSED one of it: a marker that has lost order and result and goes soon. **Another call** is one
 with the same key in another life of the run (its history was lost or copied): its attempts are counted anew.
 """
 
@@ -35,11 +35,11 @@ STARTED_RETENTION = timedelta(days=30)
 class Claim(NamedTuple):
     """May I act on this attempt? `token` is fresh per claim and reused only to resend the very same claim.
 
-    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`, and
-    the result is in the outbox again; a lower attempt than the entry's -> `Superseded`; STARTED with the same token ->
+    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; a
+    lower attempt than the entry's -> `Superseded`; STARTED with the same token ->
     the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under
-    the new token -> `Claimed`. Where the entry is of another call, a success is `Stored` as this attempt's result, a
-    live lease is `Busy`, and all else is taken over. `request` is kept for whoever takes a lapsed lease over.
+    the new token -> `Claimed`. Where the entry is of another call, a success is `Stored`, a live lease is `Busy`, and
+    all else is taken over. `order` says where the order lies, for whoever takes a lapsed lease over.
     """
 
     home: int
@@ -49,7 +49,7 @@ class Claim(NamedTuple):
     attempt: int
     token: str
     lease_ms: int
-    request: bytes
+    order: bytes
 
 
 class Renew(NamedTuple):
@@ -65,7 +65,7 @@ class Renew(NamedTuple):
     attempt: int
     token: str
     lease_ms: int
-    request: bytes
+    order: bytes
 
 
 class Release(NamedTuple):
@@ -107,7 +107,7 @@ class Close(NamedTuple):
 
 
 class Lapsed(NamedTuple):
-    """The STARTED entries whose lease has run out. -> list of (key, `request`), at most `limit`."""
+    """The STARTED entries whose lease has run out. -> list of (key, `order`), at most `limit`."""
 
     home: int
     pool: str
@@ -149,6 +149,17 @@ class SetAside(NamedTuple):
     broken: tuple[str, ...] = ()
 
 
+class Unlist(NamedTuple):
+    """The orders of these keys are not there any more: their leases do not lapse again. -> None.
+
+    Their entries stay, and whoever claims one next takes it over.
+    """
+
+    home: int
+    pool: str
+    leases: tuple[str, ...]
+
+
 class Fill(NamedTuple):
     """How full is the server that has this home? -> `Filled`."""
 
@@ -178,9 +189,8 @@ class Superseded(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """It is done; the result is in the outbox under `field`, which says whose it is now."""
+    """It is done, and this is what came of it, be it as another attempt or another call."""
 
-    field: str
     result: bytes
 
 
@@ -211,7 +221,7 @@ class Filled(NamedTuple):
     limit: int
 
 
-Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unpublished | Sent | SetAside | Fill
+Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unpublished | Sent | SetAside | Unlist | Fill
 _Judged = Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | Broken
 Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 
@@ -219,12 +229,6 @@ Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 def outbox_field(call: CallId, attempt: int) -> str:
     """The name of a result in the outbox: for which attempt of which call it is. No call id holds a `#`."""
     return f"{call}#{attempt}"
-
-
-def parse_outbox_field(field: str) -> tuple[CallId, int]:
-    """The call and the attempt that a result in the outbox is for."""
-    call, _, attempt = field.rpartition("#")
-    return CallId(call), int(attempt)
 
 
 class Ledger(Protocol):

@@ -12,7 +12,7 @@ from refold.core.messages import ToolResult
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.effects import Answers, Effect, Item, News, Now, Publish
-from refold.ports.ledger import Sent, SetAside, Unpublished, parse_outbox_field
+from refold.ports.ledger import Sent, SetAside, Unpublished, outbox_field
 from refold.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
 from refold.runtime.batches import Batches
@@ -56,7 +56,7 @@ class Relay:
             self._offers.append(Offer(home, field, result))
 
     def late(self, home: int, result: ToolResult) -> None:
-        """Publish a result that the ledger refused."""
+        """Publish a result that lies in no outbox."""
         self._offers.append(Offer(home, "", codec.encode(result)))
 
     @property
@@ -120,14 +120,16 @@ class Relay:
                     self._set_aside(SetAside(operation.home, self._settings.pool), "the outbox is none")
 
     def _look_through(self, home: int, results: list[tuple[str, bytes]]) -> None:
-        for field, result in results:
+        for field, sealed in results:
             if (home, field) in self._known:
                 continue
             try:
-                parse_outbox_field(field)
-                codec.decode(ToolResult, result)
-            except (ValueError, MalformedError, FoldError) as error:
-                self._set_aside(SetAside(home, self._settings.pool, fields=(field,)), str(error))
+                _, result = self._settings.seal.open("result", home, sealed)
+                said = codec.decode(ToolResult, result)
+                if field != outbox_field(said.call_id, said.attempt):
+                    raise MalformedError("it is the result of another attempt")
+            except (MalformedError, FoldError) as error:
+                self._set_aside(SetAside(home, self._settings.pool, fields=(field,)), error.message)
                 continue
             self.counts["outbox.found"] += 1
             self.offer(home, field=field, result=result)
@@ -162,13 +164,9 @@ class Relay:
         return effects + self._batches.send(self._now)
 
     def _outgoing(self, offer: Offer) -> Outgoing:
-        result, value = codec.decode(ToolResult, offer.result), offer.result
-        if offer.field and (address := parse_outbox_field(offer.field)) != (result.call_id, result.attempt):
-            # It is the result of another call with the same key: of the same effect, in another life of the run.
-            result = replace(result, call_id=address[0], attempt=address[1])
-            value = codec.encode(result)
+        result = codec.decode(ToolResult, offer.result)
         call, member, at_ms = result.call_id, self._settings.member, self._now.wall_ms
         name, trace = f"{call}/{result.attempt}/{result.status}", result.traceparent
         headers = cloud_event(self._settings.topic, call, id=name, source=member, at_ms=at_ms, trace=trace)
         token = self._flying.give(offer)
-        return Outgoing(self._settings.topic, offer.home, call.encode(), value, headers, token)
+        return Outgoing(self._settings.topic, offer.home, call.encode(), offer.result, headers, token)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from refold.core.topics import tool_completed
+from refold.core.wire.seal import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class RelaySettings:
     of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
     `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time.
     One sweep takes up to `sweep_limit` results and ends with the one that brings it to `sweep_bytes`. What the log has
-    refused altogether is tried again every `refused_ms`.
+    refused altogether is tried again every `refused_ms`. What lies in the outbox counts under the `seal` of the pool.
     """
 
     pool: str = "default"
@@ -25,6 +26,7 @@ class RelaySettings:
     sweep_bytes: int = 8 << 20
     drop_ms: int = 50
     refused_ms: int = 60_000
+    seal: Seal = field(default_factory=Seal)
 
     @property
     def topic(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeVar
@@ -18,12 +19,15 @@ import structlog
 from refold.core.errors import RefoldError, UnreachableError
 from refold.ports import effects
 from refold.ports.ledger import Ledger, Operation
-from refold.ports.log import Assigned, End, EventLog, Revoked, Taken
+from refold.ports.log import Assigned, End, EventLog, Record, Revoked, Taken
 from refold.ports.tools import Tools
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 
 T = TypeVar("T")
+
+Lookup = Callable[[str, int, int], Record | None]
+"""What lies at an offset of a topic's partition. **Raises** UnreachableError: nobody says."""
 
 TAKE = 500
 """Records per turn. Larger turns flush less often but make the first record of a turn wait for the last."""
@@ -87,10 +91,12 @@ class Host:
         *,
         ledger: Ledger | None = None,
         tools: Callable[[Callable[[effects.ToolEnded], None]], Tools] | None = None,
+        lookup: Lookup | None = None,
     ) -> None:
         self._services, self._log, self._ledger = services, event_log, ledger
-        self._queue: SimpleQueue[Taken | effects.ToolEnded | BaseException] = SimpleQueue()
+        self._queue: SimpleQueue[Taken | effects.ToolEnded | effects.Looked | BaseException] = SimpleQueue()
         self._tools = tools(self._queue.put) if tools else None
+        self._lookup, self._looking = lookup, ThreadPoolExecutor(1, thread_name_prefix="lookup")
         self._boundaries = Boundaries()
         self._room = threading.Semaphore(4)
         self._stopped = threading.Event()
@@ -117,6 +123,7 @@ class Host:
                 self.pump(take(0.02))
         finally:
             self._stopped.set()
+            self._looking.shutdown(wait=False, cancel_futures=True)
             if self._tools:
                 self._tools.close()
                 reader.join(timeout=2)
@@ -174,6 +181,8 @@ class Host:
                 answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
             elif isinstance(effect, effects.Read):
                 self._log.read(*effect, under=self._assignments.get(effect.partition))
+            elif isinstance(effect, effects.Look):
+                self._looking.submit(self._fetch, effect)
             elif isinstance(effect, effects.Reopen):
                 self._log.reopen(effect.partition)
             elif isinstance(effect, effects.Flow):
@@ -202,6 +211,17 @@ class Host:
     def _start(self, orders: list[effects.StartTool]) -> None:
         assert self._tools is not None, "only a host with tools has services that start some"
         self._tools.start(orders)
+
+    def _fetch(self, fetch: effects.Look) -> None:
+        """In a thread of its own: a broker may be slow to say what lies somewhere, and leases go on meanwhile."""
+        assert self._lookup is not None, "only a host with a lookup has services that look something up"
+        try:
+            self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
+        except UnreachableError as error:
+            log.warning("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
+            self._queue.put(effects.Looked(*fetch, None, known=False))
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
+            self._queue.put(error)
 
     def _ask(self, asked: list[effects.AskLedger]) -> list[effects.Item]:
         """All batches of a turn in one round trip."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import MalformedError, NotFoundError, UsageError
-from refold.core.wire import canonical
+from refold.core.wire import canonical, seal
 
 _MAX_BYTES = 4_096
 _FIELDS = {"kty", "crv", "kid", "use", "x", "d"}
@@ -32,11 +32,16 @@ def save(key: SigningKey, path: Path) -> None:
     """
     content = {"kty": "OKP", "crv": "Ed25519", "kid": key.kid, "use": key.use, "x": key.public().x}
     content["d"] = urlsafe_b64encode(key.seed).rstrip(b"=").decode()
+    write(json.dumps(content, indent=2) + "\n", path)
+
+
+def write(text: str, path: Path) -> None:
+    """Writes a file that its owner alone may read. **Raises** as `save`."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made with its mode, not changed to it later: in between, others could open it.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -51,24 +56,43 @@ def load(path: Path, use: str = "") -> SigningKey:
 
     **Raises** NotFoundError, and UsageError when others may read the file or it holds no such key.
     """
+    source = _read(path)
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            source = file.read(_MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}", hint=str(error.strerror)) from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
-    try:
-        key = _parse(canonical.parse(source[:_MAX_BYTES]))
+        key = _parse(canonical.parse(source))
     except (MalformedError, ValueError):
         raise UsageError(f"{path} is not a key file", hint="it is a JSON Web Key (OKP, Ed25519) with d") from None
     if use and key.use != use:
         hint = f"`refold keys new NAME --use {use}` makes one; --key names its file"
         raise UsageError(f"the key {key.kid} signs {key.use}s", hint=hint)
     return key
+
+
+def _read(path: Path) -> bytes:
+    """The beginning of a file that its owner alone may read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            source = file.read(_MAX_BYTES)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}", hint=str(error.strerror)) from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
+    return source
+
+
+def ledger_key(named: str) -> bytes:
+    """The key of a pool's ledger: the digits themselves, or a file of its owner's that holds them.
+
+    **Raises** NotFoundError and UsageError, as `load`.
+    """
+    if not named or seal.is_key(named):
+        return bytes.fromhex(named)
+    text = _read(Path(named)).decode(errors="replace").strip()
+    if not seal.is_key(text):
+        raise UsageError(f"{named} holds no key of a ledger", hint="it is one line: `openssl rand -hex 32`")
+    return bytes.fromhex(text)
 
 
 def _parse(content: Any) -> SigningKey:

@@ -92,6 +92,8 @@ class ExecutorPart(_Room):
     grace_ms: int = Field(10_000, ge=0)
     approval: tuple[str, ...] = ()
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
+    ledger_key: str = Field("", repr=False)
+    """The key of the pool, 64 hexadecimal digits or a file that holds them: what Redis has counts only under it."""
 
 
 class ApprovalPart(_Room):

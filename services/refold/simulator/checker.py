@@ -25,6 +25,7 @@ from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
 from refold.simulator.workload.inputs import Scenario
+from refold.simulator.world.crew import SEAL
 from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
@@ -170,7 +171,7 @@ def _approvals(world: World) -> Iterator[str]:
 def _ledger(world: World) -> Iterator[str]:
     """Ledger and log do not say different things of a call."""
     calls = {call.id: call for run in world.witness.history.runs.values() for call in run.calls.values()}
-    for entry in world.ledger.entries().values():
+    for (place, _, _), entry in world.ledger.entries().items():
         name = entry.call
         if name not in calls:
             if not world.hit("truncate-log"):
@@ -178,7 +179,7 @@ def _ledger(world: World) -> Iterator[str]:
             continue
         call = calls[name]
         if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
-            result = read_value(entry.result)["result"]
+            result = read_value(SEAL.open("result", place, entry.result)[1])["result"]
             if result != call.result and not call.said and result not in call.late:
                 yield f"ledger: call {name} is {result} there and {call.result} in the log"
 

@@ -12,6 +12,7 @@ from refold.ports.ledger import (
     Release,
     SetAside,
     Stored,
+    Unlist,
     outbox_field,
 )
 from tests.contract.ledger_benches import CALL, FIELD, KEY, LAPSED, OUTBOX, Bench, ask, claim, complete, outbox_of, sent
@@ -83,7 +84,17 @@ def test_what_is_set_aside_is_found_no_more_and_its_entry_is_taken_over(bench: B
     assert bench.ledger.run([LAPSED, OUTBOX]) == [[], []]
     assert bench.aside() == {f"entry:{KEY}": b"request r-1/2#1", "result:r-2/1#1": b"done"}
     assert ask(bench, claim("eve")) == Claimed(takeover=True)
-    assert ask(bench, claim("eve", call="r-2/1")) == Stored("r-2/1#1", b"done")
+    assert ask(bench, claim("eve", call="r-2/1")) == Stored(b"done")
+
+
+def test_an_unlisted_lease_lapses_no_more_and_its_entry_is_taken_over(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob", lease_ms=0, call="r-2/1")])
+
+    assert ask(bench, Unlist(7, "default", (KEY,))) is None
+
+    assert ask(bench, LAPSED) == [("key of r-2/1", b"request r-2/1#1")]
+    assert bench.aside() == {}
+    assert ask(bench, claim("eve")) == Claimed(takeover=True)
 
 
 def test_a_broken_entry_is_set_aside_whole(bench: Bench) -> None:

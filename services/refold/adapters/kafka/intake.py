@@ -10,11 +10,12 @@ from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.ports.log import Membership, Place, Reached, Shrunk, Taken
 from refold.runtime.settings import KafkaSettings
 
-_OUT_OF_RANGE = frozenset({
+OUT_OF_RANGE = frozenset({
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError._LOG_TRUNCATION,
     KafkaError.OFFSET_OUT_OF_RANGE,
 })  # fmt: skip
+"""A position is not in the log, and there is no silent way on."""
 
 
 class Intake:
@@ -108,7 +109,7 @@ class Intake:
             self._positions[topic, number] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._passed((topic, number), message.offset() or 0, taken)
-        elif error.code() in _OUT_OF_RANGE:
+        elif error.code() in OUT_OF_RANGE:
             self._out_of_range((topic, number), taken)
         else:
             self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())

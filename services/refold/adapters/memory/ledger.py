@@ -19,7 +19,7 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """What is known of a key. `request` and `takeover` belong to STARTED, `success` and `result` to DONE."""
+    """What is known of a key. `order` and `takeover` belong to STARTED, `success` and `result` to DONE."""
 
     state: Literal["started", "done"]
     call: CallId
@@ -28,7 +28,7 @@ class CallEntry(NamedTuple):
     expires_ms: int
     closed: bool = False
     takeover: bool = False
-    request: bytes = b""
+    order: bytes = b""
     success: bool = False
     result: bytes = b""
 
@@ -72,6 +72,7 @@ class MemoryLedger:
             ledger.Unpublished: self._list_outbox,
             ledger.Sent: self._sent,
             ledger.SetAside: self._set_aside,
+            ledger.Unlist: self._unlist,
             ledger.Fill: lambda operation, now: self.filled,
         }
 
@@ -117,15 +118,14 @@ class MemoryLedger:
         return entry
 
     def _claim(self, operation: ledger.Claim, now: int) -> ledger.Reply:
-        home, pool, key, call, attempt, token, lease_ms, request = operation
+        home, pool, key, call, attempt, token, lease_ms, order = operation
         entry = self._find(home, pool, key, now)
         if entry is not None:
             own = entry.call == call
             if own and entry.closed:
                 return ledger.Superseded(closed=True)
             if entry.state == "done" and not entry.closed and (entry.success or (own and entry.attempt == attempt)):
-                field = ledger.outbox_field(call, entry.attempt if own else attempt)
-                return ledger.Stored(self._put(home, pool, field, entry.result), entry.result)
+                return ledger.Stored(entry.result)
             if own and attempt < entry.attempt:
                 return ledger.Superseded(closed=False)
             if entry.state == "started" and not entry.closed:
@@ -136,16 +136,16 @@ class MemoryLedger:
                     return ledger.Busy(until - now)
         takeover = entry is not None and (entry.state == "started" or entry.call != call)
         self._entries[home, pool, key] = CallEntry(
-            "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, request=request
+            "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, order=order
         )
         self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Claimed(takeover)
 
     def _renew(self, operation: ledger.Renew, now: int) -> ledger.Reply:
-        home, pool, key, call, attempt, token, lease_ms, request = operation
+        home, pool, key, call, attempt, token, lease_ms, order = operation
         entry = self._find(home, pool, key, now)
         if entry is None:
-            entry = CallEntry("started", call, attempt, token, 0, request=request)
+            entry = CallEntry("started", call, attempt, token, 0, order=order)
         elif entry.token != token:
             return ledger.Fenced()
         elif entry.state == "done" or entry.closed:
@@ -194,14 +194,14 @@ class MemoryLedger:
         if not leases:
             return []
         due = sorted((until, key) for key, until in leases.items() if until <= now)[:limit]
-        requests: list[tuple[str, bytes]] = []
+        orders: list[tuple[str, bytes]] = []
         for _, key in due:
             entry = self._find(home, pool, key, now)
             if entry is not None:
-                requests.append((key, entry.request))
+                orders.append((key, entry.order))
             else:
                 del leases[key]
-        return requests
+        return orders
 
     def _list_outbox(self, operation: ledger.Unpublished, now: int) -> ledger.Reply:
         home, pool, limit, most_bytes = operation
@@ -223,12 +223,17 @@ class MemoryLedger:
         home, pool, leases, fields, broken = operation
         for key in (*leases, *broken):
             entry = self._find(home, pool, key, now)
-            self._keep_aside(home, pool, f"entry:{key}", (entry.request or entry.result) if entry else b"")
+            self._keep_aside(home, pool, f"entry:{key}", (entry.order or entry.result) if entry else b"")
             self._unlease(home, pool, key)
         for key in broken:
             self._entries.pop((home, pool, key), None)
         for field in fields:
             self._keep_aside(home, pool, f"result:{field}", self._outbox.get((home, pool), {}).pop(field, b""))
+        return None
+
+    def _unlist(self, operation: ledger.Unlist, now: int) -> ledger.Reply:
+        for key in operation.leases:
+            self._unlease(operation.home, operation.pool, key)
         return None
 
     def _keep_aside(self, home: int, pool: str, name: str, content: bytes) -> None:

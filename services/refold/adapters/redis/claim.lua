@@ -1,4 +1,4 @@
--- CLAIM. KEYS: entry, leases, outbox. ARGV: key, call, attempt, token, lease ms, request, ms to keep a started entry.
+-- CLAIM. KEYS: entry, leases. ARGV: key, call, attempt, token, lease ms, order, ms to keep a started entry.
 local entry = redis.call('HMGET', KEYS[1], 'state', 'call', 'attempt', 'token', 'closed', 'takeover', 'success', 'result')
 local state, call, on_record, token, closed, takeover, success, result = unpack(entry)
 local time = redis.call('TIME')
@@ -11,9 +11,7 @@ if state then
     return {'superseded', 1}
   end
   if state == 'done' and not closed and (success == '1' or own and tonumber(on_record) == attempt) then
-    local field = ARGV[2] .. '#' .. (own and on_record or ARGV[3])
-    redis.call('HSET', KEYS[3], field, result)
-    return {'stored', field, result}
+    return {'stored', result}
   end
   if own and attempt < tonumber(on_record) then
     return {'superseded', 0}
@@ -33,7 +31,7 @@ local over = state and (state == 'started' or not own) and 1 or 0
 if state then
   redis.call('DEL', KEYS[1])
 end
-redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', over, 'request', ARGV[6])
+redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', over, 'order', ARGV[6])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
 return {'claimed', over}

@@ -3,7 +3,7 @@
 Keys of one home share the hash tag, and a script touches keys of one home only:
 
 - `{prefix}:<pool>:{<home>}:effect:<idempotency key>`, a hash: `state` (started, done), `call`, `attempt`, `token`;
-  while started also `takeover` and `request`, when done `success` and `result`, and once a tombstone came `closed`
+  while started also `takeover` and `order`, when done `success` and `result`, and once a tombstone came `closed`
   alone
 - `{prefix}:<pool>:{<home>}:held`, a sorted set of idempotency keys by the end of their lease, on the server's clock
 - `{prefix}:<pool>:{<home>}:outbox`, a hash of results by `outbox_field`
@@ -66,6 +66,7 @@ class RedisLedger:
             ledger.Unpublished: self._outbox,
             ledger.Sent: self._sent,
             ledger.SetAside: self._set_aside,
+            ledger.Unlist: self._unlist,
             ledger.Fill: self._fill,
         }
 
@@ -113,19 +114,19 @@ class RedisLedger:
             raise refused(self._link.url, error)
 
     def _claim(self, operation: ledger.Claim) -> RedisCommand:
-        home, pool, key, call, attempt, token, lease_ms, request = operation
+        home, pool, key, call, attempt, token, lease_ms, order = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
-            *("EVALSHA", self._sha["claim"], 3, f"{at}effect:{key}", f"{at}held", f"{at}outbox"),
-            *(key, call, attempt, token, lease_ms, request, self._keep_started),
+            *("EVALSHA", self._sha["claim"], 2, f"{at}effect:{key}", f"{at}held"),
+            *(key, call, attempt, token, lease_ms, order, self._keep_started),
         )
 
     def _renew(self, operation: ledger.Renew) -> RedisCommand:
-        home, pool, key, call, attempt, token, lease_ms, request = operation
+        home, pool, key, call, attempt, token, lease_ms, order = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held"),
-            *(key, call, attempt, token, lease_ms, request, self._keep_started),
+            *(key, call, attempt, token, lease_ms, order, self._keep_started),
         )
 
     def _release(self, operation: ledger.Release) -> RedisCommand:
@@ -169,6 +170,9 @@ class RedisLedger:
         fields = map(_raw, operation.fields or ("",))
         return ("HDEL", f"{self._prefix}:{operation.pool}:{{{operation.home}}}:outbox", *fields)
 
+    def _unlist(self, operation: ledger.Unlist) -> RedisCommand:
+        return ("ZREM", f"{self._prefix}:{operation.pool}:{{{operation.home}}}:held", *operation.leases)
+
     def _set_aside(self, operation: ledger.SetAside) -> RedisCommand:
         home, pool, leases, fields, broken = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
@@ -201,7 +205,7 @@ def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
         return ledger.Busy(reply[1])
     if word == b"superseded":
         return ledger.Superseded(closed=reply[1] == 1)
-    return ledger.Stored(_text(reply[1]), reply[2] or b"")
+    return ledger.Stored(reply[1] or b"")
 
 
 def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
@@ -236,5 +240,6 @@ _READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
     ledger.Unpublished: _read_pairs,
     ledger.Sent: _read_nothing,
     ledger.SetAside: _read_nothing,
+    ledger.Unlist: _read_nothing,
     ledger.Fill: _read_fill,
 }

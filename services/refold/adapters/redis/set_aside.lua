@@ -23,7 +23,7 @@ for i = 7, #ARGV do
   if i < 7 + leases + broken then
     local key = ARGV[1] .. name
     dispose(key, 'hash')
-    local content = redis.call('HMGET', key, 'request', 'result')
+    local content = redis.call('HMGET', key, 'order', 'result')
     keep('entry:' .. name, content[1] or content[2])
     redis.call('ZREM', KEYS[1], name)
     if i >= 7 + leases then

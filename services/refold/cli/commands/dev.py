@@ -70,7 +70,9 @@ def dev_services(app: str, needs: Provision, *, python: str = sys.executable) ->
     """One planner, one approval service, and one executor per pool."""
     serve = (python, "-m", "refold", "serve")
     approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
-    executors = [ServiceProcess("executor", (*serve, "executor", "--app", app, "--pool", pool)) for pool in needs.pools]
+    env = {"REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
+    executor = (*serve, "executor", "--app", app, "--pool")
+    executors = [ServiceProcess("executor", (*executor, pool), env) for pool in needs.pools]
     return [ServiceProcess("planner", (*serve, "planner", "--app", app)), approval, *executors]
 
 

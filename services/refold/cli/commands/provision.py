@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,8 +57,15 @@ class Provision:
         """The key that this machine's command line signs votes with."""
         return self.keys / "vote.json"
 
+    @property
+    def ledger_key(self) -> Path:
+        """The key under which executors leave things in Redis."""
+        return self.keys / "ledger.key"
+
     def prepare(self, bootstrap: str) -> None:
         """Makes all of it true on a broker. Whatever is there already is left alone."""
+        if not self.ledger_key.exists():
+            keys.write(f"{secrets.token_hex(32)}\n", self.ledger_key)
         settings = load(kafka={"bootstrap": bootstrap})
         Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
         count = settings.kafka.partitions
@@ -150,6 +158,7 @@ def setup(
         f"topics and public keys{' and a policy' * bool(folder or on_loopback(there))} are on {output.escape(there)}"
     )
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
+    output.say(f"serve executors with  REFOLD_EXECUTOR__LEDGER_KEY={output.escape(str(needs.ledger_key))}")
     if on_loopback(there):
         output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
         return

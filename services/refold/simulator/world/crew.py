@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
+from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
@@ -20,6 +21,7 @@ from refold.simulator.settings import POOL, Role
 from refold.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
+SEAL = Seal(POOL, b"of the simulated pool")
 
 
 def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
@@ -52,9 +54,10 @@ def _executor(world: Surroundings, member: str) -> tuple[list[Service], Membersh
         stale_ms=chosen.retention_ms // 2,
         times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
         gate=Gate(tools=FACTS, environment=ENVIRONMENT, partitions=chosen.partitions),
+        seal=SEAL,
     )
     token = iter(range(1, 1 << 40)).__next__
-    relay = Relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms), token=token)
+    relay = Relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms, seal=SEAL), token=token)
     executor = Executor(settings, relay, token=token, fresh=lambda: world.chance.rng.randbytes(8).hex())
     return [executor, relay], settings.membership
 

@@ -197,6 +197,9 @@ class SimProcess:
                 self.cursors.start(*effect)
                 place = effect.topic, effect.partition
                 self.read_from[place] = min(self.read_from.get(place, effect.offset), effect.offset)
+            elif isinstance(effect, effects.Look):
+                found = self.world.broker.log(effect.topic, effect.partition).read(effect.offset, effect.offset + 1)
+                self.answers.append(effects.Looked(*effect, found[0] if found else None))
             elif isinstance(effect, effects.Reopen):
                 if effect.partition in self.cursors.partitions:
                     self.rebalances.append(Revoked(effect.partition))

@@ -12,16 +12,20 @@ import structlog
 import typer
 
 from refold.adapters.kafka.log import KafkaEventLog
+from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
+from refold.cli.addresses import data_dir
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
+from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
 from refold.ports.effects import ToolEnded
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
+from refold.runtime import keys
 from refold.runtime.host import Host
 
 executor_group = Commands()
@@ -38,7 +42,8 @@ def executor(
     """Act: claim calls, run tools, record results. The relay runs in here too."""
     process = served("executor", member, data, role=f"executor-{pool}")
     options, name = process.where.settings, process.member
-    event_log = KafkaEventLog(options.kafka, ExecutorSettings(pool=pool, member=name).membership)
+    membership = ExecutorSettings(pool=pool, member=name).membership
+    event_log, lookup = KafkaEventLog(options.kafka, membership), KafkaLookup(options.kafka, membership)
     loaded = process.load(app, (pool,))
     retention = timedelta(milliseconds=options.redis.retention_ms)
     ledger = RedisLedger(
@@ -46,8 +51,14 @@ def executor(
     )
     for problem in ledger.problems():
         _log.warning("redis.unsafe", problem=problem)
+    beside = str(data_dir(data) / "keys" / "ledger.key") if process.where.dev else ""
+    seal = Seal(pool, keys.ledger_key(options.executor.ledger_key or beside))
+    if not seal.key:
+        _log.warning(
+            "redis.unsealed", hint="whoever writes this Redis may answer for tools: REFOLD_EXECUTOR__LEDGER_KEY"
+        )
     numbers = count(1)
-    relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}"), token=lambda: next(numbers))
+    relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))
     times = Times(
         lease_ms=options.executor.lease_ms,
         chained_lease_ms=options.executor.chained_lease_ms,
@@ -69,6 +80,7 @@ def executor(
         times=times,
         gate=gate,
         tools=frozenset(loaded.tools),
+        seal=seal,
         stale_ms=options.redis.retention_ms // 2,
     )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
@@ -80,5 +92,5 @@ def executor(
         service.drain()
         return not service.attempts and relay.idle
 
-    host = Host([service, relay], event_log, ledger=ledger, tools=tools)
+    host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
     process.run(host, drain=drain, grace_s=options.executor.grace_ms / 1000)

@@ -1,0 +1,58 @@
+"""One record by its place: what is still there of what somebody has pointed at."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.errors import is_final, translate
+from refold.adapters.kafka.intake import OUT_OF_RANGE
+from refold.core.errors import UnreachableError
+from refold.ports.log import Membership, Record
+from refold.runtime.settings import KafkaSettings
+
+_ANSWER_S = 10.0
+"""How long a broker may take: one that restarts is away for 3-11 s, and whoever looks looks again."""
+
+_GONE = OUT_OF_RANGE | {KafkaError._PARTITION_EOF}
+
+
+class KafkaLookup:
+    """Reads single records with the rights of a member. For one thread at a time."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
+        self._settings, self._membership = settings, membership
+        self._consumer: Consumer | None = None
+
+    def __call__(self, topic: str, partition: int, offset: int) -> Record | None:
+        """The record at an offset, or None when it is not there any more.
+
+        **Raises** UnreachableError when nobody says, UsageError when this member may not read there.
+        """
+        if self._consumer is None:
+            own = {"client.id": f"{self._membership.member}-lookup", "auto.offset.reset": "error"}
+            self._consumer = clients.consumer(self._settings, self._membership.group, **own)
+        consumer, name = self._consumer, self._settings.prefix + topic
+        try:
+            consumer.assign([TopicPartition(name, partition, offset)])
+            return self._first(consumer, topic, offset)
+        except KafkaException as error:
+            raise translate(error, f"read {name}") from None
+        finally:
+            consumer.unassign()
+
+    def _first(self, consumer: Consumer, topic: str, offset: int) -> Record | None:
+        deadline = time.monotonic() + _ANSWER_S
+        while (left := deadline - time.monotonic()) > 0:
+            message = consumer.poll(left)
+            error = message.error() if message is not None else None
+            if message is not None and error is None:
+                record = clients.record(topic, message)
+                return record if record.offset == offset else None
+            if error is not None and error.code() in _GONE:
+                return None
+            if error is not None and is_final(error):
+                raise translate(error, f"read {topic}")
+        raise UnreachableError(f"nobody says what lies at {topic}/{offset}", hint="is the broker up?")

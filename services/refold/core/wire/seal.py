@@ -1,0 +1,81 @@
+"""What an executor leaves in the ledger, under the key of its pool: nobody else can have written it.
+
+A ledger is a server that others may write to as well. What it gives back counts only where it was put: the code is over
+the pool, the partition and the idempotency key, so that nothing of one call stands for another.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+from refold.core.errors import MalformedError
+from refold.core.ids import CallId
+
+SealedKind = Literal["order", "result"]
+
+_CODE_BYTES, _LENGTH_BYTES = 16, 2
+_PERSONS: dict[SealedKind, bytes] = {"order": b"refold order", "result": b"refold result"}
+_HEX = re.compile(r"[0-9a-f]{64}\Z")
+
+
+class OrderPlace(NamedTuple):
+    """Where the order of an attempt lies in its pool's `tool-requested`, in the partition of the entry."""
+
+    call: CallId
+    attempt: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Seals and opens what lies in the ledger of one pool. With an empty `key` anybody can."""
+
+    pool: str = "default"
+    key: bytes = b""
+
+    def close(self, kind: SealedKind, home: int, name: str, body: bytes) -> bytes:
+        """What is put under an idempotency key."""
+        named = name.encode()
+        content = len(named).to_bytes(_LENGTH_BYTES, "big") + named + body
+        return self._code(kind, home, content) + content
+
+    def open(self, kind: SealedKind, home: int, sealed: bytes) -> tuple[str, bytes]:
+        """The idempotency key, and what was put under it. **Raises** MalformedError unless this pool has put it."""
+        content = sealed[_CODE_BYTES:]
+        ends = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "big")
+        try:
+            name = content[_LENGTH_BYTES:ends].decode()
+        except UnicodeDecodeError:
+            name = ""
+        if not name or not hmac.compare_digest(sealed[:_CODE_BYTES], self._code(kind, home, content)):
+            raise MalformedError("no executor of this pool has written it", hint="who else may write to this Redis?")
+        return name, content[ends:]
+
+    def close_order(self, home: int, name: str, place: OrderPlace) -> bytes:
+        """What says where an order lies."""
+        return self.close("order", home, name, f"{place.attempt} {place.offset} {place.call}".encode())
+
+    def open_order(self, home: int, name: str, sealed: bytes) -> OrderPlace:
+        """Where the order of the entry under this key lies. **Raises** MalformedError."""
+        named, body = self.open("order", home, sealed)
+        try:
+            attempt, offset, call = body.decode().split(" ", 2)
+            place = OrderPlace(CallId(call), int(attempt), int(offset))
+        except ValueError:
+            raise MalformedError("it says no place of an order") from None
+        if named != name:
+            raise MalformedError("it is of another call")
+        return place
+
+    def _code(self, kind: SealedKind, home: int, content: bytes) -> bytes:
+        begins = f"{self.pool}/{home}/".encode()
+        return blake2b(begins + content, digest_size=_CODE_BYTES, key=self.key, person=_PERSONS[kind]).digest()
+
+
+def is_key(text: str) -> bool:
+    """Whether a text is a key of a ledger: 64 hexadecimal digits."""
+    return bool(_HEX.match(text))
