@@ -222,6 +222,16 @@ class Acls:
         return changes
 
 
+def may_do_everything(settings: KafkaSettings) -> bool:
+    """Whether this principal may change the whole cluster: there is no authorizer, or it is a super user.
+
+    **Raises** UnreachableError.
+    """
+    admin = clients.admin(settings)  # kept until there is an answer: it takes its questions with it
+    future = admin.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_S)
+    return AclOperation.ALTER in (_answer(future, "describe the cluster").authorized_operations or ())
+
+
 def _answer(future: Future[_T], what: str) -> _T:
     try:
         return future.result(ANSWER_S)

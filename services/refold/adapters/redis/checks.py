@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from urllib.parse import urlsplit, urlunsplit
 
-from redis.exceptions import ResponseError
+from redis.exceptions import AuthenticationError, ResponseError
 
 from refold.adapters.redis.link import Link
+from refold.core.errors import UnreachableError
 from refold.ports.ledger import Filled
 
 _NEEDED = (
@@ -30,6 +32,23 @@ def filled(url: str, *, timeout: timedelta) -> Filled:
     said = _info(link, "memory")
     link.close()
     return Filled(int(said.get("used_memory", 0)), int(said.get("maxmemory", 0)))
+
+
+def open_to_all(url: str, *, timeout: timedelta) -> bool:
+    """Whether a server lets in whoever names no user and no password. **Raises** UnreachableError."""
+    parts = urlsplit(url)
+    if "ssl_certfile" in parts.query:  # a certificate says who it is
+        return False
+    link = Link(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), timeout=timeout)
+    try:
+        (reply,) = link.exchange([("PING",)])
+    except UnreachableError as error:
+        if isinstance(error.__cause__, AuthenticationError):
+            return False
+        raise
+    finally:
+        link.close()
+    return not isinstance(reply, ResponseError)
 
 
 def _settings(link: Link) -> list[str]:

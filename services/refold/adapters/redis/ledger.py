@@ -94,6 +94,10 @@ class RedisLedger:
                 link.close()
         return found
 
+    def open_to_all(self) -> bool:
+        """Whether a server lets in whoever names no user and no password. **Raises** UnreachableError."""
+        return any(checks.open_to_all(url, timeout=self._timeout) for url in self._link.masters())
+
     def fullness(self) -> list[ledger.Filled]:
         """How full each server is. **Raises** UnreachableError."""
         return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]

@@ -8,11 +8,13 @@ from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import confluent_kafka
 import typer
 
 from refold.adapters.kafka import clients
+from refold.adapters.kafka.acls import may_do_everything
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
 from refold.cli.addresses import on_loopback
@@ -148,9 +150,12 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
+    local = on_loopback(settings.kafka.bootstrap)
+    if may_do_everything(settings.kafka):
+        text = "it lets you do everything: it has no authorizer, or you are a super user; `refold topics acls`"
+        yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
-        local = on_loopback(settings.kafka.bootstrap)
         yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
 
 
@@ -161,6 +166,10 @@ def _redis(settings: Settings) -> Iterator[Finding]:
     yield from (("problem", problem) for problem in problems)
     if not problems:
         yield "ok", f"{public_url(at.url)} answers and keeps what it acknowledges"
+    if ledger.open_to_all():
+        local = (urlsplit(at.url).hostname or "").startswith(("127.", "localhost", "::1"))
+        text = "it lets everybody do everything: a user for each pool, and REFOLD_EXECUTOR__LEDGER_KEY"
+        yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
     for filled in ledger.fullness():
         used = f"{filled.used / (1 << 20):,.0f} MiB"
         if not filled.limit:
