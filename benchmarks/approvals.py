@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import Engine
+from benchmarks.engine import AUTHORITY, TRUST, Engine
 from benchmarks.measure import STEPS, memory_mib
 
 from refold.adapters.kafka.publisher import KafkaPublisher
@@ -73,8 +73,7 @@ def put_in_force(settings: KafkaSettings, policy: Policy | None) -> None:
     entries = [CatalogEntry("current", "current", canonical.dumps(policy.digest if policy else ""))]
     if policy:
         entries.insert(0, CatalogEntry(f"policy/{policy.digest}", "policy", canonical.dumps(policy.content)))
-    for entry in entries:
-        catalog.publish(publisher, settings.partitions, entry)
+    catalog.publish(publisher, catalog.read(KafkaLogReader(settings), TRUST), entries, AUTHORITY)
 
 
 def waiting(kafka: str, valkey: EmbeddedValkey, folder: Path, runs: int) -> dict[str, Any]:

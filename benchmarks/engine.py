@@ -14,6 +14,8 @@ from benchmarks.measure import STEPS, cpu_seconds, latency, memory_mib
 from confluent_kafka import Consumer, Producer
 
 from refold.adapters.kafka.topics import Topics
+from refold.core.approval.signature import SigningKey
+from refold.core.approval.trust import pinned
 from refold.core.ids import home
 from refold.embedded.children import Child
 from refold.embedded.supervisor import Supervisor
@@ -21,6 +23,8 @@ from refold.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[1]
 APP = "benchmarks.workload:app"
+AUTHORITY = SigningKey("root-bench", "root", b"b" * 32)
+TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 
 
 class Engine:
@@ -37,6 +41,7 @@ class Engine:
             "REFOLD_KAFKA__PREFIX": prefix,
             "REFOLD_REDIS__URL": redis_url,
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
+            "REFOLD_TRUST": pinned(TRUST[AUTHORITY.kid]),
             "BENCHMARK_EFFECTS": str(self.effects),
         }
         Topics(self.settings).apply()

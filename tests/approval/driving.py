@@ -17,14 +17,15 @@ from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
-from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
+from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
-from refold.core.wire import canonical, codec
+from refold.core.wire import codec
 from refold.ports.effects import AskEnd, Effect, Flow, Item, Now, Publish, Read
 from refold.ports.log import Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.questions import NOW, RUN
+from tests.roots import TRUST, entry
 
 TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog", "dead-letter")
 PARTITIONS = 3
@@ -90,7 +91,7 @@ class World:
 
     def publish(self, name: str, kind: str, content: Any) -> None:
         """Writes an entry of the catalog into every partition."""
-        value = codec.encode(CatalogEntry(name, kind, canonical.dumps(content)))
+        value = codec.encode(entry(name, kind, content))
         for number in range(PARTITIONS):
             self.write("catalog", number, name, value)
 
@@ -149,7 +150,7 @@ class Process:
         self, world: World, member: str = "a", *, limits: ApprovalLimits | None = None, app_: App = app
     ) -> None:
         self.world = world
-        settings = ApprovalSettings(PARTITIONS, member, "test", limits or ApprovalLimits())
+        settings = ApprovalSettings(PARTITIONS, member, "test", limits or ApprovalLimits(), TRUST)
         start, nonces = next(self._starts), count(1)
         self.service = ApprovalService(app_, settings, key=SERVICE, nonce=lambda: f"{start}.{next(nonces)}")
         self.log = MemoryEventLog(world.broker, settings.membership)

@@ -18,6 +18,7 @@ from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish, Read
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
+from tests.roots import TRUST
 
 INPUTS = ("run-requested", "run-signalled", "tool-completed.default")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default")
@@ -50,7 +51,7 @@ class Planning:
 
     def __init__(self, world: World) -> None:
         self.world, self.approval = world, Process(world, app_=app)
-        settings, nonces = PlannerSettings(PARTITIONS, "p", "test"), count(1)
+        settings, nonces = PlannerSettings(PARTITIONS, "p", "test", trust=TRUST), count(1)
         self._planner = Planner(app, settings, lambda: next(nonces).to_bytes(16, "big"))
         self._log = MemoryEventLog(world.broker, settings.membership)
         self._answers: list[Item] = []

@@ -8,7 +8,7 @@ import pytest
 
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
-from tests.approval.driving import POLICY, Process, World, request
+from tests.approval.driving import POLICY, SERVICE, Process, World, request
 
 
 def ask(world: World, process: Process) -> ApprovalRequest:
@@ -16,8 +16,7 @@ def ask(world: World, process: Process) -> ApprovalRequest:
     asked = request(by="two")
     world.ask(asked)
     process.run()
-    for number in range(3):
-        world.write("catalog", number, f"policy/{POLICY.digest}", None)
+    world.publish(f"policy/{POLICY.digest}", "policy", None)
     world.publish("current", "current", "another")
     process.run()
     return asked
@@ -87,8 +86,7 @@ def test_who_a_made_up_request_names_can_reject_it_and_nothing_else(world: World
 
 def test_a_rejection_waits_for_a_key_that_is_in_force(world: World, process: Process) -> None:
     asked = ask(world, process)
-    for number in range(3):
-        world.write("catalog", number, "key/approval", None)
+    world.publish("key/approval", "key", SERVICE.public(revoked=True).content())
     world.vote(asked, "ada", "reject")
     process.run()
 

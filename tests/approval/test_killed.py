@@ -18,15 +18,15 @@ import pytest
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
-from refold.client import catalog
 from refold.client.approvals import Approvals
 from refold.core.ids import home
-from refold.core.messages import ApprovalRequest, CatalogEntry
-from refold.core.wire import canonical, codec
+from refold.core.messages import ApprovalRequest
+from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.approval.driving import GATEWAY, POLICY, ROLES, SERVICE, app, request
+from tests.roots import PINNED, TRUST, entry, spread
 
 REFOLD = (sys.executable, "-m", "refold")
 PARTITIONS = 2
@@ -53,7 +53,7 @@ class Bench:
 
     def publish(self, name: str, kind: str, content: Any) -> None:
         """Puts an entry into the catalog."""
-        catalog.publish(self.publisher, PARTITIONS, CatalogEntry(name, kind, canonical.dumps(content)))
+        spread(self.publisher, PARTITIONS, entry(name, kind, content))
 
     def ask(self, asked: ApprovalRequest) -> None:
         """Asks as the planner does."""
@@ -67,6 +67,7 @@ class Bench:
             "REFOLD_KAFKA__PREFIX": self.kafka.prefix,
             "REFOLD_KAFKA__PARTITIONS": str(PARTITIONS),
             "REFOLD_ENVIRONMENT": "test",
+            "REFOLD_TRUST": PINNED,
             "REFOLD_DATA": str(self.folder),
         }
         process = subprocess.Popen(
@@ -120,7 +121,7 @@ def test_a_vote_is_decided_once_though_the_service_dies_around_its_decision(benc
     assert written == (1 if boundary.endswith("after") else 0)
     assert (answer["what"], answer["decision"]["verdict"]) == ("decided", "approve")
     assert len(bench.decisions()) == 1
-    assert Approvals(bench.reader, partitions=PARTITIONS).get(asked.approval_id).state == "decided"
+    assert Approvals(bench.reader, TRUST, partitions=PARTITIONS).get(asked.approval_id).state == "decided"
 
 
 def test_people_list_show_and_decide_from_the_command_line(bench: Bench) -> None:

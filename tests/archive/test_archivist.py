@@ -20,6 +20,7 @@ from refold.core.ids import log_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
+from tests.roots import TRUST
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_a_run_that_is_being_erased_disagrees_with_nothing(tmp_path: Path) -> No
         with suppress(UnreachableError):
             world.archivist(retention_ms=0).sweep()
 
-        verdict = verify_log(world.chronicle.reader, now_ms=0, settle_s=0)
+        verdict = verify_log(world.chronicle.reader, TRUST, now_ms=0, settle_s=0)
 
         assert verdict.violations == []
         assert ("first" in verdict.digests) == (world.marked() == set())

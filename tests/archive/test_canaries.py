@@ -30,6 +30,7 @@ from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
+from refold.core.approval.trust import trusted
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.wire import codec
@@ -152,7 +153,9 @@ class Mine:
 def mine(tmp_path: Path) -> Iterator[Mine]:
     """Give a platform whose cleaner is eager and whose ledger forgets after a minute."""
     needs = Provision(("default",), tmp_path / "keys")
-    services = [replace(each, env=SHORT_MEMORY) for each in dev_services(str(APP), needs, python=sys.executable)]
+    services = [
+        replace(each, env={**each.env, **SHORT_MEMORY}) for each in dev_services(str(APP), needs, python=sys.executable)
+    ]
 
     def prepare(bootstrap: str) -> None:
         needs.prepare(bootstrap)
@@ -202,7 +205,7 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
         name for name in ALL if name not in (topics.CATALOG, topics.RUN_SNAPSHOT, topics.tool_claimed("default"))
     }
     assert any("valkey" in name for name in before)
-    verdict = verify_log(mine.reader, now_ms=0, settle_s=0)
+    verdict = verify_log(mine.reader, trusted(mine.needs.public_root.read_text().strip()), now_ms=0, settle_s=0)
     assert verdict.violations == []
     eventually(lambda: clean(mine), within=120, every=ROUND_S, what="files without a canary")
     gone: set[str] = set()

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.client import catalog
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import RefoldError
-from refold.core.messages import CatalogEntry
-from refold.core.wire import canonical
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
+from tests import roots
 from tests.chaos.actor import Actor
+from tests.roots import spread
 
 REQUESTER = "rita"
 """Asks for every run. She is on call too, and may never decide on her own."""
@@ -152,4 +151,4 @@ def _publisher(settings: KafkaSettings) -> KafkaPublisher:
 
 def _put(publisher: KafkaPublisher, settings: KafkaSettings, entry: tuple[str, str, Any]) -> None:
     name, kind, content = entry
-    catalog.publish(publisher, settings.partitions, CatalogEntry(name, kind, canonical.dumps(content), "chaos"))
+    spread(publisher, settings.partitions, roots.entry(name, kind, content, actor="chaos"))

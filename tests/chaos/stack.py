@@ -17,6 +17,7 @@ from tests.chaos.brokers import NAMES as BROKERS
 from tests.chaos.brokers import Brokers
 from tests.chaos.rules import Keys
 from tests.chaos.world import Outside
+from tests.roots import PINNED
 
 ROOT = Path(__file__).parents[2]
 PATH = f"{ROOT / 'services'}:{ROOT}"
@@ -109,6 +110,7 @@ class Stack:
             "CHAOS_RECORDER": str(self.port),
             "REFOLD_APPROVAL__KEY": str(self.keys.file),
             "REFOLD_KAFKA__PREFIX": prefix,
+            "REFOLD_TRUST": PINNED,
             "REFOLD_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
             "REFOLD_PLANNER__REDISPATCH_MS": "2000",

@@ -13,6 +13,7 @@ from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.wire import codec
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
 from tests.approval.questions import NOW
+from tests.roots import TRUST
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Desk:
     @property
     def approvals(self) -> Approvals:
         """The client."""
-        return Approvals(MemoryLogReader(self.world.broker), partitions=PARTITIONS, settle_s=0)
+        return Approvals(MemoryLogReader(self.world.broker), TRUST, partitions=PARTITIONS, settle_s=0)
 
     def vote(
         self, asked: ApprovalRequest, actor: str, action: str, *, key: SigningKey = GATEWAY, **more: Any

@@ -23,7 +23,7 @@ from refold.core.errors import (
 from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
-from tests.approval.driving import PARTITIONS, POLICY, World, request
+from tests.approval.driving import POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk
 
@@ -87,8 +87,7 @@ class TestListing:
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:
         world.ask(request())
-        for number in range(PARTITIONS):
-            world.write("catalog", number, f"policy/{POLICY.digest}", None)
+        world.publish(f"policy/{POLICY.digest}", "policy", None)
 
         (found,) = desk.approvals.read().all()
         row = approvals.row(found)

@@ -23,7 +23,7 @@ from refold.core.errors import (
 )
 from refold.core.wire import canonical
 from refold.runtime import keys
-from tests.approval.driving import PARTITIONS, POLICY, SERVICE, World, request
+from tests.approval.driving import POLICY, SERVICE, World, request
 from tests.cli.desk import Desk
 from tests.cli.terminal import refold
 
@@ -135,8 +135,7 @@ class TestVoting:
         asked = request()
         world.ask(asked)
         world.publish("current", "current", POLICY.digest)
-        for number in range(PARTITIONS):
-            world.write("catalog", number, f"policy/{POLICY.digest}", None)
+        world.publish(f"policy/{POLICY.digest}", "policy", None)
 
         with pytest.raises(TimedOutError, match=f"held: its policy {POLICY.digest[:12]} is not in the catalog"):
             desk.vote(asked, "ada", "approve")

@@ -11,16 +11,22 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
+from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
+from refold.core.approval.trust import sealed, trusted
 from refold.core.errors import NotFoundError, RefoldError, UnauthorisedError, UsageError
+from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
+from refold.core.wire import canonical
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
+from tests.roots import PINNED
 
 NOBODY = ("--kafka", "127.0.0.1:9")
 PARTITIONS = 3
@@ -203,7 +209,7 @@ class Shop:
 
     def known(self, partition: int = 0) -> dict[str, PublicKey]:
         """The keys that a lane of this partition knows."""
-        catalog = Catalog()
+        catalog = Catalog(trusted((self.folder / "keys" / "root.pub").read_text().strip()))
         for record in KafkaLogReader(self.settings).scan(CATALOG, partition):
             catalog.follow(record.offset, record.key, record.value)
         assert catalog.void == 0
@@ -218,6 +224,7 @@ def shop(kafka: EmbeddedKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("REFOLD_KAFKA__PARTITIONS", str(PARTITIONS))
     settings = KafkaSettings(bootstrap=kafka.bootstrap, prefix=prefix, partitions=PARTITIONS)
     Topics(settings, ("default",), payload_bytes=1 << 20).apply()
+    assert refold("keys", "init").exit_code == 0
     return Shop(settings, folder)
 
 
@@ -299,14 +306,21 @@ def test_for_a_platform_that_others_reach_setup_makes_nothing_that_lets_anybody_
     done = refold("setup", "--app", app, "--kafka", f"0.0.0.0:{port}")
 
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in (shop.folder / "keys").iterdir()) == ["decision.json", "ledger.key"]
+    assert sorted(path.name for path in (shop.folder / "keys").iterdir()) == [
+        "decision.json",
+        "ledger.key",
+        "root.json",
+    ]
     assert [key.use for key in shop.known().values()] == ["decision"]
     words = " ".join(done.stdout.split())
     assert "refold keys new NAME --use vote --actor NAME" in words
     assert "refold policy publish FILES" in words
 
 
-def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platform(shop: Shop) -> None:
+def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platform(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_TRUST", f"@{shop.folder / 'keys' / 'root.pub'}")
     port = shop.settings.bootstrap.rpartition(":")[2]
     refold("setup", "--app", str(Path(__file__).with_name("app.py")), "--kafka", shop.settings.bootstrap)
 
@@ -325,4 +339,40 @@ def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platfor
 def test_a_key_that_the_catalog_does_not_have_is_not_found(shop: Shop) -> None:
     assert "has no key ops-1" in shop.keys("revoke", "ops-1", "--reason", "x", code=3).stderr
     assert "has no key ops-1" in shop.keys("rotate", "ops-1", code=3).stderr
-    assert not (shop.folder / "keys").exists()
+    assert {path.name for path in (shop.folder / "keys").iterdir()} == {"root.json", "root.pub"}
+
+
+def test_a_key_that_one_partition_alone_has_is_listed_and_revoked_in_all(shop: Shop) -> None:
+    root, stray = keys.load(shop.folder / "keys" / "root.json"), keys.new("decision", "stray")
+    content = canonical.dumps(stray.public().content())
+    publisher = KafkaPublisher(shop.settings, partitions=PARTITIONS)
+    write(publisher, 2, sealed(CatalogEntry(f"key/{stray.kid}", "key", content), root, 1))
+
+    listed = shop.keys("list")
+    shop.keys("revoke", stray.kid, "--reason", "nobody knows it")
+
+    assert stray.kid in listed.stdout
+    assert "partitions 0, 1 of the catalog have something else" in " ".join(listed.stderr.split())
+    assert [shop.known(number)[stray.kid].revoked for number in range(PARTITIONS)] == [True] * PARTITIONS
+
+
+def test_a_record_that_nobody_has_signed_is_told_and_is_no_key(shop: Shop) -> None:
+    own = keys.new("decision", "mallory")
+    entry = CatalogEntry(f"key/{own.kid}", "key", canonical.dumps(own.public().content()))
+    write(KafkaPublisher(shop.settings, partitions=PARTITIONS), 1, entry)
+
+    listed = shop.keys("list")
+
+    assert own.kid not in listed.stdout
+    assert f"a record of the catalog is void: 1/0 key/{own.kid}" in " ".join(listed.stderr.split())
+
+
+def test_nothing_is_published_with_a_root_key_that_services_do_not_trust(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_TRUST", PINNED)
+
+    refused = shop.keys("new", "ops", "--use", "decision", code=2)
+
+    assert "is not one that REFOLD_TRUST names" in " ".join(refused.stderr.split())
+    assert refold("keys", "init", "--json").stdout == refold("keys", "init", "--json").stdout

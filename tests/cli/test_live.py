@@ -112,6 +112,19 @@ def test_another_start_of_a_run_is_a_conflict_and_a_dead_letter(dev: Dev) -> Non
     dev.refold("deadletter", "show", "here", code=2)
 
 
+def test_what_is_halted_waits_and_goes_on(dev: Dev) -> None:
+    dev.read("halt", "--tool", "mark", "--reason", "look first")
+    dev.read("run", "start", "marks", "--id", "h-1", "--input", '{"count": 2}')
+    eventually(lambda: dev.read("run", "show", "h-1")["halted"] == ["tool mark is halted: look first"])
+    assert "look first" in dev.refold("run", "show", "h-1").stderr
+    assert dev.effects("h-1") == []
+
+    dev.read("unhalt", "--tool", "mark")
+
+    eventually(lambda: dev.read("run", "show", "h-1")["status"] == "completed")
+    assert len(dev.effects("h-1")) == 2
+
+
 def test_what_is_not_there_is_not_found(dev: Dev) -> None:
     for words in (("show", "nobody"), ("events", "nobody"), ("verify", "nobody"), ("cancel", "nobody")):
         assert "there is no run nobody" in dev.refold("run", *words, code=3).stderr

@@ -12,7 +12,7 @@ import pytest
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
-from refold.client.catalog import publish, read_catalog
+from refold.client.catalog import read
 from refold.client.hindsight import recorded
 from refold.client.policies import load_file
 from refold.client.runs import Runs
@@ -31,12 +31,13 @@ from refold.core.events import (
     RunRequested,
     RunStarted,
 )
-from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 from refold.embedded.kafka import EmbeddedKafka
+from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.cli.chronicle import NOW, Chronicle, completed
 from tests.cli.terminal import refold
+from tests.roots import PINNED, ROOT, TRUST, entry, spread
 
 POLICY = """
 recheck: true
@@ -119,14 +120,19 @@ class Cluster:
         """What a command says to people."""
         result = refold("policy", *map(str, words), "--kafka", self.settings.bootstrap)
         assert result.exit_code == code, result.output
-        return " ".join(result.stdout.split())
+        return " ".join(result.output.split())
 
 
 @pytest.fixture
-def cluster(kafka: EmbeddedKafka, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(
+    kafka: EmbeddedKafka, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Cluster:
     """Give topics of this test's own."""
     prefix = f"policy{abs(hash(request.node.name))}."
     monkeypatch.setenv("REFOLD_KAFKA__PREFIX", prefix)
+    monkeypatch.setenv("REFOLD_TRUST", PINNED)
+    monkeypatch.setenv("REFOLD_ROOT", str(tmp_path / "root.json"))
+    keys.save(ROOT, tmp_path / "root.json")
     return Cluster(kafka, prefix)
 
 
@@ -137,8 +143,9 @@ def test_a_policy_that_is_published_is_in_force_in_every_partition(cluster: Clus
 
     assert (found["digest"], found["partitions"]) == (digest, 4)
     assert found["entries"] == ["roles", f"policy/{digest}", "current"]
-    for number in range(4):
-        catalog = read_catalog(cluster.reader, number)
+    there = read(cluster.reader, TRUST)
+    assert (there.void, there.behind) == ([], [])
+    for catalog in there.partitions:
         assert (catalog.current, catalog.void) == (digest, 0)
         assert catalog.policy is not None
         assert [rule.name for rule in catalog.policy.rules] == ["reads", "no drops", "outside", "rest"]
@@ -164,8 +171,8 @@ def test_the_policy_that_was_published_last_is_in_force_and_the_others_stay_know
 
 def test_a_publication_that_broke_off_is_seen_and_mended_by_another(cluster: Cluster, files: Path) -> None:
     first = cluster("publish", files / "policy.yaml")["digest"]
-    other = CatalogEntry("current", "current", canonical.dumps("0" * 64), "ann", NOW)
-    publish(cluster.publisher, 2, other)
+    other = entry("current", "current", "0" * 64, actor="ann", at_ms=NOW, counter=1_000)
+    spread(cluster.publisher, 2, other)
 
     assert cluster("show")["differing_partitions"] == [2, 3]
     assert "publish again" in cluster.words("show")

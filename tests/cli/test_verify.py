@@ -12,11 +12,12 @@ from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
+from tests.roots import TRUST
 
 
 def checked(chronicle: Chronicle) -> Verified:
     """What the verifier says, without waiting for the topics to agree."""
-    return verify_log(chronicle.reader, now_ms=NOW + 1_000, settle_s=0)
+    return verify_log(chronicle.reader, TRUST, now_ms=NOW + 1_000, settle_s=0)
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_every_lie_is_found(chronicle: Chronicle, lie: Callable[[Chronicle], Non
 
 
 def test_what_is_due_for_long_is_listed(chronicle: Chronicle) -> None:
-    found = verify_log(chronicle.reader, now_ms=NOW + 600_000, settle_s=0)
+    found = verify_log(chronicle.reader, TRUST, now_ms=NOW + 600_000, settle_s=0)
 
     assert found.overdue == ["open"]
     assert found.violations == []

@@ -29,7 +29,7 @@ def test_help_loads_nothing_that_is_slow() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("dev",), ("dev", "status"), ("dev", "kill"), ("doctor",), ("serve",), ("version",),
+        ("dev",), ("halt",), ("unhalt",), ("dev", "status"), ("dev", "kill"), ("doctor",), ("serve",), ("version",),
         ("run", "start"), ("run", "show"), ("run", "list"), ("run", "events"), ("run", "watch"), ("run", "cancel"),
         ("run", "resolve"), ("run", "verify"), ("run", "retry"), ("run", "fail"), ("run", "repair"), ("run", "erase"),
         ("topics", "apply"), ("topics", "diff"), ("topics", "list"),

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.client import catalog
-from refold.core.messages import ApprovalVote, CatalogEntry, RunRequest, RunSignal
+from refold.core.messages import ApprovalVote, RunRequest, RunSignal
 from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, Outgoing
@@ -27,6 +26,7 @@ from refold.simulator.case import Case
 from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.world import Chance
 from tests.core.histories import NOW, examples
+from tests.roots import entry, spread
 
 BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, APPROVAL_VOTED, CATALOG)
 WRITING = ("approve-keyed", "conflict", "once-shared")
@@ -102,7 +102,7 @@ def written_by_clients() -> list[Outgoing]:
     publisher.send(RunRequest("run-1", "deploy", "{}"))
     publisher.send(RunSignal("run-1", "no\nprinter \u2713", "cancel", "{}"))
     publisher.send(ApprovalVote("run-1/7", "vote 1", "run-1", "token"))
-    catalog.publish(publisher, 1, CatalogEntry("policy/abc", "policy", "{}"))
+    spread(publisher, 1, entry("policy/abc", "policy", {}, at_ms=NOW))
     return publisher.records
 
 

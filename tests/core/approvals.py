@@ -11,11 +11,11 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Cast, ToolFacts, Verdict
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
-from refold.core.messages import ApprovalRequest, CatalogEntry
+from refold.core.messages import ApprovalRequest
 from refold.core.planning import asking
 from refold.core.planning.verdict import Decided
 from refold.core.run.state import RunState
-from refold.core.wire import canonical, codec
+from tests.roots import TRUST, publish
 
 KEY = SigningKey("test-1", "decision", bytes(range(32)))
 TOOLS = {
@@ -42,15 +42,9 @@ POLICY = Policy.parse(CONTENT)
 ADA = (Cast("ada", "*", "key", "vote-1", 0),)
 
 
-def publish(catalog: Catalog, name: str, kind: str, content: Any) -> None:
-    """Puts an entry into a catalog as a lane reads it."""
-    entry = CatalogEntry(name, kind, canonical.dumps(content))
-    catalog.follow(catalog.position, name.encode(), codec.encode(entry))
-
-
 def catalog(policy: dict[str, Any] | None = CONTENT) -> Catalog:
     """A catalog with a decision key, and with a policy that new runs get."""
-    found = Catalog()
+    found = Catalog(TRUST)
     publish(found, f"key/{KEY.kid}", "key", KEY.public().content())
     if policy is not None:
         put_in_force(found, policy)

@@ -25,7 +25,21 @@ def test_a_dispatch_orders_an_attempt_and_names_the_record_that_issued_it() -> N
     assert order == Command(
         "tool-requested.default",
         f"{RUN}/3",
-        ToolRequest(f"{RUN}/3", RUN, 1, 1, 70, "push", '{"n":1}', "key-1", "keyed", 30_000, NOW + 5_000, at_ms=NOW),
+        ToolRequest(
+            f"{RUN}/3",
+            RUN,
+            1,
+            1,
+            70,
+            "push",
+            '{"n":1}',
+            "key-1",
+            "keyed",
+            30_000,
+            NOW + 5_000,
+            at_ms=NOW,
+            agent="deploy",
+        ),
     )
 
 

@@ -67,7 +67,7 @@ def gate(request: ToolRequest, world: World) -> str:
     catalog = Catalog()
     catalog.keys, catalog.roles = world.keys, world.roles
     gate = Gate(world.tools, world.environment, PARTITIONS, required=("*",))
-    refused = gate.refusal(request, catalog, partition=world.partition, now_ms=world.now_ms)
+    refused = gate.refusal(request, catalog, pool="default", partition=world.partition, now_ms=world.now_ms)
     if refused is None:
         return ""
     try:

@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.approval import decision
-from refold.core.approval.catalog import Catalog
+from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.approval.decision import Cast, ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import ALGORITHM, SigningKey, verified
+from refold.core.approval.trust import sealed
 from refold.core.errors import MalformedError, RefoldError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest, RunSignal, ToolRequest
@@ -29,6 +30,7 @@ from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
 from refold.sdk.app import App
 from tests.core.histories import examples
+from tests.roots import ROOT, TRUST
 
 SLOT = '"slot":1'
 NOW = 1_700_000_000_000
@@ -140,11 +142,13 @@ def of_catalog(kind: str, name: Callable[[Any], str], read: Callable[[Catalog], 
     """The content of an entry whose name is what a lax reader would make of it."""
 
     def take(text: bytes) -> Any:
-        catalog = Catalog()
+        catalog = Catalog(TRUST)
         called = name(lax(text))
-        catalog.follow(0, called.encode(), planted(CatalogEntry(called, kind, ""), "content", text))
+        entry = sealed(CatalogEntry(called, kind, text.decode(errors="replace")), ROOT, 1)
+        catalog.follow(0, called.encode(), planted(entry, "content", text))
         if catalog.void:
-            assert (catalog.policies, catalog.keys, catalog.roles.by_role, catalog.current) == ({}, {}, {}, "")
+            assert (catalog.policies, catalog.keys, catalog.roles.by_role) == ({}, {}, {})
+            assert catalog.current in ("", UNREADABLE)
             raise Refused
         return read(catalog)
 

@@ -21,6 +21,7 @@ from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
 from refold.client.approvals import Answered, Approvals
 from refold.client.runs import Run, Runs
+from refold.core.approval.trust import trusted
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
@@ -46,9 +47,11 @@ class Scene:
         self.folder, self.shop = folder, folder / "shop"
         needs = Provision(app_pools(APP), folder / "keys", EXAMPLE / "policies")
         env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS)}
-        services = [ServiceProcess(service.name, service.argv, env) for service in dev_services(APP, needs)]
+        services = [
+            ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in dev_services(APP, needs)
+        ]
         self.stack = DevStack(folder, services=services, prepare=needs.prepare)
-        self._vote_key = needs.vote_key
+        self._vote_key, self._public_root = needs.vote_key, needs.public_root
 
     def open(self) -> None:
         """Connects to the platform, which runs by now."""
@@ -56,7 +59,9 @@ class Scene:
         self.reader = KafkaLogReader(settings)
         self.runs = Runs(self.reader)
         self._publisher = KafkaPublisher(settings, partitions=self.runs.partitions, source="incident")
-        self.approvals = Approvals(self.reader, partitions=self.runs.partitions)
+        self.approvals = Approvals(
+            self.reader, trusted(self._public_root.read_text().strip()), partitions=self.runs.partitions
+        )
 
     # What is done to it
 

@@ -24,13 +24,13 @@ from refold.core.events import (
 )
 from refold.core.events import CallFailed as Failed
 from refold.core.ids import EntryId
-from refold.core.messages import CatalogEntry
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import fold
-from refold.core.wire import canonical, codec
+from refold.core.wire import canonical
 from refold.core.wire.resources import resource
 from refold.planner.hosting import Agents
 from tests.incident.scene import APP, EXAMPLE
+from tests.roots import TRUST, publish
 
 INCIDENT = [str(EXAMPLE / "policies")]
 DEFAULT = [str(resource("infra", "default-policy.yaml"))]
@@ -57,13 +57,13 @@ async def reader(ctx: Context, path: str) -> str:
 
 def proposed(files: list[str], agent: str, path: str) -> list[Event]:
     """What the planner appends when an agent asks for a call with this path, while these policy files are in force."""
-    known = Catalog()
+    known = Catalog(TRUST)
     policy = Policy.parse(merge(policies.load_files(files))) if files else None
     entries: list[tuple[str, str, Any]] = []
     if policy is not None:
         entries = [(f"policy/{policy.digest}", "policy", policy.content), (CURRENT, "current", policy.digest)]
-    for offset, (name, kind, content) in enumerate(entries):
-        known.follow(offset, name.encode(), codec.encode(CatalogEntry(name, kind, canonical.dumps(content))))
+    for each in entries:
+        assert publish(known, *each) == ""
     tools = {tool.name: tool.facts for tool in app.tools.values()}
     rules = Rules(authority=Authority(tools, "test", known))
     given = canonical.dumps({"path": path})

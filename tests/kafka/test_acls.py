@@ -31,7 +31,7 @@ def rule(name: str, *, pattern: str = "literal", operation: str = "write", permi
         ("tool-completed.*", "executor"),
         ("approval-decided", "approval"),
         ("approval-voted", "approver"),
-        ("catalog", "operator"),
+        ("catalog", "authority"),
     ],
 )
 def test_what_others_rely_on_has_one_writer(topic: str, writer: str) -> None:
@@ -64,6 +64,16 @@ def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:
     assert {name for name, operation in mine if operation == "write"} == topics - {"refold.catalog"}
     assert {name for name, operation in mine if operation == "read"} == topics - {"refold.catalog"}
     assert declared()["erasing"]["roles"] == ["archivist"]
+
+
+def test_the_authority_writes_the_catalog_and_nothing_else_and_an_operator_all_but_that() -> None:
+    writes = {
+        role: {acl.name for acl in ALL if acl.principal == f"User:refold-{role}" and acl.operation == "write"}
+        for role in ("authority", "operator")
+    }
+
+    assert writes["authority"] == {"refold.catalog"}
+    assert writes["operator"] == {"refold.run-requested", "refold.run-signalled"}
 
 
 def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:

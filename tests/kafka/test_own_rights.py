@@ -128,7 +128,7 @@ def test_an_executor_claims_and_answers_with_its_own_rights(services: Settings, 
 def test_an_approval_service_reads_votes_and_decides_with_its_own_rights(
     services: Settings, join: Callable[[str], Member]
 ) -> None:
-    for role, topic in (("approver", "approval-voted"), ("operator", "catalog")):
+    for role, topic in (("approver", "approval-voted"), ("authority", "catalog")):
         KafkaPublisher(services(role), partitions=PARTITIONS).send_raw(topic, 0, key=b"a", value=b"{}", headers=[])
     assert join("planner").write("approval-requested") is not None
     approval = join("approval")

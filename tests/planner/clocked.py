@@ -10,6 +10,7 @@ from itertools import count
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.core import topics
+from refold.core.approval.trust import NOBODY, Trust
 from refold.core.events import Event
 from refold.core.ids import home
 from refold.core.messages import DeadLetter, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
@@ -96,6 +97,7 @@ class Rig:
         active: int = 5_000,
         parked: int = 10_000,
         pools: tuple[str, ...] = ("default",),
+        trust: Trust = NOBODY,
     ) -> None:
         self.now = NOW
         self.wall_ms: Callable[[], int] = lambda: self.now
@@ -103,7 +105,7 @@ class Rig:
         self.broker = MemoryBroker(tuple(every), partitions, clock_ms=lambda: self.now)
         self.refuses = dict(refuses or {})
         limits = Limits(payload_bytes=payload_bytes, active=active, parked=parked)
-        self.settings = PlannerSettings(partitions, "p", "test", pools, limits=limits)
+        self.settings = PlannerSettings(partitions, "p", "test", pools, limits=limits, trust=trust)
         self.most_live = self.appended = self.asked = self.slow_ms = self.silent = 0
         self.alarms: list[str] = []
         self._taken: dict[int, int] = {}

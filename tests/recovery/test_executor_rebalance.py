@@ -9,12 +9,26 @@ from typing import Any, Literal
 import pytest
 
 from refold.core.approval.policy import policy_digest
-from refold.core.messages import CatalogEntry, ToolClaim, ToolRequest
-from refold.core.wire import canonical, codec
+from refold.core.ids import CallId
+from refold.core.messages import ToolClaim, ToolRequest, ToolResult
+from refold.core.wire import codec
 from refold.executor.claim_chain import record_key
-from refold.executor.service import Executor
+from refold.executor.gate import Gate
+from refold.executor.service import HALTED_MS, Executor
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Append, AskLedger, Commit, Effect, Item, Now, Publish, StartTool, ToolEnded
+from refold.ports.effects import (
+    Answers,
+    Append,
+    AskEnd,
+    AskLedger,
+    Commit,
+    Effect,
+    Item,
+    Now,
+    Publish,
+    StartTool,
+    ToolEnded,
+)
 from refold.ports.ledger import (
     Claim,
     Claimed,
@@ -29,9 +43,11 @@ from refold.ports.ledger import (
     Renewed,
     Reply,
 )
-from refold.ports.log import Assigned, Delivery, Outgoing, Reached, Record, Revoked
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
+from tests.roots import TRUST
+from tests.roots import entry as signed
 
 REQUEST = ToolRequest("r1/3", "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)
 ASSIGNED = Assigned(0, {}, {}, {"tool-claimed.default": 0, "catalog": 0})
@@ -45,7 +61,7 @@ class Bench:
         numbers = count(1)
         relay = Relay(RelaySettings(), token=lambda: next(numbers))
         names = (f"id-{number}" for number in count(1))
-        settings = settings or ExecutorSettings()
+        settings = settings or ExecutorSettings(trust=TRUST)
         self.executor = Executor(settings, relay, token=lambda: next(numbers), fresh=lambda: next(names))
         self._now = 0
 
@@ -69,7 +85,7 @@ def request(offset: int, call: ToolRequest = REQUEST) -> Record:
 
 
 def entry(offset: int, name: str, kind: str, content: Any) -> Record:
-    value = codec.encode(CatalogEntry(name, kind, canonical.dumps(content), actor="operator", at_ms=1))
+    value = codec.encode(signed(name, kind, content, actor="operator", at_ms=1))
     return Record("catalog", 0, offset, name.encode(), value, lambda: None)
 
 
@@ -248,3 +264,98 @@ def test_a_claim_has_not_ended_while_the_tool_runs_under_it() -> None:
     assert (probe.probe, tool.probe) == (True, False)
     assert not [effect for effect in waits if isinstance(effect, Append)]
     assert codec.decode(ToolClaim, appended(ended).value or b"").prev == "id-2"
+
+
+HALT = entry(0, "halt/tool/fire", "halt", "look first")
+GOES_ON = entry(1, "halt/tool/fire", "halt", None)
+
+
+def test_a_halted_call_is_not_claimed_and_is_when_it_goes_on() -> None:
+    bench = Bench()
+
+    halted = bench.turn(ASSIGNED, HALT, request(0))
+    assert asked(halted, Claim) == []
+    goes_on = bench.turn(GOES_ON)
+
+    assert len(asked(goes_on, Claim)) == 1
+
+
+def test_nothing_behind_a_halted_call_waits_for_it() -> None:
+    bench = Bench()
+    other = replace(REQUEST, call_id=CallId("r2/3"), tool="other")
+
+    effects = bench.turn(ASSIGNED, HALT, request(0), request(1, other))
+    claims = asked(effects, Claim)
+    later = bench.turn(after_ms=HALTED_MS)
+    later += bench.turn(after_ms=HALTED_MS)
+
+    assert len(claims) == 1
+    assert [effect.positions for effect in later if isinstance(effect, Commit)][-1:] == [
+        {("tool-requested.default", 0): 1}
+    ]
+
+
+def test_what_is_halted_after_its_claim_was_never_begun_and_says_so() -> None:
+    bench = Bench()
+    claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
+    bench.turn(Delivery(claim.token, 0))
+
+    effects = bench.turn(HALT, claimed(0, codec.decode(ToolClaim, claim.value or b"")))
+
+    assert [effect for effect in effects if isinstance(effect, StartTool)] == []
+    ((_, told),) = asked(effects, Complete)
+    assert isinstance(told, Complete)
+    result = codec.decode(ToolResult, told.result)
+    assert result.failure is not None
+    assert (result.status, result.failure.code, result.retryable) == ("unauthorised", "halted", True)
+
+
+@pytest.mark.parametrize("effect", ["pure", "keyed"])
+def test_what_is_halted_between_the_ledger_and_the_effect_is_not_begun(effect: str) -> None:
+    bench = Bench()
+    claiming = bench.turn(ASSIGNED, request(0, replace(REQUEST, effect=effect)))
+
+    effects = bench.turn(HALT, answer(claiming))
+
+    assert [each for each in effects if isinstance(each, StartTool)] == []
+    assert len(asked(effects, Complete)) == 1
+
+
+class TestBlind:
+    """An executor that cannot read the end of the catalog may have missed the word that a key is revoked."""
+
+    SETTINGS = ExecutorSettings(trust=TRUST, gate=Gate(required=("fire",)), look_ms=1_000, blind_ms=60_000)
+
+    def bench(self) -> Bench:
+        """An executor that knows all of the catalog, and has asked where it ends by now."""
+        bench = Bench(self.SETTINGS)
+        bench.turn(ASSIGNED)
+        assert [e for e in bench.turn(after_ms=2_000) if isinstance(e, AskEnd)] == [AskEnd("catalog", 0)]
+        return bench
+
+    @pytest.mark.parametrize(("tool", "claims"), [("fire", 0), ("other", 1)])
+    def test_it_takes_no_call_that_needs_a_decision(self, tool: str, claims: int) -> None:
+        bench = self.bench()
+
+        effects = bench.turn(request(0, replace(REQUEST, tool=tool)), after_ms=90_000)
+
+        assert len(asked(effects, Claim)) == claims
+
+    def test_one_that_is_told_of_an_end_it_has_not_read_is_blind_too(self) -> None:
+        bench = self.bench()
+
+        bench.turn(End("catalog", 0, 5))
+
+        assert asked(bench.turn(request(0), after_ms=90_000), Claim) == []
+
+    def test_it_asks_once_and_goes_on_when_it_sees(self) -> None:
+        bench = self.bench()
+        quiet = bench.turn(after_ms=90_000)
+        assert [each for each in quiet if isinstance(each, AskEnd)] == []
+
+        bench.turn(End("catalog", 0, 0))
+        again = bench.turn(after_ms=2_000)
+        bench.turn(End("catalog", 0, 0))
+
+        assert [each for each in again if isinstance(each, AskEnd)] == [AskEnd("catalog", 0)]
+        assert len(asked(bench.turn(request(0)), Claim)) == 1

@@ -87,9 +87,10 @@ class Stage:
         self.write("pass")
         needs = Provision(("default",), folder / "keys")
         serve, app = (sys.executable, "-m", "refold", "serve"), ("--app", f"{self.file}:app")
-        env = {"REFOLD_PLANNER__HANG_MS": str(HANG_MS)}
+        trust = {"REFOLD_TRUST": f"@{needs.public_root}"}
+        env = {"REFOLD_PLANNER__HANG_MS": str(HANG_MS), **trust}
         services = [ServiceProcess(name, (*serve, "planner", *app, "--member", name), env) for name in PLANNERS]
-        services.append(ServiceProcess("executor", (*serve, "executor", *app)))
+        services.append(ServiceProcess("executor", (*serve, "executor", *app), trust))
         self.stack = DevStack(folder, services=services, prepare=needs.prepare)
 
     def write(self, change: str) -> None:

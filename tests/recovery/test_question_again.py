@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import count
 
 from refold.core.approval.policy import Policy
-from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest
-from refold.core.wire import canonical, codec
+from refold.core.messages import ApprovalRequest, RunRequest
+from refold.core.wire import codec
 from refold.planner.service import Planner
 from refold.planner.settings import PlannerSettings
 from refold.ports.effects import Append, Effect, Item, Now, Publish
 from refold.ports.log import Assigned, Delivery, Outgoing, Record
 from tests.approval.planning import app
+from tests.roots import TRUST, entry
 
 NOW = 1_800_000_000_000
 ASSIGNED = Assigned(0, {}, {}, {"run-log": 0, "run-snapshot": 0, "catalog": 2})
@@ -36,7 +37,8 @@ class Bench:
 
     def __init__(self) -> None:
         nonces = count(1)
-        self.planner = Planner(app, PlannerSettings(1, "p", "test"), lambda: next(nonces).to_bytes(16, "big"))
+        settings = PlannerSettings(1, "p", "test", trust=TRUST)
+        self.planner = Planner(app, settings, lambda: next(nonces).to_bytes(16, "big"))
         self._log = count(0)
         self.now = NOW
 
@@ -64,12 +66,12 @@ def test_a_question_that_has_escalated_since_is_not_sent_as_it_was() -> None:
     bench = Bench()
     policy = Policy.parse(RISING)
     entries = [
-        CatalogEntry(f"policy/{policy.digest}", "policy", canonical.dumps(policy.content)),
-        CatalogEntry("current", "current", canonical.dumps(policy.digest)),
+        entry(f"policy/{policy.digest}", "policy", policy.content),
+        entry("current", "current", policy.digest),
     ]
     catalog = [
-        Record("catalog", 0, at, entry.name.encode(), codec.encode(entry), lambda: None)
-        for at, entry in enumerate(entries)
+        Record("catalog", 0, at, each.name.encode(), codec.encode(each), lambda: None)
+        for at, each in enumerate(entries)
     ]
     start = Record("run-requested", 0, 0, b"r1", codec.encode(RunRequest("r1", "one", '{"n":1}')), lambda: None)
     ((first, asked),) = questions(bench.turn(ASSIGNED, *catalog, start))

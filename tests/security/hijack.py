@@ -141,9 +141,9 @@ class Hijack:
         name = run or f"{self.label}-{next(self._numbers)}"
         return Call(tool, name, canonical.dumps({"how": how, "label": self.label}), seq, step)
 
-    def write(self, topic: str, partition: int, *, key: str, value: bytes | None) -> None:
-        """Writes a record that a planner may write."""
-        self._publisher.send_raw(topic, partition, key=key.encode(), value=value, headers=[])
+    def write(self, topic: str, partition: int, *, key: str, value: bytes | None) -> int:
+        """Writes a record that a planner may write; returns its offset."""
+        return self._publisher.send_raw(topic, partition, key=key.encode(), value=value, headers=[])[1]
 
     def forbidden(self, topic: str, *, key: str, value: bytes | None) -> Outcome:
         """Writes what no planner may write; the broker should say no."""

@@ -16,7 +16,19 @@ from pathlib import Path
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from tests.embedded.secured import SecuredKafka
 from tests.kafka.secured import SecuredCluster
-from tests.security import controls, grants, mistaken, outdated, replays, softened, swapped, unsigned
+from tests.security import (
+    controls,
+    grants,
+    halted,
+    letters,
+    mistaken,
+    outdated,
+    replays,
+    slips,
+    softened,
+    swapped,
+    unsigned,
+)
 from tests.security.hijack import Hijack, Outcome
 from tests.security.plays import Play, Row
 from tests.security.stage import Stage
@@ -24,7 +36,7 @@ from tests.security.stage import Stage
 
 def plays() -> Iterator[Play]:
     """Everything that is tried, in this order: the last of it changes what is in force."""
-    for each in (unsigned, controls, softened, swapped, grants, mistaken, replays, outdated):
+    for each in (unsigned, letters, controls, softened, swapped, grants, mistaken, replays, slips, halted, outdated):
         yield from each.plays()
 
 

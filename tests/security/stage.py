@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,20 +21,20 @@ from confluent_kafka import TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.client import catalog
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
 from refold.core.topics import DEAD_LETTER
-from refold.core.wire import canonical, codec
+from refold.core.wire import codec
 from refold.embedded.children import Child, Exit
 from refold.embedded.supervisor import Supervisor
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster
+from tests.roots import PINNED, entry, spread
 
 PREFIX = "hijacked."
 ENVIRONMENT = "prod"
@@ -96,7 +97,7 @@ class Stage:
         (self.folder / "world").mkdir()
         self.valkey = self._stack.enter_context(EmbeddedValkey(self.folder / "valkey"))
         self.cluster.furnish(PREFIX, tuple(EXECUTORS))
-        self._operator = KafkaPublisher(self.settings("operator"), partitions=PARTITIONS)
+        self._authority = KafkaPublisher(self.settings("authority"), partitions=PARTITIONS)
         self._dead = clients.consumer(self.settings("operator"), "refold-reader")
         self._stack.callback(self._dead.close)
         self._dead.assign([TopicPartition(f"{PREFIX}{DEAD_LETTER}", number, 0) for number in range(PARTITIONS)])
@@ -116,9 +117,9 @@ class Stage:
         """How a role reaches the topics of this play."""
         return self.cluster.settings(role, PREFIX)
 
-    def _serve(self, role: str, name: str, *words: str, **more: str) -> None:
+    def _environment(self, role: str, **more: str) -> dict[str, str]:
         kafka = self.settings(role)
-        environment = {
+        return {
             **os.environ,
             "EFFECTS": str(self.folder / "world"),
             "REFOLD_ENVIRONMENT": ENVIRONMENT,
@@ -128,27 +129,30 @@ class Stage:
             "REFOLD_KAFKA__OPTIONS": json.dumps(kafka.options),
             "REFOLD_REDIS__URL": self.valkey.url,
             "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS),
+            "REFOLD_TRUST": PINNED,
             **more,
         }
-        service = role.partition(".")[0]
-        command = (
-            sys.executable,
-            "-m",
-            "refold",
-            "serve",
-            service,
-            "--app",
-            "tests.security.app:app",
-            "--member",
-            name,
-        )
+
+    def _serve(self, role: str, name: str, *words: str, **more: str) -> None:
+        environment, service = self._environment(role, **more), role.partition(".")[0]
+        served = (service, "--app", "tests.security.app:app", "--member", name)
+        command = (sys.executable, "-m", "refold", "serve", *served)
         self.supervisor.add(Child(name, (*command, *words), self.folder / f"{name}.log", environment))
 
-    # The operator
+    # Authority and operator
 
     def publish(self, name: str, kind: str, content: Any) -> None:
-        """Puts an entry into the catalog, with the operator's credentials."""
-        catalog.publish(self._operator, PARTITIONS, CatalogEntry(name, kind, canonical.dumps(content)))
+        """Puts an entry into the catalog, signed, with the authority's credentials."""
+        spread(self._authority, PARTITIONS, entry(name, kind, content))
+
+    def slip(self, said: CatalogEntry) -> None:
+        """Writes an entry into the catalog as it is, with rights to the topic and without the root key."""
+        spread(self._authority, PARTITIONS, said)
+
+    def slip_tombstone(self, name: str) -> None:
+        """Takes an entry of the catalog out of every partition, as far as the broker is concerned."""
+        for number in range(PARTITIONS):
+            self._authority.send_raw("catalog", number, key=name.encode(), value=None, headers=[])
 
     def put_in_force(self, policy: Policy) -> None:
         """Publishes a policy and makes it the current one."""
@@ -157,11 +161,17 @@ class Stage:
 
     def retire(self, policy: Policy) -> None:
         """Takes a policy out of the catalog."""
-        catalog.remove(self._operator, PARTITIONS, f"policy/{policy.digest}")
+        self.publish(f"policy/{policy.digest}", "policy", None)
 
     def revoke(self, key: SigningKey) -> None:
         """Publishes that nothing holds any more that a key has signed."""
         self.publish(f"key/{key.kid}", "key", key.public(revoked=True).content())
+
+    def operate(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command with the operator's credentials; whether it worked is for the caller to see."""
+        command = [sys.executable, "-m", "refold", *words]
+        environment = self._environment("operator")
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     # People
 
@@ -222,6 +232,11 @@ class Stage:
         """The log lines of a service."""
         lines = (self.folder / f"{service}.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def void(self, service: str, name: str) -> list[str]:
+        """Why entries of a name are void, as a service has told."""
+        told = [line for line in self.said(service) if line["event"] == "catalog.void"]
+        return [str(line["reason"]) for line in told if line["name"] == name]
 
     def ended_grants(self) -> set[str]:
         """The grants that the approval service has ended."""

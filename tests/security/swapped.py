@@ -17,6 +17,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from tests.kafka.secured import PARTITIONS
+from tests.roots import TRUST
 from tests.security.hijack import Call, Hijack, Outcome, ask_for, asks
 from tests.security.plays import Play
 from tests.waiting import eventually
@@ -39,7 +40,7 @@ class Desk:
 
     def __init__(self, hijack: Hijack) -> None:
         self._hijack, settings = hijack, hijack.stage.settings("approver")
-        self.approvals = Approvals(KafkaLogReader(settings), partitions=PARTITIONS)
+        self.approvals = Approvals(KafkaLogReader(settings), TRUST, partitions=PARTITIONS)
         self._publisher = KafkaPublisher(settings, partitions=PARTITIONS)
 
     def look(self, name: str) -> ApprovalRequest:

@@ -27,6 +27,7 @@ from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Journal, Positions
 from refold.runtime.parking import Parking
+from refold.runtime.ruling import follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ApprovalLane:
         self.clock.tick(mono_ms)
         self._equipment, self._settings, self._limits = equipment, equipment.settings, equipment.settings.limits
         self._journal = equipment.journal
-        self.catalog = Catalog()
+        self.catalog = Catalog(self._settings.trust)
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
         self._starts = assigned.starts
@@ -178,7 +179,7 @@ class ApprovalLane:
 
     def _learn(self, record: Record) -> None:
         keys = dict(self.catalog.keys)
-        self.catalog.follow(record.offset, record.key, record.value)
+        follow(self.catalog, record, self._journal)
         if self.catalog.keys != keys:
             for question in self.questions.values():
                 question.forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from refold.core.approval import ballot
+from refold.core.approval.trust import NOBODY, Trust
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Membership
 from refold.runtime import defaults
@@ -43,6 +44,7 @@ class ApprovalSettings:
     member: str = "approval-1"
     environment: str = "dev"
     limits: ApprovalLimits = field(default_factory=ApprovalLimits)
+    trust: Trust = field(default_factory=lambda: NOBODY)
 
     @property
     def membership(self) -> Membership:

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refold.core.errors import UnreachableError
+from refold.core.approval.trust import Trust, trusted
+from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.settings import KafkaSettings, Settings, load
 
 DATA = Path(".refold")
+ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
+"""In the data folder: the root key, and its public half as it stands in REFOLD_TRUST."""
+
 _LOOPBACK = ("127.", "localhost:", "[::1]")
 
 
@@ -23,6 +27,25 @@ class Addresses:
     settings: Settings
     dev: bool
     lost: Path | None
+    data: Path = DATA
+
+    @property
+    def trust(self) -> Trust:
+        """The root keys that are pinned by REFOLD_TRUST, or, for what runs on this machine alone, in the data folder.
+
+        **Raises** UsageError.
+        """
+        text = self.settings.trust
+        if text.startswith("@"):
+            text = _first_line(Path(text[1:]))
+        elif not text and self.local and (pub := self.data / ROOT_PUB).is_file():
+            text = _first_line(pub)
+        return trusted(text)
+
+    @property
+    def local(self) -> bool:
+        """Whether all brokers are taken for ones of development, because nobody else reaches them."""
+        return on_loopback(self.settings.kafka.bootstrap)
 
     def check(self) -> None:
         """**Raises** UnreachableError when a `refold dev` is meant that does not run."""
@@ -43,7 +66,15 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
-    return Addresses(settings, bool(running) and not named, data_dir(data) if default and meant else None)
+    lost = data_dir(data) if default and meant else None
+    return Addresses(settings, bool(running) and not named, lost, data_dir(data))
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return next(iter(path.read_text().splitlines()), "")
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(f"cannot read the root keys in {path}", hint="`refold keys init` writes such a file") from None
 
 
 def on_loopback(bootstrap: str) -> bool:

@@ -27,6 +27,8 @@ class Root(Lazy):
         "topics": ("topics:topics_group", "Create the topics, say who may use them, and compare both."),
         "schemas": ("schemas:schemas_group", "Export the Avro schemas, and check that they fit."),
         "keys": ("keys:keys_group", "Make, publish, retire and revoke the keys that sign."),
+        "halt": ("halting:halt_group", "Stop a tool, an agent, a pool, a requester or everything, within a second."),
+        "unhalt": ("halting:unhalt_group", "Let go on what was halted."),
         "policy": ("policy:policy_group", "Write, try and publish the rules that judge every call."),
         "deadletter": ("deadletter:letter_group", "Look at inputs that nobody could use, and send them again."),
         "archive": ("archive:archive_group", "List, verify and restore runs that were archived."),

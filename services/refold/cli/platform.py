@@ -22,8 +22,11 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli import output
 from refold.cli.addresses import Addresses, addresses
+from refold.client import catalog
+from refold.client.catalog import Shelves
 from refold.client.runs import Runs
 from refold.core.approval.people import spelt
+from refold.core.approval.trust import Trust
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.settings import Settings
 
@@ -63,6 +66,19 @@ class Platform:
         """The runs in the log. **Raises** UnreachableError at once when nobody listens."""
         self.knock()
         return Runs(KafkaLogReader(self.settings.kafka))
+
+    @cached_property
+    def trust(self) -> Trust:
+        """The root keys that the catalog has to be signed by. **Raises** UsageError when none is known here."""
+        if found := self.where.trust:
+            return found
+        hint = "set REFOLD_TRUST to what `refold keys init` has printed, or to @FILE with that"
+        raise UsageError("no root key is trusted here, so nothing in the catalog holds", hint=hint)
+
+    @property
+    def catalog(self) -> Shelves:
+        """The catalog, read now. **Raises** as `trust`."""
+        return catalog.read(self.runs.reader, self.trust)
 
     @cached_property
     def publisher(self) -> KafkaPublisher:

@@ -18,6 +18,7 @@ from refold.core.approval.decision import Decision
 from refold.core.approval.people import quorum_of
 from refold.core.approval.question import named
 from refold.core.approval.signature import SigningKey
+from refold.core.approval.trust import Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import asked_about, home, parse_approval_id, parse_call_id
@@ -54,22 +55,26 @@ ENOUGH_DIGITS = 16
 
 
 class Approvals:
-    """The approvals in the log, and what is said of them. **Units**: timeouts and `settle_s` in seconds."""
+    """The approvals in the log, and what is said of them, by the catalog that a root key of `trust` has signed.
+
+    **Units**: timeouts and `settle_s` in seconds.
+    """
 
     def __init__(
         self,
         reader: LogReader,
+        trust: Trust,
         *,
         partitions: int,
         settle_s: float = SETTLE_S,
         payload_bytes: int = defaults.PAYLOAD_BYTES,
     ) -> None:
-        self._reader, self._partitions, self._settle_s = reader, partitions, settle_s
+        self._reader, self._trust, self._partitions, self._settle_s = reader, trust, partitions, settle_s
         self._said_bytes = ballot.most_said(payload_bytes)
 
     def read(self, partition: int | None = None) -> Register:
         """Everything that is in the topics now."""
-        register = Register(self._partitions)
+        register = Register(self._partitions, self._trust)
         for topic in READ_TOPICS:
             for record in self._reader.scan(topic, partition):
                 register.feed(record)
@@ -178,7 +183,7 @@ class Approvals:
 
         **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
         """
-        register, begun = Register(self._partitions), time.monotonic()
+        register, begun = Register(self._partitions, self._trust), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(register, self._home(vote.approval)):
             if void := register.letters.get((position.partition, position.offset)):
@@ -195,7 +200,7 @@ class Approvals:
 
     def watch(self) -> Iterator[Register]:
         """What is known, again after every moment in which something came, for ever."""
-        register = Register(self._partitions)
+        register = Register(self._partitions, self._trust)
         for changed in self._rounds(register, None):
             if changed:
                 yield register

@@ -1,46 +1,84 @@
-"""Publishes into the catalog, an entry once in every partition, and reads what is in force."""
+"""Reads what is in force in all partitions of the catalog, and publishes into all of them, signed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.signature import SigningKey
+from refold.core.approval.trust import Trust, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import LogReader
-from refold.runtime.clock import clock_ms
 
 
-def publish(publisher: KafkaPublisher, partitions: int, entry: CatalogEntry) -> None:
-    """Writes an entry into every partition of the catalog.
+@dataclass(frozen=True, slots=True)
+class Shelves:
+    """The catalog as each partition has it, in their order. `void` says where a record lies that is void, and why."""
 
-    What an entry refers to goes first: the policy before the `current` that names it.
+    partitions: list[Catalog]
+    void: list[str]
+    trust: Trust
 
-    **Raises** as `KafkaPublisher.send_raw`; then some partitions may have the entry and others not, and publishing it
-    again mends that.
+    @property
+    def whole(self) -> Catalog:
+        """What the authority has published last, whichever partition has it: what all of them should have."""
+        found = Catalog(self.trust)
+        for each in self.partitions:
+            for name, entry in each.entries.items():
+                if (held := found.entries.get(name)) is None or held.counter < entry.counter:
+                    found.follow(found.position, name.encode(), codec.encode(entry))
+        return found
+
+    @property
+    def behind(self) -> list[int]:
+        """The partitions that lack something of that, or take it for something else."""
+        newest = self.whole.entries
+        return [n for n, each in enumerate(self.partitions) if each.entries != newest or each.closed]
+
+    @property
+    def closed(self) -> set[str]:
+        """The names under which some partition has what nobody can read."""
+        return set().union(*(each.closed for each in self.partitions))
+
+
+def read(reader: LogReader, trust: Trust) -> Shelves:
+    """The catalog, all partitions of it."""
+    partitions = [Catalog(trust) for _ in range(reader.partitions(CATALOG))]
+    void = []
+    for record in reader.scan(CATALOG):
+        if why := partitions[record.partition].follow(record.offset, record.key, record.value):
+            name = (record.key or b"").decode(errors="backslashreplace")
+            void.append(f"{record.partition}/{record.offset} {name}: {why}")
+    return Shelves(partitions, void, trust)
+
+
+def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[CatalogEntry], root: SigningKey) -> None:
+    """Signs entries and writes them into every partition, one after the other.
+
+    What an entry refers to goes first: the policy before the `current` that names it. A partition that lacks something
+    of an earlier publication, which broke off, gets it too.
+
+    **Raises** as `KafkaPublisher.send_raw`; then some partitions may have the entries and others not, and publishing
+    them again mends that.
     """
-    at_ms = entry.at_ms or clock_ms()
-    headers = cloud_event(CATALOG, entry.name, id=f"{entry.name}/{at_ms}", source="refold", at_ms=at_ms)
-    key, value = entry.name.encode(), codec.encode(entry)
-    for number in range(partitions):
-        publisher.send_raw(CATALOG, number, key=key, value=value, headers=headers)
+    whole = shelves.whole
+    for number, there in enumerate(shelves.partitions):
+        for entry in sorted(whole.entries.values(), key=lambda entry: entry.counter):
+            if there.entries.get(entry.name) != entry:
+                write(publisher, number, entry)
+    for counter, entry in enumerate(entries, whole.counter + 1):
+        signed = sealed(entry, root, counter)
+        for number in range(len(shelves.partitions)):
+            write(publisher, number, signed)
 
 
-def remove(publisher: KafkaPublisher, partitions: int, name: str) -> None:
-    """Takes an entry out of every partition of the catalog. **Raises** as `publish`."""
-    for number in range(partitions):
-        publisher.send_raw(CATALOG, number, key=name.encode(), value=None, headers=())
-
-
-def read_catalog(reader: LogReader, partition: int = 0) -> Catalog:
-    """The catalog as a partition has it. All have the same, unless a publication broke off."""
-    catalog = Catalog()
-    for record in reader.scan(CATALOG, partition):
-        catalog.follow(record.offset, record.key, record.value)
-    return catalog
-
-
-def read_all(reader: LogReader) -> list[Catalog]:
-    """The catalog as each partition has it, in their order."""
-    return [read_catalog(reader, number) for number in range(reader.partitions(CATALOG))]
+def write(publisher: KafkaPublisher, partition: int, entry: CatalogEntry) -> None:
+    """Writes an entry as it is into a partition. **Raises** as `KafkaPublisher.send_raw`."""
+    at_ms, named = entry.at_ms, f"{entry.name}/{entry.counter}"
+    headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=at_ms)
+    publisher.send_raw(CATALOG, partition, key=entry.name.encode(), value=codec.encode(entry), headers=headers)

@@ -16,6 +16,7 @@ from refold.core.approval.catalog import ROLE, Catalog, Roles
 from refold.core.approval.decision import Decision, Grant
 from refold.core.approval.policy import FALLBACK
 from refold.core.approval.question import received
+from refold.core.approval.trust import Trust
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.ids import asked_about
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
@@ -105,9 +106,9 @@ class Register:
     `unsound` are requests that are none and lie in the topic all the same, by their keys, with the reason.
     """
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, trust: Trust) -> None:
         self._partitions, self._newest_ms = partitions, 0
-        self.catalogs: dict[int, Catalog] = defaultdict(Catalog)
+        self.catalogs: dict[int, Catalog] = defaultdict(lambda: Catalog(trust))
         self.unsound: dict[str, str] = {}
         self.letters: dict[tuple[int, int], Objection] = {}
         self._requests: dict[str, tuple[int, ApprovalRequest]] = {}

@@ -17,6 +17,7 @@ from refold.client import catalog
 from refold.client.runs import JudgedRecord, feed
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
+from refold.core.approval.trust import Trust
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
 from refold.core.ids import RunId, home, parse_log_key
@@ -67,11 +68,11 @@ class Verified:
     violations: list[Violation] = field(default_factory=list)
 
 
-def verify_log(reader: LogReader, *, now_ms: int, settle_s: float = 5.0) -> Verified:
+def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:
     """Checks all of it. **Units**: `settle_s` is how long other topics may take to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
-        found = _once(reader, now_ms)
+        found = _once(reader, trust, now_ms)
         if not any(violation.kind in _MAY_SETTLE for violation in found.violations) or time.monotonic() > deadline:
             return found
         time.sleep(PAUSE_S)
@@ -82,7 +83,7 @@ _OVERDUE_MS = 15_000
 # A re-dispatch waits 10 s beyond a call's timeout by default, and takes a moment itself.
 
 
-def _once(reader: LogReader, now_ms: int) -> Verified:
+def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     fold = LogFold()
     found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
     states: dict[RunId, RunState] = fold.states
@@ -118,7 +119,7 @@ def _once(reader: LogReader, now_ms: int) -> Verified:
     _check_outcomes(found, reader, states, erased)
     _check_open_calls(found, reader, states)
     _check_approvals(found, reader, states)
-    _check_decisions(found, reader, tokens)
+    _check_decisions(found, reader, trust, tokens)
     return found
 
 
@@ -258,11 +259,11 @@ def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, Run
         _add(found, "open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")
 
 
-def _check_decisions(found: Verified, reader: LogReader, tokens: list[tuple[str, str]]) -> None:
+def _check_decisions(found: Verified, reader: LogReader, trust: Trust, tokens: list[tuple[str, str]]) -> None:
     """Every decision that a history has accepted is signed by a key of the catalog, revoked since then or not."""
     if not tokens:
         return
-    keys = catalog.read_catalog(reader).keys
+    keys = catalog.read(reader, trust).whole.keys
     still = {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
     for run, token in tokens:
         try:

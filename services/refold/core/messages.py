@@ -45,7 +45,7 @@ class ToolRequest:
 
     `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
     the policy that judged the call, `decision` the signed decision that allows it, where one is needed. `again`: the
-    attempt went out before, as far as anybody can say.
+    attempt went out before, as far as anybody can say. `agent` and `requester` are those of the run.
     """
 
     call_id: CallId
@@ -64,6 +64,8 @@ class ToolRequest:
     decision: str = ""
     at_ms: int = 0
     again: bool = False
+    agent: str = ""
+    requester: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +181,12 @@ class ApprovalDecision:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """Topic `catalog`, key name, once in every partition: something that operators publish.
+    """Topic `catalog`, key name, once in every partition: something that the authority publishes.
 
-    `kind` is `policy` (name policy/DIGEST), `current` (name current: which policy new runs get), `roles` or `key` (name
-    key/KID); `content` is JSON.
+    `kind` is `policy` (name policy/DIGEST), `current` (name current: which policy new runs get), `roles`, `key` (name
+    key/KID) or `halt` (name halt/SCOPE/NAME: why it is halted); `content` is JSON, and null takes the entry back.
+    `token` is the root key's signature of all of it; `counter` grows from entry to entry, and of two with one name the
+    higher counts.
     """
 
     name: str
@@ -190,6 +194,8 @@ class CatalogEntry:
     content: str
     actor: str = ""
     at_ms: int = 0
+    counter: int = 0
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

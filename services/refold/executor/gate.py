@@ -35,11 +35,16 @@ class Gate:
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
 
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
-        """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log."""
+        """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log.
+
+        What is halted after its claim says that it was not begun: the claim alone would put a `once` call in doubt.
+        """
         if (known := self.tools.get(request.tool)) is not None and known.pool != self.pool:
             # What one pool may reach is no affair of another, whatever an order says.
             message = f"{request.tool} is a tool of pool {known.pool}, not of {self.pool}"
             return Refusal("wrong_pool", message, stale=False)
+        if halted := self.halted(request, catalog):
+            return Refusal("halted", halted, stale=True)
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
             decided = self._open(request, authority)
@@ -58,6 +63,10 @@ class Gate:
         if authority.changed(request.policy):
             return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
         return None
+
+    def halted(self, request: ToolRequest, catalog: Catalog) -> str:
+        """Why a call is halted, or nothing."""
+        return catalog.halts.why(tool=request.tool, pool=self.pool, agent=request.agent, requester=request.requester)
 
     def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
         """Whether a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""

@@ -70,6 +70,12 @@ class CallQueue:
         """Nobody here has its tool: whoever takes the partition over until then may have it."""
         self._aside[requested.request.call_id] = until_ms, requested
 
+    def bring_back(self) -> None:
+        """What has been put aside is looked at once more."""
+        aside, self._aside = self._aside, OrderedDict()
+        for _, requested in aside.values():
+            self.add(requested)
+
     def give_up(self, now_ms: int) -> None:
         """Lets go of what has been put aside for long enough. The planner asks again for what is not answered."""
         while self._aside and (first := next(iter(self._aside.values())))[0] <= now_ms:

@@ -13,11 +13,13 @@ from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
 from refold.executor.inputs import CallQueue, Requested
 from refold.executor.outbox import Closing, ExecutorOutbox
+from refold.executor.sight import Sight
 from refold.executor.survey import Survey
-from refold.ports.effects import Read
+from refold.ports.effects import AskEnd, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
+from refold.runtime.ruling import follow
 
 
 class ExecutorLane:
@@ -29,10 +31,11 @@ class ExecutorLane:
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
-        self.claims, self.catalog, self.clock = Claims(), Catalog(), LogClock()
+        self.claims, self.catalog, self.clock = Claims(), Catalog(outbox.settings.trust), LogClock()
         self.waiting = CallQueue()
         self.reaped_ms = self.beat_due = self.fill_due = 0
         self.full = False
+        self._sight = Sight()
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
@@ -50,6 +53,7 @@ class ExecutorLane:
         self._survey = Survey(self._requests_from[topic], assigned.ends.get(topic, 0))
         self._catch_up = CatchUp(assigned, (CATALOG,))
         self._catch_up.reached(CATALOG, self.catalog.position)
+        self._sight.begin(self._outbox.now.mono_ms)
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
         self.clock.fresh, self.beat_due = False, 0
@@ -64,9 +68,16 @@ class ExecutorLane:
             self.clock.read(item.at_ms)
         if item.topic == CATALOG:
             if isinstance(item, Record):
-                self.catalog.follow(item.offset, item.key, item.value)
+                halts = self.catalog.halts
+                follow(self.catalog, item, self._outbox.journal)
+                if self.catalog.halts is not halts:
+                    self.waiting.bring_back()
+            elif isinstance(item, End):
+                self._sight.told(item.offset, self.catalog.position)
+                return
             else:
                 self.catalog.reached(item.offset)
+            self._sight.reached(self.catalog.position)
             self._catch_up.reached(CATALOG, self.catalog.position)
         elif item.topic == self._outbox.settings.chains:
             if isinstance(item, Record):
@@ -81,8 +92,21 @@ class ExecutorLane:
 
     def tend(self) -> None:
         """What time makes due."""
-        self.waiting.give_up(self._outbox.now.mono_ms)
+        now = self._outbox.now.mono_ms
+        self.waiting.give_up(now)
+        if self._sight.asks(now, self._outbox.settings.look_ms):
+            self._outbox.orders.append(AskEnd(CATALOG, self.partition))
         self._rewind()
+
+    def held(self, request: ToolRequest) -> str:
+        """Why a call may not begin now, whatever it was allowed by; nothing if it may."""
+        settings = self._outbox.settings
+        if why := settings.gate.halted(request, self.catalog):
+            return why
+        blind_ms = self._sight.blind_ms(self._outbox.now.mono_ms)
+        if blind_ms > settings.blind_ms and settings.gate.needs_decision(request):
+            return f"nobody could read the end of the catalog for {blind_ms / 1000:.0f} s"
+        return ""
 
     def beaten(self, delivery: Delivery, sent_ms: int) -> None:
         """The log's answer to the record that was written to learn the time."""

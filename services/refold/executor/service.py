@@ -20,6 +20,10 @@ from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, Lapsed, R
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes
 
+HALTED_MS = 5_000
+"""How long a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
+have read that a moment before the executor."""
+
 FULL, _ROOM = 0.8, 0.75
 """Shares of the ledger's memory: above the first nothing new is claimed until it is below the second."""
 
@@ -176,8 +180,9 @@ class Executor:
             # Cleaned away: it is settled, or was asked again since and comes with what is read.
             self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
             return
-        self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
-        lane.enqueue(Requested(request, place.offset))
+        if not lane.held(request):
+            self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
+            lane.enqueue(Requested(request, place.offset))
 
     def _takes(self, home: int, call: CallId) -> bool:
         """Whether a call whose lease has lapsed is to be taken over here."""
@@ -243,6 +248,10 @@ class Executor:
         if lane.late(requested):
             self._outbox.journal.tell("request.stale", call_id=call, at_ms=requested.at_ms)
             requested.done = True  # the ledger may have forgotten it; after its deadline the planner sends a fresh one
+            return
+        if why := lane.held(requested.request):
+            self._outbox.journal.tell("call.halted", call_id=call, tool=tool, reason=why)
+            lane.waiting.put_aside(requested, self._outbox.now.mono_ms + HALTED_MS)
             return
         if self._settings.tools is not None and tool not in self._settings.tools:
             if tool not in self._missing:

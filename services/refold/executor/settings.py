@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from refold.core.approval.trust import NOBODY, Trust
 from refold.core.messages import ToolRequest
 from refold.core.topics import CATALOG, executors, tool_claimed, tool_requested
 from refold.core.wire.seal import Seal
@@ -48,8 +49,9 @@ class ExecutorSettings:
     `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
     `beat_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it is. A
     request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
-    has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over.
-    What the ledger holds of this pool is under its `seal`.
+    has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over. Every `look_ms`
+    a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it acts on
+    nothing that needs a decision. What the ledger holds of this pool is under its `seal`.
     """
 
     pool: str = "default"
@@ -62,6 +64,8 @@ class ExecutorSettings:
     beat_again_ms: int = 1_000
     fill_ms: int = 3_000
     aside_ms: int = 30_000
+    look_ms: int = 10_000
+    blind_ms: int = defaults.BLIND_MS
     stale_ms: int = DEFAULT_RETENTION // timedelta(milliseconds=2)
     tools: frozenset[str] | None = None
     seal: Seal = field(default_factory=Seal)
@@ -70,6 +74,7 @@ class ExecutorSettings:
     remember: int = 20_000
     times: Times = field(default_factory=Times)
     gate: Gate = field(default_factory=Gate)
+    trust: Trust = field(default_factory=lambda: NOBODY)
 
     @property
     def topic(self) -> str:

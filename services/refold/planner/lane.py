@@ -55,7 +55,7 @@ class Lane:
         self._agents, self._catalog = agents, catalog
         self._timers = timers = Timers()
         self.inbox = inbox = Inbox(settings.inputs, self._limits)
-        self.outbox = outbox = Outbox(self.partition, settings.member, lambda asker: tokens.give((self, asker)))
+        self.outbox = outbox = Outbox(self.partition, settings.member, lambda who: tokens.give((self, who)), catalog)
         self.log = log = Acceptance(inbox, agents, shared.journal, told=self, keep=self._keep, member=settings.member)
         self.holds = holds = Holds(settings.member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
@@ -74,7 +74,9 @@ class Lane:
         )
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.repairs = repairs = Repairs(log, outbox, self._refuse)
-        self._reading = Reading(inbox, log, catalog, start=start, holds=holds, repairs=repairs, clock=self.clock)
+        self._reading = Reading(
+            inbox, log, catalog, start=start, holds=holds, repairs=repairs, clock=self.clock, journal=shared.journal
+        )
         self.pacing = Pacing(
             self.clock, settings.snapshot_ms, log, inbox=inbox, outbox=outbox, holds=holds, timers=timers, start=start
         )
@@ -133,6 +135,8 @@ class Lane:
             return
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
+        for halted, step in self.outbox.halting.lifted(self.log.fold.states):
+            self.outbox.go_on(halted, step, now)
         for timer in self.start.ready(self._timers.due(now)):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             if state is not None and timer.step != ASLEEP:

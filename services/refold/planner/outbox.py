@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
+from refold.core.approval.catalog import Catalog
 from refold.core.events import (
     ApprovalDecided,
     ApprovalEscalated,
@@ -23,7 +24,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
 )
-from refold.core.ids import CallId, RunId, log_key, parse_approval_id, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request
@@ -34,6 +35,7 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_S
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
 from refold.planner.acceptance import SentEntry
+from refold.planner.halting import Halting
 from refold.planner.holds import hold_record
 from refold.planner.inbox import Pending
 from refold.planner.snapshots import SentKept
@@ -102,8 +104,8 @@ class Emitted:
 class Outbox:
     """The outgoing records of one lane."""
 
-    def __init__(self, partition: int, actor: str, token: Callable[[Asker], int]) -> None:
-        self._partition, self._actor, self._token = partition, actor, token
+    def __init__(self, partition: int, actor: str, token: Callable[[Asker], int], catalog: Catalog) -> None:
+        self._partition, self._actor, self._token, self.halting = partition, actor, token, Halting(catalog)
         self._begun = 0
         self._touched: set[RunId] = set()
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
@@ -200,7 +202,8 @@ class Outbox:
         self._order(state, orders, offset, state.at_ms)
 
     def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int) -> None:
-        self._send([self._record(state, order, offset, at_ms) for order in orders], offset)
+        sent = [order for order in orders if self.halting.passes(order)]
+        self._send([self._record(state, order, offset, at_ms) for order in sent], offset)
         for order in orders:
             if order.message is None:
                 self.unanswered.close(CallId(order.key))
@@ -240,9 +243,16 @@ class Outbox:
         Its time is that of now: a decision that has ended since lets nothing out, whatever an executor's clock says.
         """
         opened = state.open[step]
-        command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=True)
-        record = self._record(state, command, issued, now)
-        self._publish(record, Ordered(issued, record, again=True))
+        before = not self.halting.unsent(call_id(state.run_id, opened.seq))
+        command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=before)
+        if self.halting.passes(command):
+            record = self._record(state, command, issued, now)
+            self._publish(record, Ordered(issued, record, again=True))
+
+    def go_on(self, state: RunState, step: int, now: int) -> None:
+        """Sends the request of a call that was halted: for the first time, or again."""
+        sent = self.unanswered.last(call_id(state.run_id, state.open[step].seq))
+        self.ask_again(state, step, issued=sent.issued if sent else 0, now=now)
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
         """The log will never take a command: what is to be decided about that."""

@@ -11,6 +11,8 @@ from refold.planner.repairs import Repairs
 from refold.planner.takeover import TakeOver
 from refold.ports.log import End, Reached, Record
 from refold.runtime.clock import LogClock
+from refold.runtime.lanes import Journal
+from refold.runtime.ruling import follow
 
 
 class Reading:
@@ -26,7 +28,9 @@ class Reading:
         holds: Holds,
         repairs: Repairs,
         clock: LogClock,
+        journal: Journal,
     ) -> None:
+        self._journal = journal
         self._inbox, self._log, self._catalog = inbox, log, catalog
         self._start, self._holds, self._repairs, self._clock = start, holds, repairs, clock
 
@@ -76,4 +80,4 @@ class Reading:
         elif isinstance(item, Reached):
             self._catalog.reached(item.offset)
         else:
-            self._catalog.follow(item.offset, item.key, item.value)
+            follow(self._catalog, item, self._journal)

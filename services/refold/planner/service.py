@@ -129,7 +129,7 @@ class Planner:
         self._tokens.forget(lambda asked: asked[0] is lane)
 
     def _open(self, assigned: Assigned) -> Lane:
-        settings, catalog = self._settings, Catalog()
+        settings, catalog = self._settings, Catalog(self._settings.trust)
         tools = {tool.name: tool.facts for tool in self._app.tools.values()}
         authority = Authority(tools, settings.environment, catalog)
         versions = {name: agent.version for name, agent in self._app.agents.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from refold.core.approval.trust import NOBODY, Trust
 from refold.core.planning.verdict import Rules
 from refold.core.run.replay import MOST_ASKED
 from refold.core.topics import (
@@ -77,6 +78,7 @@ class PlannerSettings:
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
     budget: Budget = field(default_factory=Budget)
+    trust: Trust = field(default_factory=lambda: NOBODY)
 
     @property
     def inputs(self) -> tuple[str, ...]:

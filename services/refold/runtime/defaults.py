@@ -23,6 +23,9 @@ LEASE_MS = 1_000
 CHAINED_LEASE_MS = 10_000
 """The same for `probed` and `once`: long, because there a take-over costs a query or a human."""
 
+BLIND_MS = 300_000
+"""How old an executor's knowledge of the catalog may be: longer than any restart of a broker, and short for a thief."""
+
 RETENTION_MS = 30 * 86_400_000
 """How long a run stays in the topics after its end: a month's questions are answered from there."""
 

@@ -46,6 +46,7 @@ ALARMS = frozenset({
     "call.doubted",
     "call.late",
     "call.unauthorised",
+    "catalog.void",
     "input.dead",
     "ledger.full",
     "ledger.unreadable",

@@ -13,8 +13,12 @@ from refold.core.run.retry import REDISPATCH_MS
 from refold.runtime import defaults
 
 PREFIX = "REFOLD_"
-NOT_SETTINGS = ("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_SECRET", "REFOLD_SOAK")
-"""What else may stand in the environment: folders, the switch for tracebacks, faults, secrets, the test campaigns."""
+NOT_SETTINGS = (
+    *("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_ROOT"),
+    *("REFOLD_SECRET", "REFOLD_SOAK"),
+)
+"""What else may stand in the environment: folders, the switch for tracebacks, faults, the file of the root key for
+commands that sign, secrets, the test campaigns."""
 
 
 class _Room(BaseModel):
@@ -90,6 +94,9 @@ class ExecutorPart(_Room):
     lease_ms: int = Field(defaults.LEASE_MS, ge=100)
     chained_lease_ms: int = Field(defaults.CHAINED_LEASE_MS, ge=100)
     grace_ms: int = Field(10_000, ge=0)
+    blind_ms: int = Field(defaults.BLIND_MS, ge=1_000)
+    """How old the reading of the catalog may be: beyond it nothing is done that needs a decision. What halts or revokes
+    something comes with it."""
     approval: tuple[str, ...] = ()
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
     ledger_key: str = Field("", repr=False)
@@ -124,6 +131,8 @@ class Settings(BaseSettings):
     """Part of every idempotency key, so that a test system and the real one never share an effect."""
     max_payload_bytes: int = Field(defaults.PAYLOAD_BYTES, ge=1_024, le=64 << 20)
     """The longest input, argument or result, as JSON text."""
+    trust: str = ""
+    """The public root keys that sign the catalog: `KID:X`, several with commas, or `@FILE` with that."""
     member: str = ""
     """The name of a process in its group, by default service and host. No fence for anything."""
     kafka: KafkaSettings = KafkaSettings()

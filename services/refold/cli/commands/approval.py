@@ -304,7 +304,8 @@ def answer_text(answer: Answered, action: str) -> str:
 
 def _approvals(platform: Platform) -> Approvals:
     most = platform.settings.max_payload_bytes
-    return Approvals(platform.runs.reader, partitions=platform.runs.partitions, payload_bytes=most)
+    reader, trust, partitions = platform.runs.reader, platform.trust, platform.runs.partitions
+    return Approvals(reader, trust, partitions=partitions, payload_bytes=most)
 
 
 def vote_key(path: str, data: str) -> SigningKey:

@@ -68,12 +68,12 @@ def dev(
 
 def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[ServiceProcess]:
     """One planner, one approval service, and one executor per pool."""
-    serve = (python, "-m", "refold", "serve")
-    approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)))
-    env = {"REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
+    serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.public_root}"}
+    approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)), env)
+    sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
     executor = (*serve, "executor", "--app", app, "--pool")
-    executors = [ServiceProcess("executor", (*executor, pool), env) for pool in needs.pools]
-    return [ServiceProcess("planner", (*serve, "planner", "--app", app)), approval, *executors]
+    executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
+    return [ServiceProcess("planner", (*serve, "planner", "--app", app), env), approval, *executors]
 
 
 def _tell_exit(gone: Exit) -> None:

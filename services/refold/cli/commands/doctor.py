@@ -19,12 +19,12 @@ from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
 from refold.cli.addresses import on_loopback
 from refold.cli.apps import load_app
+from refold.cli.commands.halting import halt_rows
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
 from refold.cli.errors import FAILED, expected, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, RedisOption, Shell, connect
-from refold.client import catalog
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import UsageError
@@ -40,6 +40,7 @@ doctor_group = Commands()
 Weight = Literal["ok", "warning", "problem"]
 
 _ASK_S = 10.0
+
 Finding = tuple[Weight, str]
 
 
@@ -184,9 +185,15 @@ def _redis(settings: Settings) -> Iterator[Finding]:
 def _approvals(there: Platform) -> Iterator[Finding]:
     """Whether people can decide: a policy, keys that sign, and roles that somebody has."""
     now = clock_ms()
-    first, *others = catalog.read_all(there.runs.reader)
-    if any((other.current, other.keys, other.roles) != (first.current, first.keys, first.roles) for other in others):
-        yield "problem", "the partitions of the catalog differ: publish again what came last"
+    known = there.catalog
+    first = known.whole
+    if known.behind:
+        yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
+    if known.void:
+        text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
+        yield "warning", f"{text}; nobody but the authority should write there"
+    for row in halt_rows(first.halts):
+        yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
     policy = first.policy
     if policy is None:
         text = 'no policy is in force: only tools with approval="required" ask; `refold policy publish`'

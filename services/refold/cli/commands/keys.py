@@ -11,12 +11,13 @@ import typer
 from refold.cli import output
 from refold.cli.addresses import data_dir
 from refold.cli.clock import time_ms
-from refold.cli.commands.provision import key_entry
+from refold.cli.commands.provision import key_entry, new_root, save_pub
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, Shell, login
-from refold.client import catalog
+from refold.cli.office import Office, RootOption, root_path, warn_of_void
+from refold.cli.platform import DataOption, Platform, Shell, Teller, login
 from refold.core.approval.catalog import is_person, no_person
 from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.trust import ROOT, pinned
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
@@ -27,6 +28,38 @@ KidArgument = Annotated[str, typer.Argument(metavar="KID", help="The key's id, a
 OutOption = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The private key; without it, keys/KID.json in --data.")
 ]
+
+
+@keys_group.command("init")
+def init_root(
+    *,
+    root: RootOption = "",
+    pub: Annotated[
+        str, typer.Option("--pub", metavar="FILE", help="What services are to trust; without it, beside the root key.")
+    ] = "",
+    data: DataOption = "",
+    teller: Teller,
+) -> None:
+    """Make the root key, which signs policies, roles and keys, or say again what services trust it by.
+
+    Everything rests on it: keep the file away from services and from people's daily work.
+    """
+    path = root_path(root, data)
+    try:
+        key = keys.load(path, ROOT)
+    except NotFoundError:
+        key = new_root(path)
+    public = pinned(key.public())
+    beside = Path(pub) if pub else path.with_suffix(".pub")
+    save_pub(beside, public)
+    row = {"kid": key.kid, "file": str(path), "public_file": str(beside), "trust": public}
+    lines = [
+        f"root key [bold]{output.escape(key.kid)}[/] signs the catalog",
+        f"private: {output.escape(str(path))}",
+        f"every service needs  REFOLD_TRUST={output.escape(public)}",
+        f"or with a file       REFOLD_TRUST=@{output.escape(str(beside))}",
+    ]
+    teller.tell(row, "\n".join(lines))
 
 
 @keys_group.command("new")
@@ -45,28 +78,34 @@ def new_key(
     publish: Annotated[
         bool, typer.Option("--publish/--no-publish", help="Put the public key into the catalog.")
     ] = True,
-    shell: Shell,
+    office: Office,
 ) -> None:
     """Make a key: the private half into a file, the public half into the catalog."""
     key = keys.new(use, name)
     public = PublicKey.parse(key.public(actors=tuple(actor or ()), strength=strength).content())
     _check_voters(use, actor or [], anybody=anybody)
-    platform = shell.platform
+    if use == ROOT:
+        raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
     if publish:
-        platform.knock()
-    path = _save(key, out, shell.data)
+        _ = office.platform.catalog  # whether it can be read at all, before there is a file
+    path = _save(key, out, office.data)
     if publish:
-        _publish(platform, public)
-    _tell_new(shell, public, path, published=publish)
+        office.publish([key_entry(public, login())])
+    _tell_new(office, public, path, published=publish)
 
 
 @keys_group.command("list")
 def list_keys(*, shell: Shell) -> None:
     """List the keys in the catalog."""
     now_ms = clock_ms()
-    known = catalog.read_catalog(shell.runs.reader).keys.values()
-    rows = [{**key.content(), "state": _state(key, now_ms)} for key in known]
+    there = shell.platform.catalog
+    closed = there.closed
+    rows = [
+        {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _state(key, now_ms)}
+        for key in there.whole.keys.values()
+    ]
     columns = ("kid", "use", "state", "actors", "strength", "reason")
+    warn_of_void(there)
     shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
 
 
@@ -79,7 +118,7 @@ def rotate_key(
         typer.Option("--at", metavar="TIME", help="When the old key retires, as 2030-01-31T12:00Z; without it, now."),
     ] = "",
     out: OutOption = "",
-    shell: Shell,
+    office: Office,
 ) -> None:
     """Make a key that succeeds another. The old one signs nothing more; what it signed before still holds.
 
@@ -90,16 +129,15 @@ def rotate_key(
     if at and retired_ms < clock_ms():
         hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
         raise UsageError(f"{at} is over: a key that retired then would never have signed what it did since", hint=hint)
-    platform = shell.platform
-    old = _find(platform, kid)
+    old = _find(office.platform, kid)
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
-    path = _save(key, out, shell.data)
+    path = _save(key, out, office.data)
     public = key.public(actors=old.actors, strength=old.strength)
-    _publish(platform, public)
-    _publish(platform, replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}"))
-    _tell_new(shell, public, path, rotated=kid, retired_ms=retired_ms)
+    retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")
+    office.publish([key_entry(public, login()), key_entry(retired, login())])
+    _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
 
 
 @keys_group.command("revoke")
@@ -107,16 +145,15 @@ def revoke_key(
     kid: KidArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
-    shell: Shell,
+    office: Office,
 ) -> None:
     """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
-    platform = shell.platform
-    public = replace(_find(platform, kid), revoked=True, reason=reason)
-    _publish(platform, public)
+    public = replace(_find(office.platform, kid), revoked=True, reason=reason)
+    office.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
-    shell.tell(public.content(), text)
+    office.tell(public.content(), text)
 
 
 def _check_voters(use: str, actors: list[str], *, anybody: bool) -> None:
@@ -130,14 +167,10 @@ def _check_voters(use: str, actors: list[str], *, anybody: bool) -> None:
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:
-    key = catalog.read_catalog(platform.runs.reader).keys.get(kid)
+    key = platform.catalog.whole.keys.get(kid)
     if key is None:
         raise NotFoundError(f"the catalog has no key {kid}", hint="`refold keys list`")
     return key
-
-
-def _publish(platform: Platform, public: PublicKey) -> None:
-    catalog.publish(platform.publisher, platform.runs.partitions, key_entry(public, login()))
 
 
 def _save(key: SigningKey, out: str, data: str) -> Path:

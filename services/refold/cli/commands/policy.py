@@ -15,15 +15,17 @@ from refold.cli.clock import since_ms
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
+from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import ActorOption, Platform, Shell, Teller, login
 from refold.cli.views import policies as policy_views
-from refold.client import catalog, hindsight, policies
+from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
 from refold.client.policies import Problem
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
-from refold.core.ids import asked_about, home, parse_call_id
+from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
+from refold.runtime.clock import clock_ms
 
 policy_group = Commands("Write, try and publish the rules that judge every call.")
 
@@ -64,7 +66,7 @@ def publish_policy(
     *,
     roles: Annotated[str, typer.Option("--roles", metavar="FILE", help="Who has which role, and who none.")] = "",
     actor: ActorOption = "",
-    shell: Shell,
+    office: Office,
 ) -> None:
     """Put a policy in force for new runs, and roles for everybody, at once. Published again, it changes nothing.
 
@@ -81,12 +83,9 @@ def publish_policy(
         warnings = [_problem_text(problem) for problem in policies.problems_of(content)]
         # The policy before the word that it is in force, and roles that it may name before both.
         entries += policy_entries(policy, actor or login())
-    platform = shell.platform
-    partitions = platform.runs.partitions
-    for entry in entries:
-        catalog.publish(platform.publisher, partitions, entry)
-    there = catalog.read_catalog(platform.runs.reader)
-    if missing := nobody_text(there):
+    office.publish(entries)
+    there = office.platform.catalog
+    if missing := nobody_text(there.whole):
         warnings.append(missing)
     for warning in warnings:
         output.warn(warning)
@@ -95,7 +94,7 @@ def publish_policy(
         rules = output.counted(len(policy.rules), "rule")
         lines.append(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
     row = {"digest": policy.digest if policy else "", "entries": [entry.name for entry in entries]}
-    shell.tell({**row, "partitions": partitions, "warnings": warnings}, "\n".join(lines))
+    office.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
 
 
 @policy_group.command("drop")
@@ -103,16 +102,15 @@ def drop_policy(
     digest: Annotated[str, typer.Argument(metavar="DIGEST", help="As `refold policy show` prints it.")],
     *,
     force: Annotated[bool, typer.Option("--force", help="Though approvals wait or runs go on under it.")] = False,
-    shell: Shell,
+    office: Office,
 ) -> None:
     """Take an old policy out of the catalog: nobody can be asked by its rules any more.
 
     Runs that were begun under it are judged by the policy in force from now on. Approvals that wait under it are held:
     until its files are published again they can only be rejected. If there are any of the two, it takes --force.
     """
-    platform = shell.platform
-    reader = platform.runs.reader
-    known = catalog.read_all(reader)
+    platform = office.platform
+    known = platform.catalog.partitions
     if any(each.current == digest for each in known):
         raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
     if not any(digest in each.policies for each in known):
@@ -123,23 +121,21 @@ def drop_policy(
         names = ", ".join([*waiting, *runs][:5])
         hint = f"wait until they are over ({names}), or --force: then these approvals can only be rejected"
         raise ConflictError(f"policy {digest[:12]} is in use: {held}", hint=hint)
-    catalog.remove(platform.publisher, len(known), f"policy/{digest}")
+    office.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
     row = {"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting}
-    shell.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
+    office.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
 
 
 @policy_group.command("show")
 def show_policy(*, shell: Shell) -> None:
     """Show what is in force: the policy of new runs, roles, keys."""
-    there = [policy_views.in_force(each) for each in catalog.read_all(shell.runs.reader)]
-    behind = [number for number, each in enumerate(there) if each != there[0]]
+    there = shell.platform.catalog
+    found = policy_views.in_force(there.whole)
+    warn_of_void(there)
     if shell.json_:
-        output.emit({**there[0], "differing_partitions": behind})
+        output.emit({**found, "differing_partitions": there.behind, "void": there.void})
         return
-    policy_views.print_in_force(there[0])
-    if behind:
-        names = ", ".join(map(str, behind))
-        output.say(f"[red]partitions {names} of the catalog have something else: publish again[/]")
+    policy_views.print_in_force(found)
 
 
 @policy_group.command("test")
@@ -245,8 +241,7 @@ def _policy_of(platform: Platform, recorded: Recorded) -> Policy:
     digest = recorded.judgement.policy
     if not digest:
         raise NotFoundError(f"no policy judged {recorded.call_id}", hint="--draft FILE asks one that you have here")
-    partition = home(recorded.state.run_id, platform.runs.partitions)
-    policy = catalog.read_catalog(platform.runs.reader, partition).policies.get(digest)
+    policy = platform.catalog.whole.policies.get(digest)
     if policy is None:
         raise NotFoundError(f"the policy {digest} is not in the catalog", hint="--draft FILE asks one that you have")
     return policy

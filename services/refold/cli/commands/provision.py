@@ -13,23 +13,23 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
-from refold.cli.addresses import data_dir, on_loopback
+from refold.cli.addresses import ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.cli.apps import load_app
 from refold.cli.lazy import Commands
+from refold.cli.office import RootOption, root_key
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy, merge
-from refold.core.approval.signature import PublicKey
-from refold.core.errors import NotFoundError
+from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.trust import ROOT, Trust, pinned
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import CatalogEntry
-from refold.core.topics import CATALOG
-from refold.core.wire import canonical, codec
+from refold.core.wire import canonical
 from refold.core.wire.resources import resource
-from refold.ports.log import LogReader
+from refold.embedded.files import write_atomic
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
-from refold.runtime.settings import load
 
 setup_group = Commands()
 
@@ -41,11 +41,25 @@ PoliciesOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """The files of a platform. `policies` is a folder of rules, None for the default policy."""
+    """The files of a platform. `policies` is a folder of rules, None for the default policy.
+
+    `own_root` is the file of the root key, where it is not with the other keys.
+    """
 
     pools: tuple[str, ...]
     keys: Path
     policies: Path | None = None
+    own_root: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        """The key that signs the catalog."""
+        return self.own_root or self.keys / ROOT_KEY.name
+
+    @property
+    def public_root(self) -> Path:
+        """What services trust it by."""
+        return self.root.with_suffix(".pub")
 
     @property
     def decision_key(self) -> Path:
@@ -66,17 +80,32 @@ class Provision:
         """Makes all of it true on a broker. Whatever is there already is left alone."""
         if not self.ledger_key.exists():
             keys.write(f"{secrets.token_hex(32)}\n", self.ledger_key)
-        settings = load(kafka={"bootstrap": bootstrap})
+        where = addresses(kafka=bootstrap)
+        root, trust = self._root_key(where)
+        settings = where.settings
         Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
-        count = settings.kafka.partitions
         reader = KafkaLogReader(settings.kafka)
-        known = [_entries_of(reader, number) for number in range(count)]
-        publisher = KafkaPublisher(settings.kafka, partitions=count, source="refold-dev")
-        for entry in self._entries(local=on_loopback(bootstrap)):
-            # A key that is there stays as it is: it may have been retired or revoked.
-            if any(_differs(there.get(entry.name), entry) for there in known):
-                catalog.publish(publisher, count, entry)
-        self._warn(catalog.read_catalog(reader))
+        known = catalog.read(reader, trust)
+        publisher = KafkaPublisher(settings.kafka, partitions=settings.kafka.partitions, source="refold-dev")
+        # A key that is there stays as it is: it may have been retired or revoked.
+        entries = self._entries(local=where.local)
+        new = [entry for entry in entries if _differs(known.whole.entries.get(entry.name), entry)]
+        catalog.publish(publisher, known, new, root)
+        self._warn(catalog.read(reader, trust).whole)
+
+    def _root_key(self, where: Addresses) -> tuple[SigningKey, Trust]:
+        """The root key, and what is trusted. Where nobody else reaches the brokers it is made if it is missing."""
+        trust = where.trust if where.settings.trust else {}
+        try:
+            key = keys.load(self.root, ROOT)
+        except NotFoundError:
+            if trust or not where.local:
+                hint = "`refold keys init` makes one; give its file as --root, and REFOLD_TRUST to every service"
+                raise NotFoundError(f"there is no root key {self.root}", hint=hint) from None
+            key = new_root(self.root)
+        save_pub(self.public_root, pinned(key.public()))
+        trust = trust or {key.kid: key.public()}
+        return root_key(self.root, trust), trust
 
     def _warn(self, there: Catalog) -> None:
         """Tells what keeps people from deciding: keys that sign no more, roles that nobody has."""
@@ -101,6 +130,21 @@ class Provision:
             return [*signing, *people]
         policy = merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
         return [*signing, *people, *policy_entries(policy, _ACTOR)]
+
+
+def new_root(path: Path) -> SigningKey:
+    """Makes the root key. **Raises** as `keys.save`."""
+    key = keys.new(ROOT, ROOT)
+    keys.save(key, path)
+    return key
+
+
+def save_pub(path: Path, public: str) -> None:
+    """Writes what services trust a root key by. **Raises** UsageError when it cannot be written."""
+    try:
+        write_atomic(path, public + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
 
 
 def merged_policy(content: dict[str, Any]) -> Policy:
@@ -141,22 +185,25 @@ def setup(
     *,
     policies: PoliciesOption = "",
     kafka: KafkaOption = "",
+    root: RootOption = "",
     data: DataOption = "",
 ) -> None:
     """Do for a platform elsewhere what `refold dev` does for its own.
 
     Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
-    alone. A vote key for anybody and the default policy it makes only where all brokers are on this machine.
+    alone. A root key, a vote key for anybody and the default policy it makes only where all brokers are on this
+    machine; else `refold keys init` comes first.
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()
     folder = Path(policies) if policies else folder_of(app)
-    needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder)
+    needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder, Path(root) if root else None)
     needs.prepare(platform.settings.kafka.bootstrap)
     there = platform.settings.kafka.bootstrap
     output.say(
         f"topics and public keys{' and a policy' * bool(folder or on_loopback(there))} are on {output.escape(there)}"
     )
+    output.say(f"serve with            REFOLD_TRUST=@{output.escape(str(needs.public_root))}")
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
     output.say(f"serve executors with  REFOLD_EXECUTOR__LEDGER_KEY={output.escape(str(needs.ledger_key))}")
     if on_loopback(there):
@@ -174,14 +221,8 @@ def folder_of(app: str) -> Path | None:
     return next((folder for folder in (beside, Path(_POLICIES)) if folder.is_dir()), None)
 
 
-def _entries_of(reader: LogReader, partition: int) -> dict[str, str]:
-    last = {record.key: record.value for record in reader.scan(CATALOG, partition)}
-    entries = [codec.decode(CatalogEntry, value) for value in last.values() if value is not None]
-    return {entry.name: entry.content for entry in entries}
-
-
-def _differs(there: str | None, entry: CatalogEntry) -> bool:
-    return there is None or (entry.kind != "key" and there != entry.content)
+def _differs(there: CatalogEntry | None, entry: CatalogEntry) -> bool:
+    return there is None or (entry.kind != "key" and there.content != entry.content)
 
 
 def _key(path: Path, use: str) -> CatalogEntry:

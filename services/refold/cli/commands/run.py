@@ -93,7 +93,11 @@ def begin_run(
 def show_run(run: RunArgument, *, archive: ArchiveUrl = "", shell: Shell) -> None:
     """Show a run: its status, every step with its attempts, and what waits for a human."""
     shown = _history(run, archive, shell)
-    shell.tell(run_views.run_data(shown), lambda: output.console().print(run_views.run_view(shown)))
+    halted = [] if archive or not shell.platform.where.trust else run_views.halted(shown, shell.platform.catalog)
+    for why in halted:
+        output.warn(f"{why}; `refold unhalt` lets it go on")
+    data = {**run_views.run_data(shown), "halted": halted}
+    shell.tell(data, lambda: output.console().print(run_views.run_view(shown)))
 
 
 @run_group.command("list")
@@ -242,7 +246,7 @@ def verify_runs(
     shell: Shell,
 ) -> None:
     """Re-check the whole log from raw bytes: the chain, the folds, and that all topics agree with them."""
-    verified = verify_log(shell.runs.reader, now_ms=clock_ms(), settle_s=settle)
+    verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
         verification.only(verified, run)
     row = {"ok": not verified.violations, **output.plain(verified)}

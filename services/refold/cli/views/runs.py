@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from refold.cli.output import Data, escape, json_text, moment, plain, print_table, say, styled
+from refold.client.catalog import Shelves
 from refold.client.runs import JudgedRecord, Run
 from refold.client.timeline import Ask, AttemptLine, StepLine
 from refold.core.ids import log_key
@@ -71,6 +72,19 @@ def run_data(run: Run) -> Data:
         ],
         "resolve": [command for line in run.timeline.in_doubt for command in resolve_commands(line)],
     }
+
+
+def halted(run: Run, catalog: Shelves) -> list[str]:
+    """Why calls of a run do not go out, though nothing else is in their way."""
+    state, halts = run.state, catalog.whole.halts
+    asked = state.request
+    if state.over or asked is None:
+        return []
+    open_calls = [state.call(step) for step, opened in sorted(state.open.items()) if opened.phase != "sleep"]
+    found = (
+        halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester) for call in open_calls
+    )
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def resolve_commands(line: StepLine) -> list[str]:

@@ -1,24 +1,31 @@
-"""What operators publish, as far as it was read: policies, who may decide, and public keys.
+"""What the authority publishes, as far as it was read: policies, who may decide, and public keys.
 
 The topic has every entry once in each partition, so that whoever serves a partition has all of it, and what counts is
-a matter of the position that its lane has read to. Only the operator may write there: a planner that could would
-write itself a key.
+a matter of the position that its lane has read to. An entry counts if a root key has signed it, and while none of its
+name with a higher counter was read: who may write there can neither add anything nor bring back what was before. The
+topic is never cleaned, so that what came later stays there too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.core.approval.halts import HALT, Halts
 from refold.core.approval.people import is_clear, spelt
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import PublicKey, are_names
-from refold.core.errors import FoldError, MalformedError, UsageError
+from refold.core.approval.trust import NOBODY, ROOT, Trust, check
+from refold.core.errors import FoldError, MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec
 
 CURRENT, ROLES_ENTRY = "current", "roles"
+UNREADABLE = "unreadable"
+"""The policy in force where nobody can read which: no policy has that digest, so people are asked."""
+
 ROLE, HANDED_ON = "role:", "handed:"
 """What a role begins with where approvers are named, and what says who handed a decision on and to whom."""
 
@@ -40,10 +47,14 @@ def no_person(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who has which role. `revoked` people have none, whatever else is said of them."""
+    """Who has which role. `revoked` people have none, whatever else is said of them.
+
+    `lost`: there are some, and nobody can read them, so nobody is known not to be revoked.
+    """
 
     by_role: Mapping[str, frozenset[str]] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
+    lost: bool = False
 
     def entitled(self, approvers: Iterable[str], actor: str, claimed: Iterable[str] = ()) -> str:
         """Which of the approvers an actor is (`ada`, `role:lead`, `*`), or nothing.
@@ -51,7 +62,7 @@ class Roles:
         `claimed` are roles that a trusted receiver of votes has read from the actor's login. They count only for roles
         that are not kept here.
         """
-        if actor in self.revoked or not is_person(actor):
+        if self.lost or actor in self.revoked or not is_person(actor):
             return ""
         asked = list(approvers)
         if actor in asked:
@@ -65,7 +76,7 @@ class Roles:
 
     def still(self, actor: str, name: str) -> bool:
         """Whether an actor is today which of the approvers they were once; a role that is not kept here is believed."""
-        if actor in self.revoked or not is_person(actor):
+        if self.lost or actor in self.revoked or not is_person(actor):
             return False
         role = name.removeprefix(ROLE)
         if role == name:
@@ -87,30 +98,41 @@ class Roles:
 
 
 class Catalog:
-    """The fold of one partition of the topic. `current` is the digest of the policy that new runs get."""
+    """The fold of one partition of the topic. `current` is the digest of the policy that new runs get.
 
-    def __init__(self) -> None:
+    `entries` has the last that counted of every name, `closed` the names under which nobody can read what came later;
+    `void` counts what did not count.
+    """
+
+    def __init__(self, trust: Trust = NOBODY) -> None:
+        self._trust = trust
+        self.entries: dict[str, CatalogEntry] = {}
+        self.closed: set[str] = set()
         self.policies: dict[str, Policy] = {}
         self.keys: dict[str, PublicKey] = {}
         self.roles = Roles()
+        self.halts = Halts()
         self.current = ""
         self.position = 0
         self.void = 0
 
-    def follow(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Takes the next record. What is no entry is void: what was known before it stays in force."""
+    def follow(self, offset: int, key: bytes | None, value: bytes | None) -> str:
+        """Takes the next record, and says why it is void, or nothing.
+
+        What was known before stays in force, unless nobody can read what should be in its place: that may be the word
+        that a key is revoked, so the key is of no use until there is another entry.
+        """
         self.position = max(self.position, offset + 1)
         name = (key or b"").decode(errors="replace")
         try:
-            if value is None:
-                self._drop(name)
-            else:
-                self._take(name, codec.decode(CatalogEntry, value))
-        except (MalformedError, FoldError, UsageError):
+            self._take(name, value)
+        except (MalformedError, FoldError, UsageError, UnauthorisedError) as error:
             self.void += 1
+            return error.message
+        return ""
 
     def reached(self, offset: int) -> None:
-        """Reading has come to this offset, though the records before it may be gone by compaction."""
+        """Reading has come to this offset, though the records before it may be gone."""
         self.position = max(self.position, offset)
 
     @property
@@ -118,34 +140,74 @@ class Catalog:
         """The policy that new runs get."""
         return self.policies.get(self.current)
 
-    def _take(self, name: str, entry: CatalogEntry) -> None:
-        content = canonical.parse(entry.content)
+    @property
+    def counter(self) -> int:
+        """The highest counter of an entry."""
+        return max((entry.counter for entry in self.entries.values()), default=0)
+
+    def _take(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            if name not in self.entries:  # whatever there was, it is gone
+                self._close(name)
+            raise MalformedError("a tombstone takes nothing back")
+        try:
+            entry = codec.decode(CatalogEntry, value)
+        except (MalformedError, FoldError):
+            self._close(name)
+            raise
+        check(entry, self._trust)
         if entry.name != name:
             raise MalformedError("the key is not the entry's name")
-        if entry.kind == "policy":
+        if (before := self.entries.get(name)) is not None:
+            if entry.token == before.token:
+                return
+            if (entry.counter, entry.token) <= (before.counter, before.token):
+                raise MalformedError(f"the counter goes back from {before.counter} to {entry.counter}")
+        self.entries[name] = entry
+        try:
+            self._put(entry)
+        except (MalformedError, UsageError):
+            self._close(name)
+            raise
+        self.closed.discard(name)
+
+    def _put(self, entry: CatalogEntry) -> None:
+        """**Raises** MalformedError or UsageError for what was signed, and is for a service of another version."""
+        content = canonical.parse(entry.content)
+        kind, _, rest = entry.name.partition("/")
+        if kind != entry.kind:
+            raise MalformedError(f"{entry.kind} is not a kind of entry for {entry.name[:80]}")
+        if kind == "policy" and content is None:
+            self.policies.pop(rest, None)
+        elif kind == "policy":
             policy = Policy.parse(content)
-            if name != f"policy/{policy.digest}":
+            if rest != policy.digest:
                 raise MalformedError("the name is not the policy's digest")
             self.policies[policy.digest] = policy
-        elif entry.kind == "current" and isinstance(content, str):
+        elif entry.name == CURRENT and isinstance(content, str):
             self.current = content
-        elif entry.kind == "roles":
+        elif entry.name == ROLES_ENTRY:
             self.roles = Roles.parse(content)
-        elif entry.kind == "key":
+        elif kind == HALT and isinstance(content, str | None):
+            self.halts = self.halts.with_entry(rest, content)
+        elif kind == "key":
             public = PublicKey.parse(content)
-            if name != f"key/{public.kid}":
-                raise MalformedError("the name is not the key's id")
+            if rest != public.kid or public.use == ROOT:
+                raise MalformedError("the name is not the key's id, or it is a root key")
             self.keys[public.kid] = public
         else:
             raise MalformedError(f"{entry.kind} is not a kind of entry")
 
-    def _drop(self, name: str) -> None:
+    def _close(self, name: str) -> None:
+        """Nobody can read what is in force under this name: it is taken for the strictest that it could be."""
+        self.closed.add(name)
         kind, _, rest = name.partition("/")
-        if kind == "policy":
-            self.policies.pop(rest, None)
-        elif kind == "key":
+        if kind == "key":
             self.keys.pop(rest, None)
+        elif kind == HALT:
+            with suppress(UsageError):
+                self.halts = self.halts.with_entry(rest, UNREADABLE)
         elif name == CURRENT:
-            self.current = ""
+            self.current = UNREADABLE
         elif name == ROLES_ENTRY:
-            self.roles = Roles()
+            self.roles = Roles(lost=True)

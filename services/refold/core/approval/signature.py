@@ -18,7 +18,7 @@ from refold.core.approval.curve import weakness
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.wire import canonical
 
-USES = ("decision", "vote")
+USES = ("decision", "vote", "root")
 ALGORITHM: Final = "Ed25519"
 """The `alg` of every token. **Source**: RFC 9864, which deprecates `EdDSA` for naming no curve."""
 

@@ -104,6 +104,8 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         decision=opened.decision.token if opened and opened.decision else "",
         at_ms=at_ms,
         again=again,
+        agent=state.request.agent if state.request else "",
+        requester=state.request.requester if state.request else "",
     )
     return Command(tool_requested(call.pool), name, message)
 

@@ -21,7 +21,7 @@ StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "s
 Step = events.CallProposed | events.NoteRecorded | events.SleepStarted
 Settled = events.CallCompleted | events.CallFailed | events.SleepEnded
 
-SENT_BACK = frozenset({"decision_expired", "decision_revoked", "policy_changed", "tool_changed"})
+SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
 
 

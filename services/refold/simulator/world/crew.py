@@ -18,6 +18,7 @@ from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from refold.simulator.app import FACTS, simulated
 from refold.simulator.settings import POOL, Role
+from refold.simulator.world.law import TRUST
 from refold.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
@@ -35,6 +36,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         rules=chosen.rules,
         backlog=chosen.backlog,
         limits=Limits(payload_bytes=chosen.payload_bytes, active=chosen.active),
+        trust=TRUST,
     )
     service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16))
     return [service], settings.membership
@@ -55,6 +57,7 @@ def _executor(world: Surroundings, member: str) -> tuple[list[Service], Membersh
         times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
         gate=Gate(tools=FACTS, environment=ENVIRONMENT, partitions=chosen.partitions),
         seal=SEAL,
+        trust=TRUST,
     )
     token = iter(range(1, 1 << 40)).__next__
     relay = Relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms, seal=SEAL), token=token)
@@ -69,6 +72,7 @@ def _approval(world: Surroundings, member: str) -> tuple[list[Service], Membersh
         member=member,
         environment=ENVIRONMENT,
         limits=ApprovalLimits(payload_bytes=chosen.payload_bytes),
+        trust=TRUST,
     )
     service = ApprovalService(
         simulated, settings, key=world.decision_key, nonce=lambda: world.chance.rng.randbytes(8).hex()

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from refold.core.approval.policy import policy_digest
 from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.trust import Trust, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import canonical, codec
@@ -18,6 +19,8 @@ FIRST = SigningKey("approval-1", "decision", bytes([1] * 32))
 NEXT = SigningKey("approval-2", "decision", bytes([2] * 32))
 GATEWAY = SigningKey("gateway-1", "vote", bytes([3] * 32))
 BADGE = SigningKey("ada-1", "vote", bytes([4] * 32))
+ROOT = SigningKey("root-1", "root", bytes([7] * 32))
+TRUST: Trust = {ROOT.kid: ROOT.public()}
 STRANGER = SigningKey("stranger-1", "decision", bytes([5] * 32))
 """Nobody has published it."""
 
@@ -116,5 +119,6 @@ def _put_in_force(world: Surroundings, policy: str) -> None:
 
 def _publish(world: Surroundings, name: str, kind: str, content: Any) -> None:
     entry = CatalogEntry(name, kind, canonical.dumps(content), actor="operator", at_ms=world.now_ms)
+    entry = sealed(entry, ROOT, world.broker.log(CATALOG, 0).end + 1)
     for partition in range(world.settings.partitions):
         world.broker.write(Outgoing(CATALOG, partition, name.encode(), codec.encode(entry), (), 0))

@@ -38,6 +38,7 @@ def approval(
         member=process.member,
         environment=options.environment,
         limits=ApprovalLimits(payload_bytes=options.max_payload_bytes),
+        trust=process.trust(),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
     if not (path := key or options.approval.key):

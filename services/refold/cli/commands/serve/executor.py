@@ -82,6 +82,8 @@ def executor(
         tools=frozenset(loaded.tools),
         seal=seal,
         stale_ms=options.redis.retention_ms // 2,
+        trust=process.trust(),
+        blind_ms=options.executor.blind_ms,
     )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 

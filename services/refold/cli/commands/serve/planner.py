@@ -39,6 +39,7 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
         rules=Rules(redispatch_ms=options.planner.redispatch_ms),
         limits=Limits(payload_bytes=options.max_payload_bytes, active=options.planner.active_runs),
         budget=Budget(steps=options.planner.run_steps, history_bytes=options.planner.run_bytes),
+        trust=process.trust(),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
     service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()))

@@ -15,6 +15,8 @@ import typer
 from refold.adapters.kafka.topics import Topics
 from refold.cli.addresses import Addresses, addresses
 from refold.cli.apps import load_app
+from refold.core.approval.trust import Trust
+from refold.core.errors import UsageError
 from refold.embedded.signals import stop_signals
 from refold.runtime import logging
 from refold.runtime.host import Host
@@ -63,6 +65,13 @@ class Served:
         """What there should be for some pools."""
         settings = self.where.settings
         return Topics(settings.kafka, pools, payload_bytes=settings.max_payload_bytes)
+
+    def trust(self) -> Trust:
+        """The root keys. **Raises** UsageError without any: nothing in the catalog would hold, and no halt either."""
+        if found := self.where.trust:
+            return found
+        hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
+        raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
     def run(self, host: Host, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 0.0) -> None:
         """Runs until SIGTERM or SIGINT, then drains."""

@@ -1,0 +1,103 @@
+"""`refold halt` and `refold unhalt`: stop what is dangerous, everywhere and within a second, and let it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.lazy import Commands
+from refold.cli.office import Office, warn_of_void
+from refold.cli.platform import Shell, login
+from refold.core.approval.halts import HALT, Halts, halt_name
+from refold.core.errors import UsageError
+from refold.core.messages import CatalogEntry
+from refold.core.wire import canonical
+from refold.runtime.clock import clock_ms
+
+halt_group, unhalt_group = Commands(), Commands()
+
+Names = list[str] | None
+
+
+@dataclass(frozen=True)
+class What(Office):
+    """The options that say what is meant."""
+
+    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False
+    agent: Annotated[Names, typer.Option("--agent", help="Calls of runs of this agent. May be repeated.")] = None
+    tool: Annotated[Names, typer.Option("--tool", help="Calls of this tool. May be repeated.")] = None
+    pool: Annotated[Names, typer.Option("--pool", help="Calls of this pool. May be repeated.")] = None
+    requester: Annotated[
+        Names, typer.Option("--requester", help="Calls of runs that they asked for. May be repeated.")
+    ] = None
+
+    def names(self) -> Iterator[str]:
+        """The entries that are meant."""
+        if self.everything:
+            yield halt_name("all")
+        by_scope = (("agent", self.agent), ("tool", self.tool), ("pool", self.pool), ("requester", self.requester))
+        for scope, names in by_scope:
+            yield from (halt_name(scope, name) for name in names or ())
+
+    def say(self, reason: str | None) -> list[str]:
+        """Publishes why all of it is halted, or that it is no longer. **Raises** UsageError when nothing is named."""
+        if not (names := list(self.names())):
+            raise UsageError("say what is meant", hint="--tool, --agent, --pool, --requester or --all")
+        now_ms, content = clock_ms(), canonical.dumps(reason)
+        self.publish([CatalogEntry(name, HALT, content, login(), now_ms) for name in names])
+        return names
+
+
+@halt_group.command()
+def halt(
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; everybody reads it.")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="Halt nothing; show what is.")] = False,
+    what: What,
+) -> None:
+    """Stop a tool, an agent, a pool, a requester or everything, within a second.
+
+    Planners order no such call and executors begin none, undeclared tools too; what has begun goes on. Runs keep their
+    state, and what is halted waits until `refold unhalt`.
+    """
+    if listed:
+        _show(what)
+        return
+    if not reason.strip():
+        raise UsageError("something is halted for a reason", hint="--reason TEXT")
+    names = what.say(reason)
+    lines = [f"[red]halted[/] {output.escape(_said(name))}: {output.escape(reason)}" for name in names]
+    what.tell({"halted": names, "reason": reason}, "\n".join(lines))
+
+
+@unhalt_group.command()
+def unhalt(*, what: What) -> None:
+    """Let go on what was halted. What is halted for another reason too still waits."""
+    names = what.say(None)
+    left = halt_rows(what.platform.catalog.whole.halts)
+    lines = [f"{output.escape(_said(name))} goes on" for name in names]
+    lines += [f"[red]still halted[/] {output.escape(row['what'])}" for row in left]
+    what.tell({"unhalted": names, "halts": left}, "\n".join(lines))
+
+
+def _show(shell: Shell) -> None:
+    there = shell.platform.catalog
+    warn_of_void(there)
+    rows = halt_rows(there.whole.halts)
+    shell.tell(rows, lambda: output.print_rows(rows, ("what", "reason"), "[green]nothing is halted[/]"))
+
+
+def halt_rows(halts: Halts) -> list[output.Data]:
+    """What is halted, for people and programs."""
+    return [
+        {"what": f"{scope} {name}".rstrip(), "scope": scope, "name": name, "reason": reason}
+        for (scope, name), reason in sorted(halts.by_name.items())
+    ]
+
+
+def _said(name: str) -> str:
+    return " ".join(name.split("/", 2)[1:])

@@ -1,0 +1,73 @@
+"""What the commands of the authority share: they sign what they publish, with the root key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.addresses import ROOT_KEY, data_dir
+from refold.cli.platform import Shell
+from refold.client import catalog
+from refold.client.catalog import Shelves
+from refold.core.approval.signature import SigningKey
+from refold.core.approval.trust import ROOT, Trust
+from refold.core.errors import UsageError
+from refold.core.messages import CatalogEntry
+from refold.runtime import keys
+
+RootOption = Annotated[
+    str,
+    typer.Option(
+        "--root",
+        envvar="REFOLD_ROOT",
+        metavar="FILE",
+        help="The root key, which signs the catalog.  \\[default: keys/root.json in --data]",
+        show_default=False,
+    ),
+]
+
+
+def root_path(root: str, data: str) -> Path:
+    """Where the root key of a command is."""
+    return Path(root) if root else data_dir(data) / ROOT_KEY
+
+
+def root_key(path: Path, trust: Trust) -> SigningKey:
+    """The root key in a file. **Raises** NotFoundError, UsageError when services do not trust it."""
+    key = keys.load(path, ROOT)
+    if trust.get(key.kid) != key.public():
+        hint = "name another with --root, or put this one into REFOLD_TRUST everywhere"
+        raise UsageError(f"the root key {key.kid} in {path} is not one that REFOLD_TRUST names", hint=hint)
+    return key
+
+
+@dataclass(frozen=True)
+class Office(Shell):
+    """The options of what signs."""
+
+    root: RootOption = ""
+
+    def publish(self, entries: Iterable[CatalogEntry]) -> Shelves:
+        """Signs entries and writes them into all partitions; returns the catalog as it was before."""
+        platform = self.platform
+        platform.knock()
+        key = root_key(root_path(self.root, self.data), platform.trust)
+        before = platform.catalog
+        catalog.publish(platform.publisher, before, entries, key)
+        return before
+
+
+def warn_of_void(there: Shelves) -> None:
+    """Says what of the catalog does not count, and which partitions lack something."""
+    for void in there.void[-5:]:
+        output.warn(f"a record of the catalog is void: {void}")
+    if len(there.void) > 5:
+        output.warn(f"and {len(there.void) - 5} before; nobody but the authority should write there")
+    if there.behind:
+        names = ", ".join(map(str, there.behind))
+        output.warn(f"partitions {names} of the catalog have something else: publish again, it mends them")

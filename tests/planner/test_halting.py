@@ -1,0 +1,84 @@
+"""What is halted is not ordered, is not lost, and goes out once when it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.core.ids import call_id
+from refold.core.wire import codec
+from tests.planner.clocked import DAY, Rig
+from tests.roots import TRUST, entry
+
+
+def halting(rig: Rig, name: str, reason: str | None = "look first") -> None:
+    """The authority says that something is halted, or goes on."""
+    said = entry(name, "halt", reason)
+    for number in range(rig.broker.partitions):
+        rig.write("catalog", said.name, codec.encode(said), partition=number)
+    rig.run(1_000)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """Give a planner that trusts the authority of the tests."""
+    return Rig(trust=TRUST)
+
+
+def ordered(rig: Rig) -> list[tuple[str, bool]]:
+    """The calls that were ordered so far, and whether they had been before."""
+    return [(request.call_id, request.again) for request in rig.requests()]
+
+
+@pytest.mark.parametrize("name", ["halt/all", "halt/agent/paying", "halt/tool/pay", "halt/pool/default"])
+@pytest.mark.parametrize("days", [0, 3])
+def test_a_halted_call_waits_and_goes_out_once_when_it_goes_on(rig: Rig, name: str, days: int) -> None:
+    halting(rig, name)
+    rig.start("r-1", "paying", {"what": "it"})
+    rig.run(10_000 + days * DAY)
+    assert (rig.kinds("r-1")[-1], rig.requests(), rig.alarms.count("call.late")) == ("CallDispatched", [], 0)
+
+    halting(rig, name, None)
+
+    assert ordered(rig) == [(call_id("r-1", 3), False)]
+    for request in rig.take():
+        rig.answer(request)
+    rig.run(1_000)
+    assert rig.kinds("r-1")[-1] == "RunCompleted"
+
+
+def test_others_are_ordered_meanwhile(rig: Rig) -> None:
+    halting(rig, "halt/tool/pay")
+    rig.start("r-1", "paying", {"what": "it"})
+    rig.start("r-2", "looking", {"what": "it"})
+
+    rig.run(1_000)
+
+    assert [request.tool for request in rig.requests()] == ["look"]
+
+
+def test_what_was_sent_before_it_was_halted_is_sent_again(rig: Rig) -> None:
+    rig.start("r-1", "looking", {"what": "it"})
+    rig.start("r-2", "paying", {"what": "it"})
+    rig.run(1_000)
+    halting(rig, "halt/tool/look")
+    rig.take()
+    rig.run(DAY)
+    before = ordered(rig)
+
+    halting(rig, "halt/tool/look", None)
+
+    assert [again for again in ordered(rig)[len(before) :] if again[0].startswith("r-1")] == [("r-1/3", True)]
+    assert [request.run_id for request in rig.requests()].count("r-1") == 2
+
+
+def test_a_planner_that_comes_later_keeps_to_it_and_sends_all_when_it_goes_on(rig: Rig) -> None:
+    halting(rig, "halt/tool/pay")
+    rig.start("r-1", "paying", {"what": "it"})
+    rig.run(1_000)
+    rig.successor()
+    rig.run(10_000)
+    assert rig.requests() == []
+
+    halting(rig, "halt/tool/pay", None)
+
+    assert [request.call_id for request in rig.requests()] == ["r-1/3"]
