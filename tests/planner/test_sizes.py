@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.events import CallFailed, RunFailed
+from refold.core.messages import RunRequest
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_completed
-from refold.core.wire import canonical
+from refold.core.wire import canonical, codec
 from tests.planner.clocked import REQUESTS, Rig
 
 LIMIT = 4_000
@@ -60,6 +64,51 @@ def test_an_input_over_the_limit_is_refused_where_it_comes_in() -> None:
 
     assert [letter.key for letter in rig.letters()] == [b"large"]
     assert rig.kinds("fits")[-1] == "CallDispatched"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"agent": "x" * 257},
+        {"requester": "é" * 257},
+        {"labels": {str(number): "" for number in range(33)}},
+        {"labels": {"note": "x" * 1_021}},
+        {"labels": {"x" * 1_025: ""}},
+    ],
+)
+def test_names_and_labels_of_any_length_are_refused_where_they_come_in(fields: dict[str, Any]) -> None:
+    rig = Rig()
+    request = {"run_id": "r", "agent": "looking", "input": {"what": "it"}}
+    rig.write("run-requested", "r", json.dumps(request | fields).encode())
+    rig.write("run-requested", "s", codec.encode(RunRequest("s", **{"agent": "looking"} | fields)))
+
+    rig.run(10)
+
+    assert [letter.code for letter in rig.letters()] == ["malformed"] * 2
+    assert rig.kinds("r") == []
+
+
+def test_the_longest_names_and_labels_are_taken() -> None:
+    rig = Rig()
+    labels = {f"{number:02}": "x" * 1_022 for number in range(32)}
+    request = {"run_id": "r", "agent": "looking", "input": {"what": "it"}, "requester": "é" * 256, "labels": labels}
+    rig.write("run-requested", "r", json.dumps(request).encode())
+
+    rig.run(10)
+
+    assert rig.letters() == []
+    assert rig.kinds("r")[-1] == "CallDispatched"
+
+
+@pytest.mark.parametrize("name", ["signal_id", "kind", "actor"])
+def test_a_signal_with_a_name_of_any_length_is_refused(name: str) -> None:
+    rig = one_call()
+    signal = {"run_id": "r", "signal_id": "s", "kind": "cancel", "actor": "ann"} | {name: "x" * 257}
+    rig.write("run-signalled", f"r/{signal['signal_id']}", json.dumps(signal).encode())
+
+    rig.run(10)
+
+    assert [letter.code for letter in rig.letters()] == ["malformed"]
 
 
 def test_a_call_whose_request_the_log_does_not_take_fails() -> None:

@@ -40,6 +40,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         if run != message.run_id:
             raise MalformedError("the approval is not of the run that the decision names")
         return run, Decided(run, message.approval_id, message.token)
+    _check_headers(record)
     if record.topic == RUN_SIGNALLED:
         signal = codec.decode_input(RunSignal, value, json_fields=("data",))
         sizes.check_input(signal, max_bytes)
@@ -75,14 +76,14 @@ def stranger(record: Record, state: RunState, given: Input | None) -> str:
 
 
 def _start(request: RunRequest, record: Record) -> Start:
-    sent = record.read_headers()
-    if headers.size(sent) > headers.MAX_HEADER_BYTES:
-        raise MalformedError(
-            f"the headers have more than {headers.MAX_HEADER_BYTES} bytes", hint="send less with the request"
-        )
     content = f"{len(request.agent)}:{request.agent}{request.input}"
     digest = blake2b(content.encode(), digest_size=16).hexdigest()
-    return Start(request, digest, seed="", traceparent=headers.traceparent(sent))
+    return Start(request, digest, seed="", traceparent=headers.traceparent(record.read_headers()))
+
+
+def _check_headers(record: Record) -> None:
+    if headers.size(record.read_headers()) > headers.MAX_HEADER_BYTES:
+        raise MalformedError(f"the headers have more than {headers.MAX_HEADER_BYTES} bytes", hint="send less with it")
 
 
 def _check_key(record: Record, expected: str) -> None:

@@ -52,7 +52,8 @@ class KafkaPublisher:
             try:
                 sizes.check_input(message, self._payload_bytes)
             except MalformedError as error:
-                raise UsageError(error.message, hint=_SEND_LESS) from None
+                hint = _SEND_LESS if "limit" in error.fields else error.hint
+                raise UsageError(error.message, hint=hint) from None
             key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
         headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=clock_ms(), trace=trace)
         number = home(message.run_id, self._partitions)

@@ -20,12 +20,34 @@ def check_size(name: str, size: int, limit: int) -> None:
         raise MalformedError(message, hint="REFOLD_MAX_PAYLOAD_BYTES", limit=limit)
 
 
+NAME_CHARACTERS = 256
+"""The longest name that a sender chooses: every run that lives keeps its names, and every list shows them."""
+
+LABELS = 32
+LABEL_BYTES = 1_024
+"""Of one label, its name and its value. They are in every policy's question about the run."""
+
+
 def check_input(message: RunRequest | RunSignal, most: int) -> None:
-    """**Raises** MalformedError when the payload has more than `most`, or what stands around it too much."""
+    """**Raises** MalformedError when the payload has more than `most`, a name is too long or labels are too many."""
     if isinstance(message, RunSignal):
         check_size("data", canonical.utf8_bytes(message.data), most)
-        around: tuple[str, ...] = (message.kind, message.actor)
+        names = {"run_id": message.run_id, "signal_id": message.signal_id, "kind": message.kind, "actor": message.actor}
     else:
         check_size("input", canonical.utf8_bytes(message.input), most)
-        around = (message.agent, message.requester, *message.labels, *message.labels.values())
-    check_size("envelope", sum(map(canonical.utf8_bytes, around)), ENVELOPE_BYTES)
+        names = {"run_id": message.run_id, "agent": message.agent, "requester": message.requester}
+        _check_labels(message.labels)
+    for name, text in names.items():
+        if len(text) > NAME_CHARACTERS:
+            reason = f"the {name} has {len(text):,} characters, more than {NAME_CHARACTERS}"
+            raise MalformedError(reason, hint="a name is short; what is long belongs into the input")
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > LABELS:
+        reason = f"there are {len(labels):,} labels, more than {LABELS}"
+        raise MalformedError(reason, hint="put what is not looked for into the input")
+    for name, value in labels.items():
+        if canonical.utf8_bytes(name) + canonical.utf8_bytes(value) > LABEL_BYTES:
+            reason = f"the label {name[:40]!r} has more than {LABEL_BYTES:,} bytes"
+            raise MalformedError(reason, hint="put what is long into the input")
