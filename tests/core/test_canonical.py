@@ -133,6 +133,27 @@ def test_half_a_megabyte_of_anything_is_judged_quickly(unit: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "unit", ["1e-5", "1e-6", "1.5e-06", "1e-7", "1.0", "-0.0", "0.1", "1e300", '{"a":1.0}', "[[]]", "[]", '"\\u00e9"']
+)
+def test_half_a_megabyte_of_values_is_read_and_written_quickly(unit: str) -> None:
+    source = f"[{','.join([unit] * (500_000 // (len(unit) + 1)))}]"
+    began = time.process_time()
+
+    canonical = dumps(parse(source))
+
+    assert time.process_time() - began < 0.5
+    assert canonical == f"[{','.join([rfc8785.dumps(json.loads(unit)).decode()] * source.count(unit))}]"
+
+
+@pytest.mark.parametrize("mantissa", [1.0, -1.5, 9.999999999999999, 4.35])
+def test_a_number_of_any_size_is_spelt_as_rfc_8785_says(mantissa: float) -> None:
+    for exponent in range(-320, 300):
+        number = float(f"{mantissa}e{exponent}")
+        if not 2**53 <= abs(number) < 1e21:
+            assert dumps([number]) == rfc8785.dumps([number]).decode()
+
+
+@pytest.mark.parametrize(
     "value",
     [
         math.nan,
