@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 from benchmarks.engine import APP, ROOT
 from benchmarks.measure import ends, memory_mib, spent_s
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka.topics import Topics
@@ -156,6 +156,26 @@ class Planners:
     def memory(self, name: str) -> float:
         """Proportional set size. **Units**: MiB."""
         return memory_mib([self._living[name].pid])
+
+    def rss(self, name: str) -> float:
+        """Resident memory, that of shared libraries too. **Units**: MiB."""
+        status = Path(f"/proc/{self._living[name].pid}/status").read_text()
+        return round(int(status.split("VmRSS:")[1].split()[0]) / 1024, 1)
+
+    def passed(self, places: list[TopicPartition]) -> bool:
+        """Whether the group has committed these places."""
+        return all(done >= place.offset for place, done in zip(places, self.answered(places), strict=True))
+
+    def answered(self, places: list[TopicPartition]) -> list[int]:
+        """Up to where the group has committed the partitions of these places."""
+        group = f"{self.settings.prefix}refold-planner"
+        consumer = Consumer({"bootstrap.servers": self.settings.bootstrap, "group.id": group, "log_level": 0})
+        try:
+            asked = [TopicPartition(place.topic, place.partition) for place in places]
+            done = {(each.topic, each.partition): max(each.offset, 0) for each in consumer.committed(asked, 10)}
+            return [done[place.topic, place.partition] for place in places]
+        finally:
+            consumer.close()
 
     def spent(self, name: str) -> float:
         """Processor seconds of a planner since its start: what is left of its way back on a machine that is busy."""

@@ -95,7 +95,8 @@ class Rig:
         payload_bytes: int = 1 << 20,
         refuses: Mapping[str, int] | None = None,
         active: int = 5_000,
-        parked: int = 10_000,
+        waiting: int = 4_000,
+        inputs: int = 8_000,
         pools: tuple[str, ...] = ("default",),
         trust: Trust = NOBODY,
     ) -> None:
@@ -104,7 +105,9 @@ class Rig:
         every = dict.fromkeys((*TOPICS, *map(topics.tool_completed, pools)))
         self.broker = MemoryBroker(tuple(every), partitions, clock_ms=lambda: self.now)
         self.refuses = dict(refuses or {})
-        limits = Limits(payload_bytes=payload_bytes, active=active, parked=parked)
+        limits = Limits(
+            payload_bytes=payload_bytes, active=active, topic_bytes=waiting * 1_024, input_bytes=inputs * 1_024
+        )
         self.settings = PlannerSettings(partitions, "p", "test", pools, limits=limits, trust=trust)
         self.most_live = self.appended = self.asked = self.slow_ms = self.silent = 0
         self.alarms: list[str] = []

@@ -75,11 +75,13 @@ class Rig:
         *,
         partitions: int = 1,
         member: str = "p",
-        parked: int = 10_000,
+        waiting: int = 4_000,
     ) -> None:
         self.world, self.broker = world or World(), broker or MemoryBroker(TOPICS, partitions)
         # Everything that moves is kept at once: a successor finds marks up to the last turn.
-        self.settings = PlannerSettings(self.broker.partitions, member, snapshot_ms=0, limits=Limits(parked=parked))
+        self.settings = PlannerSettings(
+            self.broker.partitions, member, snapshot_ms=0, limits=Limits(topic_bytes=waiting * 1_024)
+        )
         self.answers = True
         self._read = dict.fromkeys(range(self.broker.partitions), 0)
         self.boot()

@@ -136,7 +136,7 @@ def holds(rig: Rig) -> dict[str, str]:
     return {hold.run_id: hold.reason for value in records.values() if value and (hold := codec.decode(Hold, value))}
 
 
-def torn(*, parked: int = 10_000) -> tuple[Rig, RunId, bytes]:
+def torn(*, waiting: int = 4_000) -> tuple[Rig, RunId, bytes]:
     """A platform on which a run waits for executors and has two histories; the head of the one that was first."""
     rig = Rig()
     rig.start("run-0")
@@ -152,7 +152,7 @@ def torn(*, parked: int = 10_000) -> tuple[Rig, RunId, bytes]:
     rig.broker.write(again(first))
     rig.broker.compact(RUN_LOG, 0)
     rig.broker.expire("refold-planner", "p")
-    after = Rig(rig.world, rig.broker, member="next", parked=parked)
+    after = Rig(rig.world, rig.broker, member="next", waiting=waiting)
     parts = parse_log_key(first.key)
     assert parts is not None
     return after, parts[0], parts[2]
@@ -186,7 +186,7 @@ class TestStandingStill:
         assert holds(rig) == {}
 
     def test_what_is_said_of_it_waits_and_others_go_on(self) -> None:
-        rig, run, head = torn(parked=10)
+        rig, run, head = torn(waiting=11)
 
         for n in range(30):
             rig.signal(run, "cancel", number=n)

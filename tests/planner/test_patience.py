@@ -74,7 +74,7 @@ def test_a_signal_waits_for_what_strayed_into_another_partition() -> None:
 
 
 def test_what_waits_beyond_the_limit_stops_its_topic_and_is_not_dropped() -> None:
-    rig = Rig(parked=10, active=1)
+    rig = Rig(waiting=20, active=1)
     rig.start("first", "looking", {"what": "it"})
     rig.run(10)
     for number in range(550):
@@ -163,7 +163,7 @@ def test_a_successor_hears_what_was_said_of_a_run_before_it_reads_that_it_was_as
 
 
 def test_more_signals_than_may_wait_at_once_keep_no_run_from_starting() -> None:
-    rig = Rig(parked=100)
+    rig = Rig(waiting=100)
     for number in range(500):
         rig.signal(f"nobody-{number}", "cancel")
     rig.start("mine", "idling", {})

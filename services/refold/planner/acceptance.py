@@ -252,7 +252,7 @@ class Acceptance:
             self.drop(run)
             self._inbox.retry(sent.item)
             return
-        sent.item.done = True
+        sent.item.finish()
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self._speculated.get(run) is sent.after:
             del self._speculated[run]

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from refold.core.errors import FoldError, text_of
+from refold.core.errors import FoldError, MalformedError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
-from refold.core.ids import CallId, call_id, home, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
@@ -23,7 +23,9 @@ from refold.core.run.fold import advance, link, wakes
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
+from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
+from refold.planner.admission import Admission
 from refold.planner.holds import SIGNALS, Holds, Stall
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
@@ -61,12 +63,24 @@ class Answering:
         agents: Agents,
         holds: Holds,
         rules: Rules,
-        room: Callable[[], int],
+        admission: Admission,
     ) -> None:
-        self._partition, self._room, self._shared, self._journal = partition, room, shared, shared.journal
+        self._partition, self._admission, self._shared, self._journal = partition, admission, shared, shared.journal
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
         self._holds, self._timers = holds, timers
         self._limits = shared.settings.limits
+
+    def reads(self, item: Pending, now: int) -> bool:
+        """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
+        if item.record is None or item.input is not None or item.letter:
+            return True
+        try:
+            item.run_id, item.input = inputs.read(item.record, self._limits.payload_bytes)
+        except MalformedError as error:
+            spoilt = inputs.spoilt(item.record, error)
+            item.run_id, item.input = spoilt.run_id if spoilt else RunId(""), spoilt
+            self.bury(item, error.code, str(error), now)
+        return not item.letter
 
     def answer(self, item: Pending, now: int) -> None:
         """Decides what an item means, on the run's latest state, and sends what follows."""
@@ -84,10 +98,7 @@ class Answering:
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
-        elif state is None and self._forward(item):
-            return
-        elif state is None and isinstance(item.input, Start) and not self._admits(item.input, now):
-            self._inbox.hold(item)
+        elif state is None and (self._forward(item) or not self._admits(item, now)):
             return
         elif state and item.record and (why := stranger(item.record, state, item.input)):
             verdict = Ignore(why) if isinstance(item.input, Spoilt) else Refuse("wrong_pool", why)
@@ -121,14 +132,25 @@ class Answering:
             return dataclasses.replace(given, seed=self._shared.nonce().hex(), waits=self._inbox.parks(item.run_id))
         return given
 
-    def _admits(self, given: Start, now: int) -> bool:
-        """Whether there is room for another run. One that is for later takes none."""
-        return self._room() > 0 or given.request.not_before_ms > now
+    def _admits(self, item: Pending, now: int) -> bool:
+        """Whether there is room for another run; if not, it waits, or is refused where that could be for ever."""
+        given = item.input
+        if not isinstance(given, Start):
+            return True
+        if why := self._admission.refuses(given.request, now):
+            self.bury(item, "no_room", why, now)
+            return False
+        if self._admission.room() > 0 or given.request.not_before_ms > now:
+            return True
+        self._inbox.hold(item)
+        return False
 
     def _ask_again(self, state: RunState, step: int, item: Pending, now: int) -> None:
         """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it."""
         unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
-        call, item.done = call_id(state.run_id, opened.seq), True
+        call = call_id(state.run_id, opened.seq)
+        passed = item.passed
+        item.finish()
         sent = unanswered.last(call)
         if sent is None or sent.attempt != opened.attempt:
             # A predecessor has sent it, and nobody here knows where to.
@@ -136,7 +158,7 @@ class Answering:
         elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
             unanswered.watch(call, due)
             return
-        elif not item.passed:
+        elif not passed:
             unanswered.wait(call)
             return
         self._journal.counts["request.again"] += 1
@@ -158,19 +180,19 @@ class Answering:
         elif isinstance(verdict, Refuse):
             self.bury(item, verdict.code, verdict.reason, now)
         else:
-            item.done = True
             self._journal.counts["input.ignored"] += 1
             if isinstance(item.input, ToolResult | Decided) and state is not None:
                 self._outbox.close_again(state, item.input, now)
             elif isinstance(item.input, Due) and state is not None:
                 self._timers.again(state, item.input, now)
+            item.finish()
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
         """What people say of an erased run is answered; what services still had of it means nothing any more."""
         if item.from_user:
             self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
             return
-        item.done = True
+        item.finish()
         self._journal.counts["input.ignored"] += 1
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
@@ -192,7 +214,7 @@ class Answering:
         after.unseen = after.unseen + wakes(events) if held else 0
         events = events + reaction
         if not events:
-            item.done = True
+            item.finish()
             return
         self._send(before, after, events, item, now)
 
@@ -291,16 +313,19 @@ class Answering:
         """The log takes no entry at all for a run, however small: a human has to look at its topic."""
         self._journal.tell("publish.refused", topic=RUN_LOG, partition=self._partition, run_id=item.run_id)
         if item.record is None:
-            item.done = True
+            item.finish()
         else:
             self.bury(item, "too_large", "the run log takes no entry for it", now)
 
     def _park(self, item: Pending, verdict: Park, now: int) -> None:
         """Something about what is not known: it may be under way in another topic."""
         if item.record is None or isinstance(item.input, Spoilt):
-            item.done = True
+            item.finish()
         elif item.waited:
             self.bury(item, verdict.code, f"{verdict.reason}, and nothing is under way that would tell", now)
+        elif verdict.code == "unknown_run" and not self._inbox.parkable(item):
+            reason = f"{verdict.reason}, and too much waits for such runs: say it again when it has begun"
+            self.bury(item, verdict.code, reason, now)
         elif verdict.code == "unknown_run":
             self._inbox.park(item)
             self._shared.patience.add(self._partition, item)
@@ -315,9 +340,7 @@ class Answering:
     def _keep(self, item: Pending, now: int) -> None:
         """Keeps an input for a run that stands still: of those of users so many; those of services are all needed."""
         if item.record is None:
-            item.done = True
-        elif item.from_user and self._inbox.kept >= self._limits.parked:
+            item.finish()
+        elif not self._inbox.keeps(item):
             reason = f"run {item.run_id} stands still: {self._log.fold.frozen[item.run_id]}"
             self.bury(item, "stalled", f"{reason}; too much waits for such runs: say it again when it goes on", now)
-        else:
-            self._inbox.keep(item)

@@ -6,24 +6,31 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from refold.core.errors import MalformedError
 from refold.core.events import Cause
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Input
-from refold.core.topics import RUN_SIGNALLED
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.wire import headers
 from refold.planner import inputs
 from refold.planner.settings import Limits
 from refold.ports.log import Record
 from refold.runtime.lanes import Outstanding, Owed
 
+INPUT_OVERHEAD = 1_024
+"""What an input takes besides its record."""
+
+LARGE_BYTES = 65_536
+"""What is larger is read anew when its time comes: read, it takes up to four times as much again."""
+
 
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
-    """Something that a lane has to answer: an input with its record, a timer, or (no `input`) a run to be driven.
+    """Something that a lane has to answer: an input with its record, a timer, or (no record) a run to be driven.
 
     `end` is a high watermark of the run log captured after the input was taken. `waited`: what it is about would be
     known by now. `passed`: executors have passed the request that it is about. With a `letter` (code and reason) it is
     a dead one, and done when its dead letter is in the log; a `short` one, because the log does not take it whole.
+    `bytes` is what it takes, counted in `among` by topic until it is finished; `turn` is when it came.
     """
 
     run_id: RunId
@@ -34,6 +41,29 @@ class Pending(Owed):
     passed: bool = False
     letter: tuple[str, str] | None = None
     short: bool = False
+    bytes: int = 0
+    turn: int = 0
+    among: Counter[str] | None = None
+
+    def finish(self) -> None:
+        """It is answered: nothing of it is kept, though its position may have to wait for others for months."""
+        self.count_among(None)
+        self.done, self.input, self.record = True, None, None
+
+    def rest(self) -> None:
+        """It will be answered later."""
+        if self.from_user and self.bytes > LARGE_BYTES:
+            self.input = None
+
+    def count_among(self, among: Counter[str] | None) -> None:
+        """Counts what it takes elsewhere, or (None) no longer."""
+        if self.record is None:
+            return
+        if self.among is not None:
+            self.among[self.record.topic] -= self.bytes
+        if among is not None:
+            among[self.record.topic] += self.bytes
+        self.among = among
 
     @property
     def from_user(self) -> bool:
@@ -67,13 +97,11 @@ class Unconfirmed:
         """Whether the answer is final; if not, the item is kept until it may be."""
         if item.record is None:
             return True
-        if item.end is None:
-            self._unasked.append(item)
-            return False
-        if position < item.end or speculated:
-            self._waiting.append(item)
-            return False
-        return True
+        if item.end is not None and position >= item.end and not speculated:
+            return True
+        (self._unasked if item.end is None else self._waiting).append(item)
+        item.rest()
+        return False
 
     def ask(self, item: Pending) -> None:
         """Keeps an item whose entry may have been written or not, until the log is read that far."""
@@ -95,39 +123,73 @@ class Unconfirmed:
 
 
 class Inbox:
-    """The inputs of one lane, which come from `topics`. `kept` is how many of users wait for runs that stand still."""
+    """The inputs of one lane, which come from `topics`.
+
+    What users say is answered before what services do, but in one turn not more of it than its allowance: they could
+    say anything, as much as they like, and others' runs go on meanwhile. `kept` is what they have said of runs that
+    stand still. **Units**: bytes.
+    """
 
     def __init__(self, topics: tuple[str, ...], limits: Limits) -> None:
         self.topics, self._limits = topics, limits
         self._ready: deque[Pending] = deque()
         self._signals: deque[Pending] = deque()
+        self._requests: deque[Pending] = deque()
         self._outstanding = {topic: Outstanding() for topic in topics}
         self._parked: dict[RunId, list[Pending]] = {}
-        self._parked_of: Counter[str] = Counter()
         self._kept: dict[RunId, list[Pending]] = {}
-        self.kept = 0
         self._held: deque[Pending] = deque()
+        self._bytes: Counter[str] = Counter()
+        self._parked_bytes: Counter[str] = Counter()
+        self._kept_bytes: Counter[str] = Counter()
+        self._full: set[str] = set()
+        self.allowance = self.turn = self._rests_until = 0
         self.unconfirmed = Unconfirmed()
         self.catalog = Unconfirmed()
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._signals)
+        return len(self._ready) + len(self._signals) + len(self._requests)
+
+    def begin(self, allowance: int, rests_until: int) -> None:
+        """A turn begins. Another is wanted at once for what services say, and not before `rests_until` for users."""
+        self.turn += 1
+        self.allowance, self._rests_until = allowance, rests_until
+
+    @property
+    def answerable(self) -> bool:
+        """Whether something is there that may be answered in this turn."""
+        return bool(self._ready or (self.allowance > 0 and self._said))
+
+    def next_due_ms(self) -> int | None:
+        """When there is something to be answered: 0, now. **Units**: monotonic."""
+        if self._ready:
+            return 0
+        return self._rests_until if self._said else None
+
+    def heard(self, turn: int) -> bool:
+        """Whether all that was said of runs until a turn, and could not wait, is answered."""
+        return not self._signals or self._signals[0].turn > turn
+
+    @property
+    def _said(self) -> deque[Pending]:
+        # Heard first, a cancel costs nothing, though its run was asked for before it. What came later has to wait.
+        if self._signals and (not self._requests or self._signals[0].turn <= self._requests[0].turn):
+            return self._signals
+        return self._requests
 
     def take(self, record: Record) -> Pending:
-        """A record of an input topic: ready to be answered, or dead at once. A tombstone is neither."""
-        if record.value is None:  # what lay here was erased, long after it was answered
-            item = Pending(RunId(""), None, record, done=True)
-            self._outstanding[record.topic].add(record.offset, item)
-            return item
-        try:
-            run, given = inputs.read(record, self._limits.payload_bytes)
-            item = Pending(run, given, record)
-            # Heard first, a cancel costs nothing, though its run was asked for before it.
-            (self._signals if record.topic == RUN_SIGNALLED else self._ready).append(item)
-        except MalformedError as error:
-            spoilt = inputs.spoilt(record, error)
-            item = Pending(spoilt.run_id if spoilt else RunId(""), spoilt, record, letter=(error.code, str(error)))
+        """A record of an input topic, to be answered. A tombstone is not."""
+        item = Pending(RunId(""), None, record, turn=self.turn)
         self._outstanding[record.topic].add(record.offset, item)
+        if record.value is None:  # what lay here was erased, long after it was answered
+            item.finish()
+            return item
+        item.bytes = INPUT_OVERHEAD + len(record.key or b"") + len(record.value)
+        if item.from_user:
+            item.bytes += headers.size(record.read_headers())
+        item.count_among(self._bytes)
+        queue = {RUN_SIGNALLED: self._signals, RUN_REQUESTED: self._requests}.get(record.topic, self._ready)
+        queue.append(item)
         return item
 
     def push(self, items: Iterable[Pending]) -> None:
@@ -140,7 +202,10 @@ class Inbox:
 
     def pop(self) -> Pending:
         """What is to be answered next."""
-        return (self._signals or self._ready).popleft()
+        if self.allowance > 0 and (said := self._said):
+            self.allowance -= said[0].bytes
+            return said.popleft()
+        return self._ready.popleft()
 
     def retry(self, item: Pending) -> None:
         """Its answer did not hold: to be answered next, on what the log says by now."""
@@ -153,8 +218,20 @@ class Inbox:
 
     # What waits
 
+    def full(self, topic: str) -> bool:
+        """Whether no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
+        limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
+        full = self._bytes[topic] + self._parked_bytes[topic] >= limit
+        (self._full.add if full else self._full.discard)(topic)
+        return full
+
+    def crowded(self, topic: str) -> bool:
+        """Whether it is full, and stays so whatever is answered: what waits for runs fills it."""
+        return self.full(topic) and self._parked_bytes[topic] >= self._limits.topic_bytes // 2
+
     def hold(self, item: Pending) -> None:
         """Keeps a request until there is room for another run."""
+        item.rest()
         self._held.append(item)
 
     @property
@@ -168,33 +245,44 @@ class Inbox:
             self._ready.append(self._held.popleft())
             count -= 1
 
+    def parkable(self, item: Pending) -> bool:
+        """Whether an input may wait. Of large ones so few may that they never keep the small ones from being heard."""
+        assert item.record is not None, "only records are parked"
+        parked = self._parked_bytes[item.record.topic]
+        return item.bytes <= LARGE_BYTES or parked + item.bytes <= self._limits.topic_bytes // 2
+
     def park(self, item: Pending) -> None:
         """Keeps an input for a run that is not known so far."""
-        assert item.record is not None, "only records are parked"
         item.end = None
+        item.rest()
+        item.count_among(self._parked_bytes)
         self._parked.setdefault(item.run_id, []).append(item)
-        self._parked_of[item.record.topic] += 1
 
     def parks(self, run: RunId) -> bool:
         """Whether something waits for this run."""
         return run in self._parked
 
-    def crowded(self, topic: str) -> bool:
-        """Whether no more of a topic is to be taken, because so much of it is parked."""
-        return self._parked_of[topic] >= self._limits.parked
+    def keeps(self, item: Pending) -> bool:
+        """Keeps an input of a run that stands still, which may be for months: no topic waits for that.
 
-    def keep(self, item: Pending) -> None:
-        """Keeps an input of a run that stands still, which may be for months: no topic waits for that."""
+        Of what users say so much, if others shall have room as well; what services say is all needed.
+        """
+        if item.from_user and self.kept + item.bytes > self._limits.topic_bytes:
+            return False
         item.end = None
+        item.rest()
+        item.count_among(self._kept_bytes)
         self._kept.setdefault(item.run_id, []).append(item)
-        self.kept += item.from_user
+        return True
+
+    @property
+    def kept(self) -> int:
+        """What is kept for runs that stand still, of what users say."""
+        return sum(self._kept_bytes[topic] for topic in inputs.FROM_USERS)
 
     def unpark(self, run: RunId) -> None:
         """Something has become known of this run."""
-        kept = self._kept.pop(run, [])
-        self.kept -= sum(item.from_user for item in kept)
-        self._ready.extend(kept)
-        for item in self._parked.pop(run, []):
+        for item in [*self._kept.pop(run, []), *self._parked.pop(run, [])]:
             self._leave(item)
 
     def give_up(self, item: Pending) -> None:
@@ -208,8 +296,7 @@ class Inbox:
             self._leave(item)
 
     def _leave(self, item: Pending) -> None:
-        assert item.record is not None, "only records are parked"
-        self._parked_of[item.record.topic] -= 1
+        item.count_among(self._bytes)
         self._ready.append(item)
 
     # Positions

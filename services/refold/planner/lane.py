@@ -59,7 +59,7 @@ class Lane:
         self.log = log = Acceptance(inbox, agents, shared.journal, told=self, keep=self._keep, member=settings.member)
         self.holds = holds = Holds(settings.member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
-        self.admission = admission = Admission(self._limits.active, inbox, log, start)
+        self.admission = admission = Admission(self._limits, rules.versions, inbox, log=log, start=start)
         self._answering = Answering(
             self.partition,
             shared,
@@ -70,7 +70,7 @@ class Lane:
             agents=agents,
             holds=holds,
             rules=rules,
-            room=admission.room,
+            admission=admission,
         )
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.repairs = repairs = Repairs(log, outbox, self._refuse)
@@ -102,9 +102,7 @@ class Lane:
 
     def feed(self, item: Record | Reached | End) -> None:
         if isinstance(item, Record) and item.topic in self.inbox.topics:
-            taken = self.inbox.take(item)
-            if taken.letter:
-                self._answering.bury(taken, *taken.letter, self.clock.now_ms)
+            self.inbox.take(item)
         elif self._reading.take(item):
             self._moved()
 
@@ -144,9 +142,9 @@ class Lane:
         self._answering.late(self.outbox.unanswered.due(now), now)
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
         self.inbox.admit(self.admission.room())
-        while self.inbox and self.log.flying < self._limits.turn_entries and not self.log.blocked:
+        while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
-            if not self.repairs.takes(item):
+            if self._answering.reads(item, now) and not self.repairs.takes(item):
                 self._answering.answer(item, now)
         self.pacing.keep()
 

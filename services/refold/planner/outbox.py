@@ -73,8 +73,11 @@ Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 
-MOST_ENDS = 10_000
-"""Ends of runs that a take-over holds back at most: some 10 MB, more than end between two snapshots."""
+ENDS_BYTES = 16 << 20
+"""Ends of runs that a take-over holds back at most: some 10,000, more than end between two snapshots."""
+
+END_BYTES = 1_024
+"""What an end takes besides its record."""
 
 _ENDS = (ApprovalDecided, ApprovalEscalated, CallCompleted, CallFailed, RunCompleted, RunFailed, RunCancelled)
 """What ends an order that was open, or a run."""
@@ -106,7 +109,7 @@ class Outbox:
 
     def __init__(self, partition: int, actor: str, token: Callable[[Asker], int], catalog: Catalog) -> None:
         self._partition, self._actor, self._token, self.halting = partition, actor, token, Halting(catalog)
-        self._begun = 0
+        self._begun = self._ends_bytes = 0
         self._touched: set[RunId] = set()
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
         self.appends: list[Outgoing] = []
@@ -171,11 +174,17 @@ class Outbox:
         orders = commands(after, dataclasses.replace(entry, events=ends), offset)
         ended = [order for order in orders if not isinstance(order.message, ApprovalRequest)]
         if after.over:
-            self._ends[after.run_id] = [self._record(after, order, self._begun, entry.at_ms) for order in ended]
-            if len(self._ends) > MOST_ENDS:
-                self._send(self._ends.popitem(last=False)[1], self._begun)
+            self._hold_end(after.run_id, [self._record(after, order, self._begun, entry.at_ms) for order in ended])
         else:
             self._order(after, ended, self._begun, entry.at_ms)
+
+    def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
+        self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
+        self._ends[run] = ends
+        while self._ends_bytes > ENDS_BYTES:
+            oldest = self._ends.popitem(last=False)[1]
+            self._ends_bytes -= _bytes(oldest)
+            self._send(oldest, self._begun)
 
     def release(self, frozen: Container[RunId]) -> None:
         """Tells the ends of runs, but for those that stand still."""
@@ -355,6 +364,10 @@ class Outbox:
 
     def _publish(self, record: Outgoing, asker: Asker) -> None:
         self.publishes.append(record._replace(token=self._token(asker)))
+
+
+def _bytes(records: list[Outgoing]) -> int:
+    return sum(END_BYTES + len(record.value or b"") for record in records)
 
 
 def is_request(record: Outgoing) -> bool:

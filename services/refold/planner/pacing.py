@@ -61,7 +61,8 @@ class Pacing:
     def keep(self) -> None:
         """Writes what has moved, every few seconds, some of it in every turn."""
         log = self._log
-        if self._clock.mono_ms >= self._round_due and not (self._start.resuming or self._outbox.beginning):
+        due = log.keeper.heavy or self._clock.mono_ms >= self._round_due
+        if due and not (self._start.resuming or self._outbox.beginning):
             self._round_due = self._clock.mono_ms + self._snapshot_ms
             inputs = self._start.inputs | self._inbox.low_water()
             log.round(self._outbox.emitted.low_water(log.position), inputs)
@@ -75,12 +76,13 @@ class Pacing:
             return self._beat_due
         if not self._log.keeper.opened:
             return self._round_due
-        if (self._inbox or self._start.resuming) and not self._log.blocked and not self._log.flying:
+        idle = not self._log.blocked and not self._log.flying
+        if self._log.keeper.writing or (idle and self._start.resuming):
             return 0
-        if self._log.keeper.writing:
-            return 0
-        at = self._next_ms()
-        return None if at is None else min(self._clock.mono_of(at), self._beat_due)
+        due = [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
+        if (at := self._next_ms()) is not None:
+            due.append(min(self._clock.mono_of(at), self._beat_due))
+        return min(due, default=None)
 
     def _next_ms(self) -> int | None:
         """When time alone will make something due, by the log's clock."""

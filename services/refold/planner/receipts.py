@@ -46,7 +46,7 @@ class Receipts:
             asker.letter = None  # told to operators; now the call is settled
             self._inbox.push([asker])
         else:
-            asker.done = True
+            asker.finish()
 
     def _never(self, asker: Ordered | Pending, now: int) -> None:
         """The log certainly does not take a record: that is neither a yes nor an unknown, and has an answer."""
@@ -60,7 +60,7 @@ class Receipts:
         if asker.letter is None:  # a stray that cannot go home
             self._answering.bury(asker, "too_large", "its home partition does not take it", now)
         elif asker.short:
-            asker.done = True  # the line in the log of this process is all that can be
+            asker.finish()  # the line in the log of this process is all that can be
         else:
             asker.short = True
             self._inbox.push([asker])

@@ -16,6 +16,7 @@ from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
 from refold.planner.patience import ASK_MS, Patience
 from refold.planner.settings import PlannerSettings
+from refold.planner.sharing import Sharing
 from refold.planner.watchdog import Mark
 from refold.ports.effects import Append, AskCommitted, AskEnd, CommittedAt, Effect, Flow, Item, Now, Publish, Read
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
@@ -39,7 +40,7 @@ class Planner:
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
-        self._full: set[int] = set()
+        self._sharing = Sharing()
         self._distrusted: dict[int, set[EntryId]] = {}
         self._paused: dict[int, frozenset[str]] = {}
 
@@ -53,8 +54,8 @@ class Planner:
         for partition, waited in self._patience.over({lane.partition: lane.decided() for lane in self.lanes}):
             if (served := self.lanes.get(partition)) is not None:
                 served.inbox.give_up(waited)
-        for lane in self.lanes if not self._draining else ():
-            lane.work()
+        if not self._draining:
+            self._sharing.work(self.lanes, now.mono_ms)
         commit = self.lanes.commit(now, at_once=self._draining)
         return [*effects, *self._collect(), *self._ask(), *self._flow(), *commit]
 
@@ -89,7 +90,6 @@ class Planner:
         else:
             if isinstance(item, Assigned | Revoked):
                 self._patience.forget(item.partition)
-                self._full.discard(item.partition)
                 self._paused.pop(item.partition, None)
             elif isinstance(item, Shrunk):
                 read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
@@ -185,14 +185,11 @@ class Planner:
         return effects
 
     def _flow(self) -> list[Effect]:
-        """Stops and starts the topics of which a lane wants no more: all of them only while it cannot keep up."""
+        """Stops and starts the topics of which a lane wants no more."""
         effects: list[Effect] = []
         for lane in self.lanes:
             number, before = lane.partition, self._paused.get(lane.partition, frozenset())
-            full = len(lane.inbox) > (self._settings.backlog // 2 if number in self._full else self._settings.backlog)
-            (self._full.add if full else self._full.discard)(number)
-            paused = frozenset(self._settings.inputs) if full else lane.admission.paused(before)
-            self._paused[number] = paused
+            self._paused[number] = paused = lane.admission.paused(before)
             effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
             effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]
         return effects

@@ -26,16 +26,19 @@ class Limits:
     """What a lane holds at most.
 
     **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides, `turn_resumed` runs
-    it takes up after a take-over. Of a topic of which so much is `parked`, and of requests while so many runs are
-    `active` (not waiting for time or people), no more is taken. A run that waits for executors takes 7 kB with its
-    agent, so the default is some 35 MB for a lane.
+    it takes up after a take-over. Of a topic of which `topic_bytes` wait in the lane (16 MiB for all four), and of
+    requests while so many runs are `active` (not waiting for time or people), no more is taken. Inputs of more than
+    a few KiB have `input_bytes` for those of runs that are active (others wait in their topic), and as much for those
+    of runs that wait (others are refused: nobody knows when there would be room). A run that waits for executors takes
+    7 kB with its agent, so the default is some 35 MB for a lane.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
     turn_entries: int = 500
     turn_resumed: int = 100
-    parked: int = 10_000
+    topic_bytes: int = 4 << 20
     active: int = defaults.ACTIVE_RUNS
+    input_bytes: int = defaults.INPUT_BYTES
 
     @property
     def entry_bytes(self) -> int:
@@ -64,8 +67,7 @@ class PlannerSettings:
     What has moved is kept in the snapshot every `snapshot_ms`: a take-over reads what came after it. It has to be more
     often than the log is cleaned (`min.compaction.lag.ms`).
 
-    **Units**: milliseconds; inputs for `backlog`, beyond which a lane's inputs are no longer taken (twice what
-    a turn decides, so that a turn never starves).
+    **Units**: milliseconds.
     """
 
     partitions: int
@@ -73,7 +75,6 @@ class PlannerSettings:
     environment: str = "dev"
     pools: tuple[str, ...] = ("default",)
     commit_ms: int = defaults.COMMIT_MS
-    backlog: int = 5_000
     snapshot_ms: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)

@@ -28,6 +28,9 @@ ROWS = 4_096
 TURN_RUNS = 1_000
 """Runs written in one turn, which takes 20 ms. The first snapshot of a large partition takes many."""
 
+TURN_BYTES = 4 << 20
+"""So much of full blocks is written in one turn, and calls for the next round before its time."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentKept:
@@ -94,14 +97,21 @@ class Kept:
     full: list[tuple[int, bytes]] = field(default_factory=list)
     row: bytes = b""
 
-    def add(self, seq: int, value: bytes) -> None:
-        """One more entry."""
+    def add(self, seq: int, value: bytes) -> int:
+        """One more entry. The bytes of the block that is full now, if one is."""
         self.tail.append(snapshot.pack_entry(seq, value))
         self.size += len(value)
-        if self.size >= BLOCK_BYTES:
-            self.full.append((self.blocks, b"".join(self.tail)))
-            self.blocks += 1
-            self.tail, self.size = [], 0
+        if self.size < BLOCK_BYTES:
+            return 0
+        block = b"".join(self.tail)
+        self.full.append((self.blocks, block))
+        self.blocks += 1
+        self.tail, self.size = [], 0
+        return len(block)
+
+    def unwritten(self) -> int:
+        """The bytes of full blocks that are not written."""
+        return sum(len(block) for _, block in self.full)
 
 
 class KeeperRound(NamedTuple):
@@ -140,7 +150,7 @@ class Keeper:
         self._check = 0
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
-        self._flying = 0
+        self._flying = self._full = 0
         self._round: KeeperRound | None = None
         self._next: Marks | None = None
 
@@ -150,14 +160,14 @@ class Keeper:
         """A run is known by its entries again."""
         kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
-            kept.add(int(key.split(b"/")[1]), value)
+            self._full += kept.add(int(key.split(b"/")[1]), value)
 
     def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
         """An entry of a run counts, or may count for a version that can read it."""
         kept = self._kept.get(run)
         if kept is None:
             kept = self._kept[run] = Kept(offset)
-        kept.add(seq, entry)
+        self._full += kept.add(seq, entry)
         kept.last = offset
         self._moved[run] = kept
 
@@ -206,6 +216,11 @@ class Keeper:
             self.opened = True
 
     @property
+    def heavy(self) -> bool:
+        """Whether so much waits for the next round that it should begin now: histories may come by the megabyte."""
+        return self._full > TURN_BYTES and not (self._round or self._next or self._pinned or self._refused)
+
+    @property
     def writing(self) -> bool:
         """Whether there is something of a round left to be written."""
         return self._round is not None
@@ -234,7 +249,10 @@ class Keeper:
         if self._round is None:
             return
         emitted, below, inputs, runs, over = self._round
+        least = self._full - TURN_BYTES
         for _ in range(min(len(runs), TURN_RUNS)):
+            if self._full < least:
+                break
             run = runs.popleft()
             if (kept := self._moved.get(run)) is None:
                 continue
@@ -302,6 +320,7 @@ class Keeper:
         before = kept.total
         for number, entries in kept.full:
             kept.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
+        self._full -= kept.unwritten()
         kept.full = []
         main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail))
         weight = self._put(snapshot.run_key(run), codec.encode(main))
@@ -311,6 +330,7 @@ class Keeper:
 
     def _drop(self, run: RunId, kept: Kept) -> None:
         del self._kept[run]
+        self._full -= kept.unwritten()
         self._moved.pop(run, None)
         if kept.main:
             written = kept.blocks - len(kept.full)

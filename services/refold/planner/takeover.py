@@ -46,6 +46,7 @@ class TakeOver:
         self._inbox, self._holds, self._distrust = inbox, holds, distrust
         self._waiting: deque[RunId] = deque()
         self._unheard: list[Due] = []
+        self._read_by: int | None = None
         self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
         self.foreign = False
         self.inputs: dict[str, int] = {}
@@ -95,9 +96,14 @@ class TakeOver:
 
     @property
     def heard(self) -> bool:
-        """Whether all was read that was said of runs before the take-over, or as much of it as may wait at once."""
-        read = max(self.inputs.get(RUN_SIGNALLED, 0), self._inbox.read(RUN_SIGNALLED))
-        return read >= self._assigned.ends.get(RUN_SIGNALLED, 0) or self._inbox.crowded(RUN_SIGNALLED)
+        """Whether all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
+        if self._read_by is None:
+            read = max(self.inputs.get(RUN_SIGNALLED, 0), self._inbox.read(RUN_SIGNALLED))
+            if read >= self._assigned.ends.get(RUN_SIGNALLED, 0):
+                self._read_by = self._inbox.turn
+        if self._read_by is None:
+            return self._inbox.crowded(RUN_SIGNALLED)
+        return self._inbox.heard(self._read_by)
 
     def ready(self, timers: Iterable[Due]) -> list[Due]:
         """What may be done of what is due. No run starts before all is heard: a cancel comes before any cost."""

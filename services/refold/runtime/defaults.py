@@ -11,6 +11,10 @@ PAYLOAD_BYTES = 1_048_576
 ACTIVE_RUNS = 5_000
 """Runs of one partition that are with executors at once: more than any pool works on, and little memory."""
 
+INPUT_BYTES = 8 << 20
+"""Of large inputs of runs of one partition that work, and again of those that wait: senders choose how large they are,
+and four partitions of a laptop shall leave its planner below 200 MiB."""
+
 COMMIT_MS = 500
 """How often positions are committed: so much is read a second time after a crash, and does nothing then."""
 

@@ -79,6 +79,9 @@ class PlannerPart(_Room):
     redispatch_ms: int = Field(REDISPATCH_MS, ge=100)
     active_runs: int = Field(defaults.ACTIVE_RUNS, ge=1)
     """Runs of one partition that are with executors at once. Above it requests wait in their topic."""
+    input_bytes: int = Field(defaults.INPUT_BYTES, ge=0)
+    """Large inputs of runs of one partition that work: above it requests wait in their topic; and of those that wait
+    for time, people or code: above it such requests are refused."""
     run_steps: int = Field(defaults.RUN_STEPS, ge=10)
     """Steps of one run; one that asks for more fails."""
     run_bytes: int = Field(defaults.RUN_BYTES, ge=10_000)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from refold.core.errors import FoldError
-from refold.core.events import Entry
+from refold.core.events import Entry, RunRequested
 from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
@@ -226,7 +226,8 @@ class LogFold:
             if (tangle := self._tangles.pop(run, None)) is not None:
                 self._aside -= sum(held.bytes for held in tangle.held())
         else:
-            request = replace(state.request, input="", labels={}) if state.request else None
+            digest = state.request.request_digest if state.request else ""
+            request = RunRequested(agent="", input="", request_digest=digest, seed="")
             pools = state.called_pools()
             self._ended[run] = RunState(
                 run, state.head, state.status, request, at_ms=state.at_ms, heads=state.heads, pools=pools

@@ -79,11 +79,15 @@ def due_ms(state: RunState) -> int:
 
 
 class Asleep(NamedTuple):
-    """A run of which nothing but the entries is known so far, and these as bytes. **Units**: as in `KeptRun`."""
+    """A run of which nothing but the entries is known so far, and these as bytes. **Units**: as in `KeptRun`.
+
+    `begins` is how long its first entry is, which has its input.
+    """
 
     status: str
     due_ms: int
     log: int
+    begins: int = 0
 
 
 class KeptEntries(NamedTuple):
@@ -142,12 +146,18 @@ class PartitionSnapshot:
             if kept is None or (key in self._since and kept.log < log):
                 self.whole = False
             elif kept.run_id not in self.finished:
-                runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log)
+                runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
                 self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
         # Taken away since the marks, and not because it is over: what it stood for is not there.
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         self.whole = self.whole and all(run in self.finished for run in gone)
         return runs if self.whole else {}
+
+    def _begins(self, kept: KeptRun) -> int:
+        entries, first = kept.entries, self._raw.get(block_key(kept.run_id, 0))
+        if kept.blocks and first and (block := _decoded(KeptBlock, first)):
+            entries = block.entries
+        return int(_LENGTH.unpack_from(entries)[1]) if len(entries) >= _LENGTH.size else 0
 
     def take(self, run: RunId) -> KeptEntries:
         """What is kept of a run that `close` has told. Once. **Raises** MalformedError when it is no entries."""

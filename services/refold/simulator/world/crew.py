@@ -10,6 +10,7 @@ from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
+from refold.planner.inbox import INPUT_OVERHEAD
 from refold.planner.service import Planner
 from refold.planner.settings import Limits, PlannerSettings
 from refold.ports.effects import Service
@@ -34,8 +35,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         commit_ms=chosen.commit_ms,
         snapshot_ms=chosen.commit_ms,
         rules=chosen.rules,
-        backlog=chosen.backlog,
-        limits=Limits(payload_bytes=chosen.payload_bytes, active=chosen.active),
+        limits=Limits(chosen.payload_bytes, active=chosen.active, topic_bytes=chosen.backlog * INPUT_OVERHEAD),
         trust=TRUST,
     )
     service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16))

@@ -37,7 +37,11 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
         pools=pools,
         environment=options.environment,
         rules=Rules(redispatch_ms=options.planner.redispatch_ms),
-        limits=Limits(payload_bytes=options.max_payload_bytes, active=options.planner.active_runs),
+        limits=Limits(
+            payload_bytes=options.max_payload_bytes,
+            active=options.planner.active_runs,
+            input_bytes=options.planner.input_bytes,
+        ),
         budget=Budget(steps=options.planner.run_steps, history_bytes=options.planner.run_bytes),
         trust=process.trust(),
     )
