@@ -61,7 +61,7 @@ def test_the_command_lines_say_the_same_as_the_table(monkeypatch: pytest.MonkeyP
     data = json.loads(refold("topics", "acls", "--commands", "--principal", web, "--json", *NOBODY).stdout)
 
     lines = text.splitlines()
-    found = set().union(*(parsed(line) for line in lines))
+    found = set().union(*(parsed(line) for line in lines if line.startswith("kafka-acls.sh")))
     assert found == set(wanted_acls("acme.", principals([web])))
     assert lines == data
 
@@ -110,3 +110,14 @@ def test_no_topic_and_no_setting_is_declared_twice() -> None:
                 yield from keys(value)
 
     assert list(keys(yaml.compose(resource("infra", "topics.yaml").read_text()))) == []
+
+
+def test_the_command_lines_bound_what_clients_may_take_of_a_broker() -> None:
+    web = "client=User:CN=web"
+
+    lines = refold("topics", "acls", "--commands", "--principal", web, *NOBODY).stdout.splitlines()
+
+    quotas = [shlex.split(line) for line in lines if line.startswith("kafka-configs.sh")]
+    bounds = {line[line.index("--entity-name") + 1]: line[line.index("--add-config") + 1] for line in quotas}
+    assert bounds.keys() == {"CN=web", "refold-approver"}
+    assert bounds["CN=web"] == "producer_byte_rate=8388608,request_percentage=50"

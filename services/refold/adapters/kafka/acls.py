@@ -129,6 +129,13 @@ def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, st
             yield from ((principal, pattern.replace("*", pool) if pool else pattern) for principal in named)
 
 
+def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """What principals may take of a broker, by the settings of Kafka that bound it. For Kafka's own tool: librdkafka
+    2.16 cannot set them."""
+    for role, bounds in declared()["quotas"].items():
+        yield from ((principal, bounds) for principal in who.get(role, ()))
+
+
 def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
     for pattern, topic in content["topics"].items():
         erasers = [] if pattern in content["erasing"]["spared"] else content["erasing"]["roles"]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from refold.adapters.kafka.acls import Acl, AclRule, Acls, principals, wanted_acls
+from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, principals, quotas, wanted_acls
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
@@ -33,7 +33,8 @@ def compare_acls(
         bool, typer.Option("--prune", help="With --apply: also remove what is surplus about our topics and groups.")
     ] = False,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print command lines of kafka-acls.sh, and ask no broker.")
+        bool,
+        typer.Option("--commands", help="Print command lines of Kafka's own tools, quotas too, and ask no broker."),
     ] = False,
     principal: Annotated[
         list[str] | None,
@@ -61,7 +62,8 @@ def compare_acls(
     platform, own = shell.platform, app_pools(app_)
     who = principals(principal or (), own)
     if commands:
-        lines = list(command_lines(wanted_acls(platform.settings.kafka.prefix, who), platform.settings.kafka.bootstrap))
+        kafka = platform.settings.kafka
+        lines = [*command_lines(wanted_acls(kafka.prefix, who), kafka.bootstrap), *quota_lines(who, kafka.bootstrap)]
         shell.tell(lines, lambda: typer.echo("\n".join(lines)))
         return
     platform.knock()
@@ -86,6 +88,15 @@ def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
         yield shlex.join(["kafka-acls.sh", *server, "--add", "--allow-principal", principal, *operations, *where])
 
 
+def quota_lines(who: Principals, bootstrap: str) -> Iterator[str]:
+    """The quotas as command lines of Kafka's own tool, one for each principal."""
+    for principal, bounds in quotas(who):
+        name, config = principal.partition(":")[2], ",".join(f"{key}={bound}" for key, bound in bounds.items())
+        server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
+        entity = ["--entity-type", "users", "--entity-name", name]
+        yield shlex.join(["kafka-configs.sh", *server, "--alter", "--add-config", config, *entity])
+
+
 def _place(acl: Acl) -> tuple[str, str, str, str]:
     return acl.principal, acl.kind, acl.name, acl.pattern
 
@@ -107,6 +118,7 @@ def _tell_changes(changes: list[AclRule]) -> None:
     _lines(changes, {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"})
     if not changes:
         output.say("[green]all rules are as they should be[/]")
+    output.say("quotas are set by Kafka's own tool: `refold topics acls --commands | grep kafka-configs`")
 
 
 def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
