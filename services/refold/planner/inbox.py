@@ -150,6 +150,11 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._ready) + len(self._signals) + len(self._requests)
 
+    @property
+    def bytes(self) -> int:
+        """What is not answered so far takes, but for what is kept for runs that stand still."""
+        return self._bytes.total() + self._parked_bytes.total()
+
     def begin(self, allowance: int, rests_until: int) -> None:
         """A turn begins. Another is wanted at once for what services say, and not before `rests_until` for users."""
         self.turn += 1
