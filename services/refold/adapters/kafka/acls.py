@@ -133,7 +133,7 @@ def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
     """What principals may take of a broker, by the settings of Kafka that bound it. For Kafka's own tool: librdkafka
     2.16 cannot set them."""
     for role, bounds in declared()["quotas"].items():
-        yield from ((principal, bounds) for principal in who.get(role, ()))
+        yield from ((principal, bounds) for principal in who[role])
 
 
 def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
