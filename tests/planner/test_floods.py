@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED
@@ -70,7 +71,7 @@ def test_large_signals_that_wait_do_not_keep_small_ones_from_being_heard() -> No
 
 
 def test_a_topic_that_is_full_does_not_stop_the_others() -> None:
-    inbox = Inbox(Limits(topic_bytes=10_000))
+    inbox = Inbox((RUN_REQUESTED, RUN_SIGNALLED), Limits(topic_bytes=10_000))
     for offset in range(20):
         inbox.take(Record(RUN_REQUESTED, 0, offset, b"k", b"x" * 1_000, lambda: None))
 
@@ -84,7 +85,7 @@ def test_a_topic_that_is_full_does_not_stop_the_others() -> None:
 
 
 def test_headers_count_as_well() -> None:
-    inbox = Inbox(Limits(topic_bytes=10_000))
+    inbox = Inbox((RUN_REQUESTED, RUN_SIGNALLED), Limits(topic_bytes=10_000))
 
     inbox.take(Record(RUN_SIGNALLED, 0, 0, b"k", b"{}", lambda: [("h", b"x" * 20_000)]))
 
@@ -223,7 +224,7 @@ def test_a_snapshot_begins_before_its_time_when_histories_are_large() -> None:
 
 
 def test_a_take_over_holds_back_the_ends_of_runs_up_to_some_bytes() -> None:
-    outbox = Outbox(0, "p", lambda asker: 0)
+    outbox = Outbox(0, "p", lambda asker: 0, Catalog())
     outbox.begin(0)
     for number in range(40):
         record = Outgoing(RUN_COMPLETED, 0, f"r-{number}".encode(), b"x" * 1_000_000, (), 0)

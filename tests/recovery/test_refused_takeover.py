@@ -35,7 +35,7 @@ def said(effects: list[Effect]) -> ToolResult:
     """The result that goes to ledger and outbox."""
     ((_, complete),) = asked(effects, Complete)
     assert isinstance(complete, Complete)
-    return codec.decode(ToolResult, complete.result)
+    return codec.decode(ToolResult, REFUSING.seal.open("result", 0, complete.result)[1])
 
 
 def refused(request: ToolRequest, chain: str, *, takeover: bool) -> ToolResult:
