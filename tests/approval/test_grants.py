@@ -20,6 +20,7 @@ from refold.core.wire import codec
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process, World, request
 from tests.approval.questions import NOW
+from tests.core.decisions import made, votes_of
 
 HOUR = 3_600_000
 ELSEWHERE = next(f"run-{n}" for n in range(2, 99) if home(f"run-{n}", PARTITIONS) != home("run-1", PARTITIONS))
@@ -47,10 +48,14 @@ def write_decision(world: World, asked: ApprovalRequest, grant: Grant, key: Sign
     """A decision that was made before, whoever has made it."""
     by = Cast("ada", "role:lead", "", "v1", NOW)
     found = decision.build(asked, "approve", votes=(by,), issued_ms=NOW, nonce="n", grant=grant)
-    token = signature.sign(found.payload(), key)
-    number = home(asked.run_id, PARTITIONS)
-    world.broker.write(outbox.decision_record(found, token, partition=number, actor="before", trace=""))
+    write(world, found, key)
     return found
+
+
+def write(world: World, found: Decision, key: SigningKey) -> None:
+    """Writes a decision, as a predecessor did."""
+    token, number = signature.sign(found.payload(), key), home(found.run, PARTITIONS)
+    world.broker.write(outbox.decision_record(found, token, partition=number, actor="before", trace=""))
 
 
 class TestWhatItCovers:
@@ -153,7 +158,8 @@ class TestWhatItCovers:
         process.run()
         asked = request()
         world.ask(asked)
-        write_decision(world, asked, Grant(asked.approval_id, "run", NOW + HOUR, 9, 0, rule=asked.rule), old)
+        votes = votes_of(asked, "ada", at=NOW, remember=Remember(HOUR, 9))
+        write(world, made(asked, votes, questions.ROLES, now=NOW, key=GATEWAY), old)
         world.close(asked)
         world.ask(request("run-1/9", step=2))
         process.run()
@@ -164,6 +170,19 @@ class TestWhatItCovers:
         process.run()
 
         assert process.service.counts["grant.used"] == 1
+
+    def test_a_grant_that_nobody_has_given_is_not_used_whoever_has_signed_it(
+        self, world: World, process: Process
+    ) -> None:
+        asked = request()
+        world.ask(asked)
+        write_decision(world, asked, Grant(asked.approval_id, "run", NOW + HOUR, 9, 0, rule=asked.rule), SERVICE)
+        world.close(asked)
+        again = request("run-1/9", step=2)
+        world.ask(again)
+        process.run()
+
+        assert world.decisions(again) == []
 
     def test_an_approval_without_remembering_gives_none(self, world: World, process: Process) -> None:
         asked = request()

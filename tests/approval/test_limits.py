@@ -22,7 +22,7 @@ from tests.approval.planning import PAYLOAD_BYTES, Planning
 from tests.approval.questions import NOW
 
 EDITS = ('{"service":"db"}', "")
-MOST = ApprovalLimits().said_bytes
+MOST = ApprovalLimits().said_bytes(1)
 
 
 def full(action: str, *, over: int = 0) -> dict[str, Any]:
@@ -83,14 +83,14 @@ def test_a_decision_that_cannot_be_is_held_and_kills_nobody(
     cause: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cause == "signature":
-        monkeypatch.setattr(signature, "TOKEN_BYTES", 3_000)
-    process = Process(world, limits=ApprovalLimits(payload_bytes=3_000 if cause == "planner" else 2**20)).run()
+        monkeypatch.setattr(signature, "TOKEN_BYTES", 5_500)
+    process = Process(world, limits=ApprovalLimits(payload_bytes=5_500 if cause == "planner" else 2**20)).run()
     asked, other = request("run-1/5"), request("run-1/9", step=2)
     for each in (asked, other):
         world.ask(each)
     # As long as the name of who votes is, no limit on what they say keeps the decision short.
-    world.publish("roles", "roles", {**ROLES, "roles": {"lead": ["ada", "a" * 900]}})
-    world.vote(asked, "a" * 900)
+    world.publish("roles", "roles", {**ROLES, "roles": {"lead": ["ada", "a" * 1_400]}})
+    world.vote(asked, "a" * 1_400)
     world.vote(other, "ada")
     process.run()
     assert world.verdicts(asked) == []

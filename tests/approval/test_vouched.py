@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from refold.approval.inputs import vouched
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import FALLBACK, Policy
 from refold.core.approval.question import question_digest, received
+from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import codec
@@ -27,6 +27,7 @@ CONTENT: dict[str, Any] = {
     ],
 }
 POLICY = Policy.parse(CONTENT)
+TOOLS = {name: tool.facts for name, tool in app.tools.items()}
 
 
 def known(content: dict[str, Any] | None = CONTENT) -> Catalog:
@@ -39,24 +40,24 @@ def asked(rule: str = "leads", **changes: Any) -> ApprovalRequest:
 
 
 def test_what_the_first_rule_about_the_call_asks_for_is_asked() -> None:
-    assert vouched(asked(), known(), app.tools)
+    assert vouched(asked(), known(), TOOLS)
 
 
 @pytest.mark.parametrize("rule", ["fallback", "others", "rest"])
 def test_a_rule_about_another_call_is_not_taken_for_it(rule: str) -> None:
-    assert not vouched(asked(rule), known(), app.tools)
+    assert not vouched(asked(rule), known(), TOOLS)
 
 
 @pytest.mark.parametrize("policy", ["", "0" * 64])
 def test_a_request_without_a_known_policy_is_held_while_one_is_in_force(policy: str) -> None:
     request = asked(policy=policy, rule="", needs=FALLBACK)
 
-    assert not vouched(request, known(), app.tools)
-    assert vouched(request, known(None), app.tools)
+    assert not vouched(request, known(), TOOLS)
+    assert vouched(request, known(None), TOOLS)
 
 
 def test_made_up_approvers_are_never_asked() -> None:
-    assert not vouched(asked(needs=replace(FALLBACK, approvers=["eve"])), known(), app.tools)
+    assert not vouched(asked(needs=replace(FALLBACK, approvers=["eve"])), known(), TOOLS)
 
 
 def test_a_rule_that_looks_at_what_only_the_planner_knows_may_apply() -> None:
@@ -66,16 +67,16 @@ def test_a_rule_that_looks_at_what_only_the_planner_knows_may_apply() -> None:
     policy = Policy.parse(content)
     request = asked(policy=policy.digest, rule="big", needs=policy.rules[0].requirement)
 
-    assert vouched(request, known(content), app.tools)
-    assert vouched(asked(policy=policy.digest), known(content), app.tools)
+    assert vouched(request, known(content), TOOLS)
+    assert vouched(asked(policy=policy.digest), known(content), TOOLS)
 
 
 def test_a_rule_that_fails_leaves_the_fallback_and_nothing_behind_it() -> None:
     content = {**CONTENT, "rules": [{"name": "fails", "when": "args.gone == 1", "allow": True}, *CONTENT["rules"]]}
     policy = Policy.parse(content)
 
-    assert vouched(asked("fallback", policy=policy.digest), known(content), app.tools)
-    assert not vouched(asked(policy=policy.digest), known(content), app.tools)
+    assert vouched(asked("fallback", policy=policy.digest), known(content), TOOLS)
+    assert not vouched(asked(policy=policy.digest), known(content), TOOLS)
 
 
 def test_the_question_binds_the_rule_and_what_it_asks_for() -> None:

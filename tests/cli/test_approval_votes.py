@@ -248,7 +248,7 @@ class TestVoting:
         world.ask(asked)
         before = len(list(world.records("approval-voted")))
 
-        with pytest.raises(UsageError, match=r"have 1200\d+ bytes as JSON, and a decision takes at most 524288"):
+        with pytest.raises(UsageError, match=r"have 1200\d+ bytes as JSON, and a decision takes at most 252781"):
             desk.vote(asked, "ada", "reject", message="字" * 200_000)
 
         assert len(list(world.records("approval-voted"))) == before

@@ -28,9 +28,12 @@ class TestWhoCounts:
         assert tally(ONE, [], ROLES) is None
 
     def test_one_person_of_the_role_decides(self) -> None:
-        found = tally(ONE, [vote(ONE, "ada", strength="mfa")], ROLES)
+        said = vote(ONE, "ada", strength="mfa")
 
-        assert found == BallotResult("approve", (Cast("ada", "role:lead", "mfa", "ada-approve-1", NOW + 1),))
+        found = tally(ONE, [said], ROLES)
+
+        cast = Cast("ada", "role:lead", "mfa", "ada-approve-1", NOW + 1)
+        assert found == BallotResult("approve", (cast,), said=(said,))
 
     def test_somebody_else_does_not_count(self) -> None:
         said = vote(ONE, "dan")
@@ -206,7 +209,7 @@ class TestRemembering:
     def test_a_grant_needs_the_quorum_and_is_the_narrowest_of_what_was_asked(self) -> None:
         votes = [
             vote(TWO, "ada", remember=Remember(60_000, 3)),
-            vote(TWO, "dan"),
+            vote(TWO, "dan", at=3),
             vote(TWO, "bob", at=2, remember=Remember(90_000, 2)),
         ]
 
@@ -325,7 +328,7 @@ class TestTokens:
 
         token = signature.sign(said.payload(), KEY)
 
-        assert open_vote(token, {KEY.kid: KEY.public()}) == said
+        assert open_vote(token, {KEY.kid: KEY.public(roles=("lead",))}) == said
         assert open_vote(token, {KEY.kid: KEY.public(strength="mfa")}).strength == "mfa"
 
     def test_a_key_speaks_only_for_its_own_people(self) -> None:

@@ -70,7 +70,11 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, list):
-        return [(f"refold.{type(event).__name__}", plain(event)) if is_dataclass(event) else event for event in value]
+        # One of many kinds is named; of one kind alone there is nothing to tell.
+        named = get_args(Event)
+        return [
+            (f"refold.{type(each).__name__}", plain(each)) if isinstance(each, named) else plain(each) for each in value
+        ]
     return value
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from refold.core.approval import decision
 from refold.core.approval.catalog import Catalog, Roles
-from refold.core.approval.decision import SKEW_MS, Cast, Grant, ToolFacts
+from refold.core.approval.decision import SKEW_MS, Grant, ToolFacts
+from refold.core.approval.policy import Policy
 from refold.core.approval.question import named
 from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
 from refold.core.errors import UnauthorisedError
@@ -21,8 +21,10 @@ from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.executor.gate import Gate
+from tests.core.decisions import VOTING, made, signed, votes_of
 
 NOW, VALID_MS, PARTITIONS = 1_700_000_000_000, 3_600_000, 8
+POLICY = "policy-1"
 ARGS = '{"amount":100,"to":"ann"}'
 KEY = SigningKey("approval-1", "decision", b"k" * 32)
 OTHER = SigningKey("approval-2", "decision", b"o" * 32)
@@ -30,7 +32,7 @@ OLD = SigningKey("approval-0", "decision", b"r" * 32)
 GONE = SigningKey("approval-9", "decision", b"g" * 32)
 VOTER = SigningKey("ann-1", "vote", b"v" * 32)
 STRANGER = SigningKey("stranger-1", "decision", b"s" * 32)
-KEYS = {key.kid: key.public() for key in (KEY, OTHER, VOTER)}
+KEYS = {key.kid: key.public() for key in (KEY, OTHER, VOTER, VOTING)}
 KEYS |= {OLD.kid: OLD.public(retired_ms=NOW), GONE.kid: GONE.public(revoked=True)}
 TOOL = ToolFacts("pay", "v1", "schema-1", "probed", approval=True)
 TOOLS = {
@@ -39,6 +41,14 @@ TOOLS = {
     "refund": ToolFacts("refund", "v1", "schema-1", "once"),
     "look": ToolFacts("look", "v1", "schema-1", "pure"),
 }
+RULES, OTHERS = (
+    Policy.parse({"rules": [{"name": "large", "when": "true", "require": {"approvers": [who], "quorum": 2}}]})
+    for who in ("role:lead", "role:owner")
+)
+DENY = Policy.parse(
+    {"rules": [{"name": "large", "when": "true", "deny": "never"}], "fallback": {"approvers": ["role:owner"]}}
+)
+STRANGER_VOTES = SigningKey(VOTING.kid, "vote", b"x" * 32)
 ROLES = Roles({"lead": frozenset({"ann", "bob"})})
 
 
@@ -60,14 +70,22 @@ class World:
     tools: dict[str, ToolFacts] = field(default_factory=lambda: TOOLS)
     keys: dict[str, PublicKey] = field(default_factory=lambda: KEYS)
     roles: Roles = ROLES
+    policy: Policy = RULES
+
+
+def catalog_of(world: World) -> Catalog:
+    """What its lane has read of the catalog."""
+    catalog = Catalog()
+    catalog.keys, catalog.roles = world.keys, world.roles
+    catalog.policies[POLICY] = world.policy
+    return catalog
 
 
 def gate(request: ToolRequest, world: World) -> str:
     """Why an executor does not carry an order out, in words; nothing if it does."""
-    catalog = Catalog()
-    catalog.keys, catalog.roles = world.keys, world.roles
+    catalog = catalog_of(world)
     gate = Gate(world.tools, world.environment, PARTITIONS, required=("*",))
-    refused = gate.refusal(request, catalog, pool="default", partition=world.partition, now_ms=world.now_ms)
+    refused = gate.refusal(request, catalog, partition=world.partition, now_ms=world.now_ms)
     if refused is None:
         return ""
     try:
@@ -96,9 +114,9 @@ def asked(**changes: Any) -> ApprovalRequest:
         effect="probed",
         args=ARGS,
         key=key_of(),
-        policy="policy-1",
+        policy=POLICY,
         rule="large",
-        requirement=Requirement(["role:lead"], valid_ms=VALID_MS),
+        requirement=Requirement(["role:lead"], quorum=2, valid_ms=VALID_MS),
         question="",
         proposal="proposal-1",
         asked_ms=NOW - 1_000,
@@ -111,8 +129,7 @@ def key_of(environment: str = "prod", run: str = "run-1", step: int = 2, tool: s
     return idempotency_key(environment=environment, run=run, step=step, tool=tool, args=args)
 
 
-VOTES = (Cast("ann", "role:lead", "oidc", "approve", NOW - 10), Cast("bob", "role:lead", "key", "approve", NOW - 5))
-DECISION = decision.build(asked(), "approve", votes=VOTES, issued_ms=NOW, nonce="n0")
+DECISION = made(asked(), votes_of(asked(), "ann", "bob", at=NOW - 10), ROLES, now=NOW)
 PAYLOAD = DECISION.payload()
 TOKEN = sign(PAYLOAD, KEY)
 REQUEST = ToolRequest(
@@ -126,7 +143,7 @@ REQUEST = ToolRequest(
     key=key_of(),
     effect="probed",
     timeout_ms=30_000,
-    policy="policy-1",
+    policy=POLICY,
     decision=TOKEN,
     at_ms=NOW + 500,
 )
@@ -184,6 +201,10 @@ def others(value: Any) -> list[Any]:
         ]
     elif isinstance(value, int):
         found = [0, 1, -1, value + 1, value - 1, value * 2, -value, 2**53 - 1]
+    elif isinstance(value, list) and all(isinstance(each, str) for each in value):
+        found = [[], value[:1], [*value, "x"], ["x", *value[1:]]]
+    elif isinstance(value, dict):
+        found = [{}, {**value, "requester": "zoe"}, {**value, "more": 1}]
     elif isinstance(value, list):
         found = [[], value[:1], value + value, [{**value[0], "actor": "eve"}], [{**value[0], "via": "*"}]]
     else:
@@ -265,6 +286,31 @@ def of_other_types() -> Iterator[Attempt]:
         {**PAYLOAD, "kind": "grant"},
     ):
         yield Attempt("another kind of token", replace(REQUEST, decision=holding(payload)), World())
+
+
+def of_a_hijacked_service() -> Iterator[Attempt]:
+    """Whoever has the service's key signs what people have not said."""
+    softer = named(replace(asked(), requirement=replace(asked().requirement, quorum=1)))
+    alone = made(softer, votes_of(softer, "ann", at=NOW - 10), ROLES, now=NOW)
+    eve = votes_of(asked(), "eve", "mallory", at=NOW - 10)
+    with_eve = tuple(signed(eve).values())
+    for name, found in {
+        "no votes": replace(DECISION, tokens=()),
+        "one vote": replace(DECISION, tokens=DECISION.tokens[:1]),
+        "one vote twice": replace(DECISION, tokens=DECISION.tokens[:1] * 2),
+        "votes of others": replace(DECISION, tokens=with_eve),
+        "a softer question": alone,
+        "a softer question in its place": replace(DECISION, asked=alone.asked),
+        "the softer one's votes": replace(DECISION, tokens=alone.tokens),
+    }.items():
+        yield Attempt(name, replace(REQUEST, decision=holding(found.payload())), World())
+    forged_votes = tuple(signed(votes_of(asked(), "ann", "bob", at=NOW), STRANGER_VOTES).values())
+    found = replace(DECISION, tokens=forged_votes)
+    yield Attempt("votes by a stranger's key", replace(REQUEST, decision=holding(found.payload())), World())
+    bound_key = {**KEYS, VOTING.kid: VOTING.public(actors=("ann",))}
+    yield Attempt("votes by ann's key alone", REQUEST, World(keys=bound_key))
+    for rules in (DENY, OTHERS):
+        yield Attempt("a policy that asks otherwise", REQUEST, World(policy=rules))
 
 
 def of_orders() -> Iterator[Attempt]:
@@ -349,15 +395,15 @@ def of_worlds() -> Iterator[Attempt]:
 
 
 def of_bits() -> Iterator[Attempt]:
-    """Every bit of the token's text, and every bit of what its parts say."""
+    """Bits of every character of the token's text, and of every byte that its parts say."""
     for index in range(len(TOKEN)):
-        for bit in range(8):
+        for bit in (index % 8, (index + 5) % 8):
             token = TOKEN[:index] + chr(ord(TOKEN[index]) ^ 1 << bit) + TOKEN[index + 1 :]
             yield Attempt(f"bit {bit} of character {index}", replace(REQUEST, decision=token), World())
     parts = TOKEN.split(".")
     for number, part in enumerate(parts):
         data = urlsafe_b64decode(part + "==")
-        for index in range(len(data) * 8):
+        for index in range(0, len(data) * 8, 3):
             flipped = bytearray(data)
             flipped[index // 8] ^= 1 << index % 8
             token = ".".join([*parts[:number], b64(bytes(flipped)), *parts[number + 1 :]])
@@ -368,6 +414,7 @@ FAMILIES: tuple[Callable[[], Iterator[Attempt]], ...] = (
     of_fields,
     of_other_decisions,
     of_other_types,
+    of_a_hijacked_service,
     of_orders,
     of_worlds,
     of_bits,

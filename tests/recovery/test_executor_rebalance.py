@@ -305,7 +305,7 @@ def test_what_is_halted_after_its_claim_was_never_begun_and_says_so() -> None:
     assert [effect for effect in effects if isinstance(effect, StartTool)] == []
     ((_, told),) = asked(effects, Complete)
     assert isinstance(told, Complete)
-    result = codec.decode(ToolResult, told.result)
+    result = codec.decode(ToolResult, ExecutorSettings().seal.open("result", 0, told.result)[1])
     assert result.failure is not None
     assert (result.status, result.failure.code, result.retryable) == ("unauthorised", "halted", True)
 

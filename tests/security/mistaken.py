@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tests.security.hijack import Hijack, Outcome, ask_for
 from tests.security.plays import Play
+from tests.security.softened import ANYBODY
 from tests.security.unsigned import forged
 
 
@@ -16,6 +17,10 @@ def plays() -> Iterator[Play]:
     yield Play("for a decision, a vote", vote_for_decision)
     yield Play("for a decision, a vote that half of a quorum has given", half_for_decision)
     yield Play("for a decision, one that the gateway's key has signed", gateway_decides)
+    yield Play("one that the approval service's own host has signed, without votes", accomplice)
+    yield Play("the same, with one vote where two are needed", lambda h: accomplice(h, "ada", rule="two", how="two"))
+    yield Play("the same, with the vote of somebody who has no role", lambda h: accomplice(h, "eve"))
+    yield Play("the same, of a question that the policy does not ask", lambda h: accomplice(h, "eve", softer=True))
     yield Play("for a vote, a decision", decision_for_vote)
     yield Play("for a vote, one that the approval service's key has signed", service_votes)
     yield Play("a vote on one question, handed on as one on another", vote_elsewhere)
@@ -39,6 +44,14 @@ def half_for_decision(hijack: Hijack) -> Outcome:
 def gateway_decides(hijack: Hijack) -> Outcome:
     call = hijack.call()
     return hijack.refused(call, forged(call, replace(hijack.stage.gateway, use="decision")))
+
+
+def accomplice(hijack: Hijack, *actors: str, rule: str = "one", how: str = "plain", softer: bool = False) -> Outcome:
+    """The host of the approval service is in league: it signs ada's name, with such votes as people gave."""
+    call = hijack.call(how=how)
+    request = ask_for(call, rule=rule, **({"requirement": ANYBODY} if softer else {}))
+    tokens = tuple(hijack.stage.ballot(request, actor) for actor in actors)
+    return hijack.refused(call, forged(call, hijack.stage.service, request=request, tokens=tokens))
 
 
 def decision_for_vote(hijack: Hijack) -> Outcome:

@@ -28,7 +28,7 @@ from refold.core.events import (
     RunStarted,
 )
 from refold.core.ids import NO_ENTRY, home, log_key
-from refold.core.messages import ApprovalDecision, ApprovalVote, CatalogEntry, ToolClaim, ToolResult
+from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, CatalogEntry, ToolClaim, ToolResult
 from refold.core.wire import canonical, codec
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import DANGEROUS
@@ -68,11 +68,12 @@ def plays() -> Iterator[Play]:
     yield Play("join the executors", join_executors)
 
 
-def forged(call: Call, key: SigningKey) -> str:
-    """A decision that holds, but for who signed it."""
+def forged(call: Call, key: SigningKey, *, request: ApprovalRequest | None = None, tokens: tuple[str, ...] = ()) -> str:
+    """A decision that holds, but for who signed it and for the votes behind it."""
     now = time.time_ns() // 1_000_000
     votes = (Cast("ada", "role:lead", "key", "approve", now),)
-    found: Decision = decision.build(ask_for(call), "approve", votes=votes, issued_ms=now, nonce=secrets.token_hex(16))
+    about, nonce = request or ask_for(call), secrets.token_hex(16)
+    found: Decision = decision.build(about, "approve", votes=votes, tokens=tokens, issued_ms=now, nonce=nonce)
     return signature.sign(found.payload(), key)
 
 

@@ -17,6 +17,7 @@ from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
 from refold.core.approval.people import has_asked, quorum_of
 from refold.core.approval.question import args_digest
+from refold.core.approval.recount import unfounded
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 
@@ -38,7 +39,7 @@ class Standing:
         own = needed.not_requester and any(has_asked(request, name) for name in people)
         if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request):
             return False
-        if decision.disowned(self.given, catalog.roles):
+        if unfounded(self.given, catalog):  # who acts on the use of it counts its votes again
             return False
         try:
             signature.verified(self.token, catalog.keys, use="decision")
@@ -85,7 +86,7 @@ class Grants:
             if use <= standing.grant.uses and standing.covers(request, catalog, now):
                 given = standing.given
                 grant = standing.grant._replace(use=use)
-                return BallotResult("approve", given.votes, message=given.message, grant=grant)
+                return BallotResult("approve", given.votes, message=given.message, grant=grant, given=standing.token)
         return None
 
     def afterwards(self, vote: Vote, roles: Roles) -> Objection | None:

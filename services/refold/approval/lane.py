@@ -19,7 +19,9 @@ from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.people import quorum_of
 from refold.core.approval.question import received
+from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
@@ -57,6 +59,7 @@ class ApprovalLane:
         self.clock.tick(mono_ms)
         self._equipment, self._settings, self._limits = equipment, equipment.settings, equipment.settings.limits
         self._journal = equipment.journal
+        self._facts = {name: tool.facts for name, tool in equipment.tools.items()}
         self.catalog = Catalog(self._settings.trust)
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
@@ -203,7 +206,9 @@ class ApprovalLane:
         elif approval not in self.questions:
             if others := self._rivals.open(request):
                 self.outbox.second(record, others)
-            question = OpenQuestion(request, self._limits.said_bytes, decided=approval in self._over)
+            question = OpenQuestion(
+                request, self._limits.said_bytes(quorum_of(request)), decided=approval in self._over
+            )
             self.questions[approval] = question
             self._due[approval] = None
             for parked in self.parking.take(approval):
@@ -295,15 +300,15 @@ class ApprovalLane:
         """Decides what is settled, as far as that may be decided now."""
         if not self._may_sign(question):
             return
-        vouched = inputs.vouched(question.request, self.catalog, self._equipment.tools)
-        if vouched:
+        asked_so = vouched(question.request, self.catalog, self._facts)
+        if asked_so:
             settled = settled or self.grants.use(question.request, self.catalog, self.now)
         else:
             self._hold(question, "its policy does not ask for what the request says: it can only be rejected")
         # A rejection lets nothing out, so whoever makes up a request gains nothing by choosing who may reject it.
-        if settled and (vouched or settled.verdict == "reject"):
+        if settled and (asked_so or settled.verdict == "reject"):
             self._decide(question, settled)
-        elif vouched:
+        elif asked_so:
             question.held = ""
 
     def _may_sign(self, question: OpenQuestion) -> bool:
@@ -324,7 +329,9 @@ class ApprovalLane:
     def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
         grant, signer = settled.grant, self._equipment.signer
         try:
-            decided, token, record = signer.sign(question.request, settled, partition=self.partition, now=self.now)
+            decided, token, record = signer.sign(
+                question, settled, self.catalog, partition=self.partition, now=self.now
+            )
         except (UsageError, MalformedError) as error:
             self._hold(question, f"its decision cannot be signed: {error}")
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from refold.core.approval import ballot
@@ -60,6 +60,11 @@ class OpenQuestion:
         """What the votes that say something add up to by now."""
         votes = [self.read(token, catalog, tools) for token in self.tokens]
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
+
+    def tokens_of(self, votes: Iterable[Vote]) -> tuple[str, ...]:
+        """The votes as they were signed, in this order."""
+        known = {vote: token for token, vote in self._read.items()}
+        return tuple(known[vote] for vote in votes)
 
     def make_room(self, count: Count, roles: Roles, limit: int) -> bool:
         """Drops votes over the limit, and tells whether it did: what does not count goes first, then what came last."""

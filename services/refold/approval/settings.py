@@ -30,10 +30,9 @@ class ApprovalLimits:
     turn_votes: int = 400
     payload_bytes: int = defaults.PAYLOAD_BYTES
 
-    @property
-    def said_bytes(self) -> int:
-        """What a vote may bring into a decision, as JSON."""
-        return ballot.most_said(self.payload_bytes)
+    def said_bytes(self, quorum: int) -> int:
+        """What a vote may bring into a decision that so many people make, as JSON."""
+        return ballot.most_said(self.payload_bytes, quorum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refold.approval import outbox
+from refold.approval.question import OpenQuestion
 from refold.approval.settings import ApprovalSettings
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
+from refold.core.approval.recount import unfounded
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
-from refold.core.messages import ApprovalRequest
 from refold.ports.log import Outgoing
 
 
@@ -28,13 +29,17 @@ class Signer:
         return key is not None and key.use == "decision" and key.signs_at(now)
 
     def sign(
-        self, request: ApprovalRequest, settled: BallotResult, *, partition: int, now: int
+        self, question: OpenQuestion, settled: BallotResult, catalog: Catalog, *, partition: int, now: int
     ) -> tuple[Decision, str, Outgoing]:
         """The decision, its token, and the record that says so.
 
         **Raises** UsageError or MalformedError when it cannot be signed, or nobody would take it.
         """
-        decided = decision.build(request, **settled._asdict(), issued_ms=now, nonce=self._nonce())
+        request, content = question.request, settled._asdict()
+        tokens = question.tokens_of(content.pop("said"))
+        decided = decision.build(request, **content, tokens=tokens, issued_ms=now, nonce=self._nonce())
+        if refused := unfounded(decided, catalog):  # who acts on it counts again
+            raise UsageError(refused.message)
         token = signature.sign(decided.payload(), self._key)
         member, trace = self._settings.member, request.traceparent
         record = outbox.decision_record(decided, token, partition=partition, actor=member, trace=trace)

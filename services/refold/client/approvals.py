@@ -70,7 +70,7 @@ class Approvals:
         payload_bytes: int = defaults.PAYLOAD_BYTES,
     ) -> None:
         self._reader, self._trust, self._partitions, self._settle_s = reader, trust, partitions, settle_s
-        self._said_bytes = ballot.most_said(payload_bytes)
+        self._payload_bytes = payload_bytes
 
     def read(self, partition: int | None = None) -> Register:
         """Everything that is in the topics now."""
@@ -151,7 +151,8 @@ class Approvals:
             remember=remember,
         )
         ballot.check_vote(vote)
-        if large := ballot.oversized(vote, self._said_bytes):
+        quorum = quorum_of(approval.request) if approval else 1
+        if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
             raise UsageError(large.reason, hint="say less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere")
         if approval is not None and (problem := _objection(approval, vote)):
             raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")

@@ -12,6 +12,7 @@ import yaml
 from refold.core.approval.catalog import ROLE, Roles, is_person, no_person
 from refold.core.approval.condition import WALKED
 from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
+from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
 
@@ -79,6 +80,13 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
     named = {name for needed in asked for name in (*needed.approvers, *needed.escalate_to)}
     has = {f"role:{role}" for role, people in roles.by_role.items() if people - roles.revoked}
     return sorted(name for name in named - has if name.startswith("role:"))
+
+
+def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> list[str]:
+    """The roles that a policy asks for and that neither the catalog has nor a key for votes may claim for anybody."""
+    claimed = {f"role:{role}" for key in keys if key.use == "vote" and not key.revoked for role in key.roles}
+    kept = {f"role:{role}" for role in roles.by_role}
+    return [name for name in nobody_has(policy, roles) if name not in kept | claimed]
 
 
 def problems_of(files: Mapping[str, Any]) -> list[Problem]:

@@ -14,6 +14,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
+from refold.core.approval.recount import unasked, unfounded
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ToolRequest
 
@@ -56,7 +57,8 @@ class Gate:
             refused = (
                 decision.away(request, partition, self.partitions)
                 or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
-                or decision.disowned(decided, catalog.roles)
+                or unfounded(decided, catalog)
+                or unasked(decided, request, catalog, self.tools)
             )
             if refused:
                 return refused

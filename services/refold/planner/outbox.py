@@ -19,7 +19,6 @@ from refold.core.events import (
     CallFailed,
     Entry,
     Event,
-    Failure,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -27,7 +26,7 @@ from refold.core.events import (
 from refold.core.ids import CallId, RunId, call_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
-from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request
+from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request, without_result
 from refold.core.planning.verdict import Decided, Unsent
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
@@ -267,7 +266,8 @@ class Outbox:
         """The log will never take a command: what is to be decided about that."""
         record = ordered.record
         if record.topic == RUN_COMPLETED and not ordered.short:
-            record = _shortened(record)
+            said = codec.decode(RunOutcome, record.value or b"")
+            record = record._replace(value=codec.encode(without_result(said)))
             self._publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
         if not ordered.again:
@@ -395,11 +395,3 @@ def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
     step = state.step_of(seq) if state and not state.over else None
     opened = state.open.get(step) if state and step else None
     return opened if opened and opened.phase == "dispatched" else None
-
-
-def _shortened(record: Outgoing) -> Outgoing:
-    """An outcome without its result, which the run log has."""
-    outcome = codec.decode(RunOutcome, record.value or b"")
-    text = f"the result is too large for run-completed: `refold run show {outcome.run_id}` has it"
-    value = codec.encode(dataclasses.replace(outcome, result="null", failure=Failure("too_large", text)))
-    return record._replace(value=value)

@@ -32,10 +32,10 @@ def save(key: SigningKey, path: Path) -> None:
     """
     content = {"kty": "OKP", "crv": "Ed25519", "kid": key.kid, "use": key.use, "x": key.public().x}
     content["d"] = urlsafe_b64encode(key.seed).rstrip(b"=").decode()
-    write(json.dumps(content, indent=2) + "\n", path)
+    write_private(json.dumps(content, indent=2) + "\n", path)
 
 
-def write(text: str, path: Path) -> None:
+def write_private(text: str, path: Path) -> None:
     """Writes a file that its owner alone may read. **Raises** as `save`."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from refold.approval import granting, signing
 from refold.approval.lane import ApprovalLane
 from refold.core.approval import ballot, decision
 from refold.core.approval.authority import Authority
@@ -60,10 +61,6 @@ def _flag(original: Check) -> Check:
         return None if request.decision else original(self, request, *args, **how)
 
     return refusal
-
-
-def _any_version(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
-    return replace(found, version=tool.version), request, tool
 
 
 def _any_equal_call(found: Decision, request: ToolRequest, tool: ToolFacts) -> tuple[Any, Any, Any]:
@@ -138,18 +135,23 @@ def _refusal(change: Callable[[Decision, ToolRequest, ToolFacts], tuple[Any, Any
 
 CREDULOUS: dict[str, Bug] = {
     "unsigned-decision": Bug((), ((gate, "Authority", NeverVerifies),), seeds=60),
-    "digest-without-version": Bug((), _refusal(_any_version), seeds=120),
     "boolean-approval": Bug((), ((Gate, "refusal", _flag(Gate.refusal)),), seeds=30),
     "decision-for-equal-calls": Bug((), _refusal(_any_equal_call), seeds=60),
     "decision-for-any-attempt": Bug(
-        ("retried-once",), ((decision, "build", _generous(decision.build)), *_refusal(_any_attempt))
+        ("retried-once",),
+        (
+            (decision, "build", _generous(decision.build)),
+            *((place, "unfounded", _never) for place in (signing, granting, gate)),
+            *_refusal(_any_attempt),
+        ),
     ),
     "order-says-its-class": Bug((), _refusal(_any_class), seeds=60),
     "not-at-home": Bug((), ((decision, "away", _never),), seeds=60),
     "requester-counted": Bug(("requester-votes",), ((ballot, "objection", _requester_too(ballot.objection)),)),
     "handed-on-again": Bug(("handed-on-twice",), ((ballot._Seats, "_own", _hands_on_again(ballot._Seats._own)),)),
     "expiry-by-own-clock": Bug(("slow-clock",), (*_refusal(_own_clock), (Attempt, "log_ms", _WALL))),
-    "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never),)),
+    "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never), (gate, "unfounded", _never))),
+    "nobody-counts-again": Bug((), ((gate, "unfounded", _never),), seeds=60),
     "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
     "decides-again": Bug(("approve-keyed",), ((ApprovalLane, "_decided", _never),)),
     "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),)),

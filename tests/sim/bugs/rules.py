@@ -72,7 +72,6 @@ RULES: dict[str, tuple[str, ...]] = {
     # Approval
     "The executor verifies a decision itself.": ("unsigned-decision", "boolean-approval"),
     "A decision is bound to the digest of the exact call.": (
-        "digest-without-version",
         "decision-for-equal-calls",
         "order-says-its-class",
         "not-at-home",
@@ -82,6 +81,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "The requester does not decide, where the policy says so.": ("requester-counted",),
     "Who was put on a list may not put others on it.": ("handed-on-again",),
     "Whoever may not decide any more has not decided.": ("revoked-people-decide",),
+    "Whoever acts counts the votes again.": ("nobody-counts-again",),
     "A policy that wants it judges every call again.": ("policy-never-rechecked",),
     "The first valid decision wins.": ("decides-again",),
     "A call that needs a decision waits for it.": ("sent-before-decided",),

@@ -73,6 +73,10 @@ def new_key(
     anybody: Annotated[
         bool, typer.Option("--anybody", help="It may vote for everybody: for a gateway that knows its users.")
     ] = False,
+    role: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="It may say that its actors have this role, which logins tell. May be repeated."),
+    ] = None,
     strength: Annotated[str, typer.Option("--strength", help="How its holder makes sure who somebody is.")] = "",
     out: OutOption = "",
     publish: Annotated[
@@ -82,7 +86,8 @@ def new_key(
 ) -> None:
     """Make a key: the private half into a file, the public half into the catalog."""
     key = keys.new(use, name)
-    public = PublicKey.parse(key.public(actors=tuple(actor or ()), strength=strength).content())
+    more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
+    public = PublicKey.parse(key.public(**more).content())
     _check_voters(use, actor or [], anybody=anybody)
     if use == ROOT:
         raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
@@ -104,7 +109,7 @@ def list_keys(*, shell: Shell) -> None:
         {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _state(key, now_ms)}
         for key in there.whole.keys.values()
     ]
-    columns = ("kid", "use", "state", "actors", "strength", "reason")
+    columns = ("kid", "use", "state", "actors", "roles", "strength", "reason")
     warn_of_void(there)
     shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
 
@@ -134,7 +139,7 @@ def rotate_key(
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
     path = _save(key, out, office.data)
-    public = key.public(actors=old.actors, strength=old.strength)
+    public = key.public(actors=old.actors, roles=old.roles, strength=old.strength)
     retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")
     office.publish([key_entry(public, login()), key_entry(retired, login())])
     _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)

@@ -21,10 +21,12 @@ from refold.cli.views import policies as policy_views
 from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
 from refold.client.policies import Problem
+from refold.core.approval.catalog import Roles
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
+from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 
 policy_group = Commands("Write, try and publish the rules that judge every call.")
@@ -70,7 +72,8 @@ def publish_policy(
 ) -> None:
     """Put a policy in force for new runs, and roles for everybody, at once. Published again, it changes nothing.
 
-    Rules that no call can reach and roles that nobody has are published all the same, with a warning.
+    Rules that no call can reach and roles that nobody has are published all the same, with a warning. A role that
+    neither the roles nor a key of the catalog know is refused: nobody could ever decide by it.
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
@@ -83,6 +86,12 @@ def publish_policy(
         warnings = [_problem_text(problem) for problem in policies.problems_of(content)]
         # The policy before the word that it is in force, and roles that it may name before both.
         entries += policy_entries(policy, actor or login())
+    if policy:
+        before = office.platform.catalog.whole
+        known = Roles.parse(canonical.parse(entries[0].content)) if roles else before.roles
+        if unknown := policies.unknown_roles(policy, known, before.keys.values()):
+            hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
+            raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
     office.publish(entries)
     there = office.platform.catalog
     if missing := nobody_text(there.whole):

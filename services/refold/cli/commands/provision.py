@@ -79,7 +79,7 @@ class Provision:
     def prepare(self, bootstrap: str) -> None:
         """Makes all of it true on a broker. Whatever is there already is left alone."""
         if not self.ledger_key.exists():
-            keys.write(f"{secrets.token_hex(32)}\n", self.ledger_key)
+            keys.write_private(f"{secrets.token_hex(32)}\n", self.ledger_key)
         where = addresses(kafka=bootstrap)
         root, trust = self._root_key(where)
         settings = where.settings

@@ -85,7 +85,7 @@ class Vote:
 
     @staticmethod
     def parse(payload: Mapping[str, Any], key: PublicKey) -> Vote:
-        """The vote in a payload that this key signed.
+        """The vote in a payload that this key signed, with those of its roles that the key may claim.
 
         **Raises** MalformedError for any other shape, UnauthorisedError when the key does not speak for the actor.
         """
@@ -97,11 +97,16 @@ class Vote:
         check_vote(vote)
         if key.actors and vote.actor not in key.actors:
             raise UnauthorisedError(f"the key {key.kid} does not speak for {vote.actor}", reason="actor")
-        return dataclasses.replace(vote, strength=key.strength or vote.strength)
+        claimed = tuple(role for role in vote.roles if role in key.roles)
+        return dataclasses.replace(vote, roles=claimed, strength=key.strength or vote.strength)
 
 
 class BallotResult(NamedTuple):
-    """What the votes decide. `votes` are those that it rests on, `edited` and `result` what they agreed on."""
+    """What the votes decide. `votes` are those that it rests on, `edited` and `result` what they agreed on.
+
+    `said` are those votes as they were said, and the words that handed them on. `given` is, of the use of a grant, the
+    decision that gave it.
+    """
 
     verdict: Verdict
     votes: tuple[Cast, ...]
@@ -109,6 +114,8 @@ class BallotResult(NamedTuple):
     result: str = ""
     message: str = ""
     grant: Grant | None = None
+    said: tuple[Vote, ...] = ()
+    given: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,10 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
     )
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
-    return Count(_settled(request, cast, groups), cast, leading, seats.approvers, void)
+    settled = _settled(request, cast, groups)
+    if settled:
+        settled = settled._replace(said=seats.behind(settled.votes))
+    return Count(settled, cast, leading, seats.approvers, void)
 
 
 def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str, now: int) -> bool:
@@ -212,10 +222,12 @@ class _Seats:
         self._roles, self._quorum = roles, quorum_of(request)
         self._named = (*needed.approvers, *more)
         self._listed, self._by = tuple(needed.approvers), tuple[Entitlement, ...]()
+        self._delegated: dict[str, Vote] = {}
+        self._reassigned: Vote | None = None
         for vote in votes:
             # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
             if vote.action == "reassign" and self._quorum <= 1 and (own := self._own(vote)):
-                self._listed, self._by = vote.to, (Entitlement(vote.actor, own),)
+                self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
         words = (vote for vote in votes if vote.action in SAYING)
         self.said = {vote.actor: vote for vote in words if vote.action != "delegate" or self._own(vote)}
@@ -225,6 +237,12 @@ class _Seats:
             deputy = vote.to[0] if vote.action == "delegate" else ""
             if deputy not in self.lineages and roles.entitled([deputy], deputy):
                 self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
+                self._delegated[deputy] = vote
+
+    def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
+        """The votes that were cast, and those that say who decides: by themselves they give the same verdict."""
+        votes = [vote for by in cast for vote in (self.said[by.actor], self._delegated.get(by.actor))]
+        return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
     def _own(self, vote: Vote) -> str:
         """Which approver of the policy somebody is; nothing for whoever decides on another's word."""
@@ -274,7 +292,7 @@ def _settled(
     group = min(ready, key=lambda votes: order(votes[quorum - 1]), default=None)
     if group is None:
         return None
-    by_vote = dict(cast)
+    by_vote, group = dict(cast), group[:quorum]
     first = group[0]
     return BallotResult(
         DECIDING[first.action],
@@ -318,12 +336,13 @@ def _remember(content: Any) -> Remember | None:
     return Remember(content["for_ms"], content["uses"])
 
 
-def most_said(payload_bytes: int) -> int:
-    """What a vote may bring into a decision, as bytes of JSON: base64 makes two thirds of the largest payload of it.
+def most_said(payload_bytes: int, quorum: int) -> int:
+    """What a vote may bring into a decision that `quorum` people make, as bytes of JSON.
 
-    The last third is for what is decided on, and who has decided.
+    A decision has it once by itself and once in each of its votes, and base64 adds a third, to the votes twice. A
+    quarter of the largest payload is for what is decided on, and who has decided.
     """
-    return min(payload_bytes, signature.TOKEN_BYTES) // 2
+    return min(payload_bytes, signature.TOKEN_BYTES) * 27 // (16 * (3 + 4 * max(1, quorum)))
 
 
 def oversized(vote: Vote, limit: int) -> Objection | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
-from refold.core.approval.question import args_digest
+from refold.core.approval.question import args_digest, bound
 from refold.core.errors import MalformedError
 from refold.core.ids import home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, ToolRequest
@@ -25,7 +25,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 RUN = "run"
 """How far a grant reaches. What is wider is a policy."""
 
-_AS_ASKED = (
+AS_ASKED = (
     *("question", "environment", "step", "tool", "version", "schema", "effect"),
     *("attempt", "covers", "policy", "proposal"),
 )
@@ -95,7 +95,9 @@ class Grant(NamedTuple):
 class Decision:
     """What is signed. `args` is the digest of the arguments that may be sent, `edited` their text where they are new.
 
-    `result` is the answer in the tool's place, `attempt` and `covers` the attempts that it is good for.
+    `result` is the answer in the tool's place, `attempt` and `covers` the attempts that it is good for. `asked` is what
+    the question says (`question.bound`), `tokens` are the signed votes that decide it, those that handed it on
+    included; the use of a grant has none, but in `given` the decision that gave it, as it was signed.
     """
 
     approval: str
@@ -123,12 +125,16 @@ class Decision:
     issued: int
     expires: int
     nonce: str
+    asked: dict[str, Any] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
+    given: str = ""
 
     def payload(self) -> dict[str, Any]:
         """The object that is signed."""
         fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         fields["votes"] = [vote._asdict() for vote in self.votes]
         fields["grant"] = self.grant._asdict() if self.grant else None
+        fields["tokens"] = list(self.tokens)
         return {"kind": "decision", **fields}
 
     @staticmethod
@@ -137,8 +143,12 @@ class Decision:
         fields = signed_fields(Decision, "decision", payload)
         if fields["verdict"] not in VERDICTS:
             raise MalformedError("a field of the decision has another type")
-        if not isinstance(fields["votes"], list):
-            raise MalformedError("the votes of the decision are not a list")
+        tokens = fields["tokens"]
+        if not isinstance(fields["votes"], list) or not isinstance(fields["asked"], dict):
+            raise MalformedError("the decision has no list of votes or no question")
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise MalformedError("the tokens of the decision are not a list of texts")
+        fields["tokens"] = tuple(tokens)
         fields["votes"] = tuple(_shaped(Cast, vote) for vote in fields["votes"])
         if fields["grant"] is not None:
             grant = fields["grant"] = _shaped(Grant, fields["grant"])
@@ -191,6 +201,8 @@ def build(
     result: str = "",
     message: str = "",
     grant: Grant | None = None,
+    tokens: tuple[str, ...] = (),
+    given: str = "",
 ) -> Decision:
     """The decision on a request. `edited` and `result` are canonical JSON that the tool accepts."""
     args, key = request.args, request.key
@@ -214,7 +226,10 @@ def build(
         issued=issued_ms,
         expires=issued_ms + request.requirement.valid_ms,
         nonce=nonce,
-        **{name: getattr(request, name) for name in _AS_ASKED},
+        asked=bound(request),
+        tokens=tokens,
+        given=given,
+        **{name: getattr(request, name) for name in AS_ASKED},
     )
 
 

@@ -7,8 +7,9 @@ else. Two questions never have one name: it ends with the beginning of the diges
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from refold.core.approval.requirement import MAX_MS
 from refold.core.errors import MalformedError
@@ -48,6 +49,41 @@ def digest(asked: dict[str, Any]) -> str:
 def question_digest(request: ApprovalRequest) -> str:
     """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
     return digest(bound(request))
+
+
+def asked_of(content: Any) -> ApprovalRequest:
+    """The question that `bound` gave this of: without its name, and with digests for arguments.
+
+    **Raises** MalformedError for what it gives of nothing.
+    """
+    if not isinstance(content, dict) or content.keys() & set(_UNBOUND):
+        raise MalformedError("the question is not an object of its fields")
+    found: ApprovalRequest = _shaped(ApprovalRequest, {**content, **dict.fromkeys(_UNBOUND, "")})
+    return found
+
+
+def _shaped(cls: Any, content: Any) -> Any:
+    """A dataclass of JSON data, of which every field is there and of its very type."""
+    hints = _hints(cls)
+    if not isinstance(content, dict) or content.keys() != hints.keys():
+        raise MalformedError(f"a {cls.__name__} has other fields")
+    return cls(**{name: _typed(hint, content[name]) for name, hint in hints.items()})
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return {spec.name: spec.type for spec in dataclasses.fields(cls)}
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    if type(value) is hint:
+        return value
+    if get_origin(hint) is list and type(value) is list:
+        (item,) = get_args(hint)
+        return [_typed(item, each) for each in value]
+    if dataclasses.is_dataclass(hint):
+        return _shaped(hint, value)
+    raise MalformedError("a field of the question has another type")
 
 
 def named(request: ApprovalRequest) -> ApprovalRequest:

@@ -42,15 +42,16 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 class PublicKey:
     """A key that signatures are checked with. `x` is the base64url of its 32 bytes, as in a JWK.
 
-    `actors` are those that a vote key may speak for (none: anybody, as a gateway does), `strength` how its holder
-    authenticates people. What a key signed before `retired_ms` still holds; a `revoked` key's signatures never do.
-    `reason` says why, for people.
+    `actors` are those that a vote key may speak for (none: anybody, as a gateway does), `roles` what it may say that
+    its actors are (none: nothing), `strength` how its holder authenticates people. What a key signed before
+    `retired_ms` still holds; a `revoked` key's signatures never do. `reason` says why, for people.
     """
 
     kid: str
     use: str
     x: str
     actors: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
     strength: str = ""
     not_before_ms: int = 0
     retired_ms: int = 0
@@ -63,11 +64,11 @@ class PublicKey:
         names = [spec.name for spec in dataclasses.fields(PublicKey)]
         if not isinstance(content, dict) or content.keys() != set(names):
             raise UsageError("a public key has other fields", hint=f"they are {', '.join(names)}")
-        if not are_names(content["actors"]):
-            raise UsageError("the actors of a key are a list of names", hint='write "actors": ["ada"]')
+        if not are_names(content["actors"]) or not are_names(content["roles"]):
+            raise UsageError("actors and roles of a key are lists of names", hint='write "actors": ["ada"]')
         if problem := _problem(content):
             raise UsageError(problem, hint="`refold keys new` makes keys")
-        return PublicKey(**{**content, "actors": tuple(content["actors"])})
+        return PublicKey(**{**content, "actors": tuple(content["actors"]), "roles": tuple(content["roles"])})
 
     def signs_at(self, at_ms: int) -> bool:
         """Whether what it signs at this time holds."""
@@ -75,7 +76,7 @@ class PublicKey:
 
     def content(self) -> dict[str, Any]:
         """The key as JSON data, every field."""
-        return {**dataclasses.asdict(self), "actors": list(self.actors)}
+        return {**dataclasses.asdict(self), "actors": list(self.actors), "roles": list(self.roles)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,8 @@ def _problem(content: dict[str, Any]) -> str:
         return "the kid is not 1-128 letters, digits, dots, dashes and underscores"
     if content["use"] not in USES:
         return f"the use is none of {', '.join(USES)}"
-    if content["actors"] and content["use"] != "vote":
-        return "only a vote key speaks for actors"
+    if (content["actors"] or content["roles"]) and content["use"] != "vote":
+        return "only a vote key speaks for actors and their roles"
     if not isinstance(content["strength"], str) or not isinstance(content["reason"], str):
         return "strength and reason are strings"
     if any(type(content[name]) is not int or content[name] < 0 for name in ("not_before_ms", "retired_ms")):

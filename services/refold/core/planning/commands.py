@@ -6,6 +6,7 @@ The orders are a function of the entry and the state after it, with deterministi
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from refold.core import events
@@ -124,3 +125,9 @@ def outcome(state: RunState) -> Command:
         at_ms=state.at_ms,
     )
     return Command(RUN_COMPLETED, state.run_id, message)
+
+
+def without_result(told: RunOutcome) -> RunOutcome:
+    """An outcome without its result, which the run log has."""
+    text = f"the result is too large for run-completed: `refold run show {told.run_id}` has it"
+    return dataclasses.replace(told, result="null", failure=events.Failure("too_large", text))

@@ -16,7 +16,7 @@ from refold.simulator.app import DANGEROUS
 from refold.simulator.reading.tokens import payload_of
 from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.crew import ENVIRONMENT
-from refold.simulator.world.law import FORGED, STRANGER
+from refold.simulator.world.law import FIRST, FORGED, LEADS, STRANGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,16 @@ def _signed(key: signature.SigningKey) -> Lie:
     return lie
 
 
+def _accomplice(order: Order, means: Means) -> Order:
+    """The approval service's own host is in league: what it signs is well signed, and nobody has said it."""
+    payload = payload_of(order.request.decision)
+    if not payload["votes"]:
+        raise ValueError("nobody is left to be named")
+    name = means.rng.choice(LEADS)
+    payload["votes"] = [{**payload["votes"][0], "actor": name, "vote": "never-cast"}]
+    return _with(order, decision=signature.sign({**payload, "tokens": [], "nonce": "mine"}, FIRST))
+
+
 def _other_tool(order: Order, means: Means) -> Order:
     return _rekeyed(order, tool=means.rng.choice([name for name in DANGEROUS if name != order.request.tool]))
 
@@ -108,6 +118,7 @@ LIES: Mapping[str, Lie] = {
     "a stranger's key": _signed(STRANGER),
     "a forged key": _signed(FORGED),
     "tampered": _tampered,
+    "an accomplice's key": _accomplice,
     "another's decision": lambda order, means: _with(order, decision=means.rng.choice(means.decisions)),
     "other arguments": lambda order, means: _rekeyed(order, args='{"n":666}'),
     "other arguments, old key": lambda order, means: _with(order, args='{"n":666}'),

@@ -1,0 +1,141 @@
+"""The votes behind a decision, counted once more by whoever acts on it: a signature alone decides nothing.
+
+The decision carries its question and the signed votes. What they add up to is worked out by the same functions as in
+the approval service, so whoever has its key, and no votes, can withhold a decision and make none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from refold.core.approval import ballot, signature
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
+from refold.core.approval.people import has_asked, quorum_of
+from refold.core.approval.question import args_digest, asked_of, digest
+from refold.core.approval.vouching import vouched
+from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.ids import approval_id
+from refold.core.messages import ApprovalRequest, ToolRequest
+
+_MAY_CHANGE = ("unentitled", "handed_on")
+"""Why a vote may count no more that did count: its person has lost something since."""
+
+
+def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
+    """Why people have not decided this, by the keys and roles of the catalog; None if they have.
+
+    `stale`: they may have, and a key or a role is gone since.
+    """
+    try:
+        request = _question(decided)
+        _check_fields(decided, request)
+        if decided.grant and decided.grant.use:
+            return _granted(decided, decided.grant, request, catalog)
+        return _counted(decided, request, catalog)
+    except MalformedError as error:
+        return _final(error.message)
+    except UnauthorisedError as error:
+        if error.fields.get("reason") in signature.WITHDRAWN:
+            return Refusal("decision_revoked", f"a vote does not hold any more: {error.message}", stale=True)
+        return _final(f"a vote does not hold: {error.message}")
+
+
+def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> Refusal | None:
+    """Why its policy does not ask for these people about the call that is ordered; None if it does.
+
+    People may have edited the arguments, and what they made of them is what the policy is asked about.
+    """
+    if decided.policy and decided.policy not in catalog.policies:
+        return Refusal("decision_revoked", "the decision's policy is not in the catalog any more", stale=True)
+    if vouched(replace(asked_of(decided.asked), args=order.args), catalog, tools):
+        return None
+    return _final("its policy asks for other people about this call")
+
+
+def _question(decided: Decision) -> ApprovalRequest:
+    """What was asked, its arguments as their digest."""
+    request, question = asked_of(decided.asked), digest(decided.asked)
+    return replace(request, question=question, approval_id=approval_id(request.call_id, question))
+
+
+def _check_fields(decided: Decision, request: ApprovalRequest) -> None:
+    """**Raises** MalformedError when a decision says otherwise than the question that it answers."""
+    edited, needed = decided.edited, request.requirement
+    same = {
+        "id": (decided.approval, request.approval_id),
+        "run": (decided.run, request.run_id),
+        "call": (decided.call, request.call_id),
+        "arguments": (decided.args, args_digest(edited) if edited else request.args),
+        "key": (decided.key, decided.key if edited else request.key),
+        "expiry": (decided.expires, decided.issued + needed.valid_ms),
+        **{name: (getattr(decided, name), getattr(request, name)) for name in AS_ASKED},
+    }
+    for part, (says, asked) in same.items():
+        if says != asked:
+            raise MalformedError(f"the decision has another {part} than its question")
+    if request.expires_ms and decided.issued >= request.expires_ms:
+        raise MalformedError("the decision was made after its question had expired")
+
+
+def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
+    votes = [ballot.open_vote(token, catalog.keys) for token in decided.tokens]
+    count = ballot.count(request, votes, catalog.roles, decided.issued)
+    for void in count.void.values():
+        if void.code not in _MAY_CHANGE:
+            return _final(f"a vote behind the decision is void: {void.reason}")
+    settled = count.settled
+    if settled is None:
+        people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == decided.verdict}
+        if len(people) < (1 if decided.verdict == "reject" else quorum_of(request)):
+            return _final(f"{len(people)} of {quorum_of(request)} people stand behind the decision")
+        gone = ", ".join(sorted(vote.actor for vote in count.void)) or "who decided"
+        return Refusal("decision_revoked", f"{gone} may not decide any more", stale=True)
+    said = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
+    if said != (decided.verdict, decided.edited, decided.result, decided.message, decided.grant):
+        return _final("its votes say otherwise than the decision")
+    if {(by.actor, by.vote, by.at_ms) for by in settled.votes} != {(b.actor, b.vote, b.at_ms) for b in decided.votes}:
+        return _final("other people stand behind the decision than it says")
+    return None
+
+
+def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
+    """Why the grant that a decision uses does not let this call pass.
+
+    How often it was used nobody can see in one decision: `use` is the word of whoever has signed.
+    """
+    given = Decision.parse(signature.verified(decided.given, catalog.keys, use="decision"))
+    if given.grant is None or given.grant.use:
+        return _final("what the decision rests on gives no grant")
+    if refused := unfounded(given, catalog):
+        return refused
+    same = (
+        "run",
+        "tool",
+        "version",
+        "schema",
+        "effect",
+        "args",
+        "environment",
+        "policy",
+        "verdict",
+        "votes",
+        "message",
+    )
+    people, needed = {by.actor for by in given.votes}, request.requirement
+    good = (
+        all(getattr(decided, name) == getattr(given, name) for name in same)
+        and grant == given.grant._replace(use=grant.use)
+        and 0 < grant.use <= grant.uses
+        and grant.rule == request.rule
+        and decided.issued < grant.until_ms
+        and (decided.attempt, decided.edited, decided.result) == (1, "", "")
+        and len(people) >= quorum_of(request)
+        and not (needed.not_requester and any(has_asked(request, name) for name in people))
+    )
+    return None if good else _final("the grant that the decision uses is not for this call")
+
+
+def _final(message: str) -> Refusal:
+    return Refusal("unauthorised", message, stale=False)
