@@ -32,10 +32,11 @@ PARTITIONS = 3
 GATEWAY = SigningKey("gateway", "vote", bytes(31) + b"v")
 SERVICE = SigningKey("approval", "decision", bytes(31) + b"d")
 ROLES = {"roles": {"lead": ["ada", "bob", "cyd"], "owner": ["dan"]}, "revoked": []}
+KEPT = {"for": "30d", "uses": 9}
 POLICY = Policy.parse(
     {
         "rules": [
-            {"name": "one", "when": "agent == 'one'", "require": {"approvers": ["role:lead"]}},
+            {"name": "one", "when": "agent == 'one'", "require": {"approvers": ["role:lead"], "remember": KEPT}},
             {"name": "two", "when": "agent == 'two'", "require": {"approvers": ["role:lead"], "quorum": 2}},
             {
                 "name": "rising",

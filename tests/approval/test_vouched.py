@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.policy import FALLBACK, Policy
+from refold.core.approval.policy import Policy
 from refold.core.approval.question import question_digest, received
 from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError
+from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import codec
 from tests.approval import questions
@@ -49,15 +50,15 @@ def test_a_rule_about_another_call_is_not_taken_for_it(rule: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["", "0" * 64])
-def test_a_request_without_a_known_policy_is_held_while_one_is_in_force(policy: str) -> None:
-    request = asked(policy=policy, rule="", needs=FALLBACK)
+def test_nobody_decides_on_a_request_without_a_known_policy(policy: str) -> None:
+    request = asked(policy=policy, rule="", needs=Requirement(["*"]))
 
     assert not vouched(request, known(), TOOLS)
-    assert vouched(request, known(None), TOOLS)
+    assert not vouched(request, known(None), TOOLS)
 
 
 def test_made_up_approvers_are_never_asked() -> None:
-    assert not vouched(asked(needs=replace(FALLBACK, approvers=["eve"])), known(), TOOLS)
+    assert not vouched(asked(needs=replace(asked().requirement, approvers=["eve"])), known(), TOOLS)
 
 
 def test_a_rule_that_looks_at_what_only_the_planner_knows_may_apply() -> None:
@@ -71,19 +72,29 @@ def test_a_rule_that_looks_at_what_only_the_planner_knows_may_apply() -> None:
     assert vouched(asked(policy=policy.digest), known(content), TOOLS)
 
 
-def test_a_rule_that_fails_leaves_the_fallback_and_nothing_behind_it() -> None:
-    content = {**CONTENT, "rules": [{"name": "fails", "when": "args.gone == 1", "allow": True}, *CONTENT["rules"]]}
+@pytest.mark.parametrize("outcome", [{"allow": True}, {"require": {"approvers": ["*"]}}])
+def test_a_rule_that_fails_leaves_what_stands_behind_it(outcome: dict[str, Any]) -> None:
+    content = {**CONTENT, "rules": [{"name": "fails", "when": "args.gone == 1", **outcome}, *CONTENT["rules"]]}
     policy = Policy.parse(content)
 
-    assert vouched(asked("fallback", policy=policy.digest), known(content), TOOLS)
-    assert not vouched(asked(policy=policy.digest), known(content), TOOLS)
+    assert vouched(asked(policy=policy.digest), known(content), TOOLS)
+    assert not vouched(asked("fallback", policy=policy.digest), known(content), TOOLS)
+    assert not vouched(asked("others", policy=policy.digest), known(content), TOOLS)
+
+
+def test_a_rule_about_another_tool_is_not_taken_for_it_whatever_else_it_looks_at() -> None:
+    other = {"name": "other", "when": "tool.name == 'look' && agent == 'x'", "require": {"approvers": ["dan"]}}
+    content = {"rules": [other, *CONTENT["rules"]]}
+    policy = Policy.parse(content)
+
+    assert not vouched(asked(policy=policy.digest, needs=policy.rules[0].requirement), known(content), TOOLS)
 
 
 def test_the_question_binds_the_rule_and_what_it_asks_for() -> None:
     request = asked()
 
     assert question_digest(request) != question_digest(replace(request, rule="rest"))
-    assert question_digest(request) != question_digest(replace(request, requirement=FALLBACK))
+    assert question_digest(request) != question_digest(replace(request, requirement=Requirement(["*"])))
 
 
 def test_a_once_call_is_asked_for_one_attempt_at_a_time() -> None:

@@ -31,14 +31,22 @@ GRACE_MS = 12_000
 """How long after a no, after a decree or after the end of its run an effect may still begin that was under way: a
 process is held for up to 10 s, and what it had claimed before is past recall."""
 
+_KEPT = {"for": "1m", "uses": 2}
+
 # The end of a call's label says which rule it meets; `short` and `later` run out of time, `brief` decisions do.
 KINDS = ("any", "two", "short", "later", "brief")
 _PEOPLE: dict[str, dict[str, Any]] = {
-    "two": {"approvers": ["role:oncall"], "quorum": 2},
-    "short": {"approvers": ["role:oncall"], "expires": "2500ms", "on_expiry": "reject"},
-    "later": {"approvers": ["ada"], "expires": "4s", "on_expiry": "escalate", "escalate": {"to": ["cleo"]}},
-    "brief": {"approvers": ["role:oncall"], "valid": "3s"},
-    "any": {"approvers": ["role:oncall"]},
+    "two": {"approvers": ["role:oncall"], "quorum": 2, "remember": _KEPT},
+    "short": {"approvers": ["role:oncall"], "expires": "2500ms", "on_expiry": "reject", "remember": _KEPT},
+    "later": {
+        "approvers": ["ada"],
+        "expires": "4s",
+        "on_expiry": "escalate",
+        "escalate": {"to": ["cleo"]},
+        "remember": _KEPT,
+    },
+    "brief": {"approvers": ["role:oncall"], "valid": "3s", "remember": _KEPT},
+    "any": {"approvers": ["role:oncall"], "remember": _KEPT},
 }
 
 

@@ -88,7 +88,7 @@ def test_json_is_a_policy_file_too(tmp_path: Path) -> None:
         ("rules: [{when: 'true', allow: true}]", "1", "name: it is not a name"),
         ("rules: [{name: reads, when: 'agent == \"a\"', allow: true}]", "reads", "10-reads.yaml has the same name"),
         ("rules: []\nrechek: true", "", "rechek: there is no such field"),
-        ("rules: []\nfallback: {quorum: 0}", "fallback", "quorum: it is not a number"),
+        ("rules: []\nfallback: {approvers: [ada], quorum: 0}", "fallback", "quorum: it is not a number"),
         ("rules: [{name: a, when: 'true', deny: 2020-01-01}]", "a", "deny: it is not a text"),
         ("rules: [{name: a, when: 'agent == \"a\"', require: {approvers: [ada], quorum: 2}}]", "a", "2 of 1 people"),
     ],

@@ -9,10 +9,10 @@ from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request
 
 SOON = NOW + 1_000
-TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2))
+TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2, remember_ms=90_000, remember_uses=3))
 
 
-ONE = request()
+ONE = request(needs=Requirement(["role:lead"], remember_ms=90_000, remember_uses=3))
 
 
 def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> BallotResult | None:

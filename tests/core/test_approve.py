@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from refold.core.approval.decision import Grant
-from refold.core.approval.policy import FALLBACK
 from refold.core.approval.signature import SigningKey
 from refold.core.events import (
     ApprovalDecided,
@@ -60,15 +59,19 @@ def test_what_a_policy_denies_is_an_observation_of_the_agent() -> None:
     assert events(log)[1] == CallFailed(1, 0, Failure("denied", "not in this house", "never"))
 
 
-def test_a_tool_that_says_so_needs_a_decision_whatever_the_policy_allows() -> None:
-    log = Log(rules=judged_by({"rules": [{"name": "all", "when": "true", "allow": True}]}))
+ALLOWS, ANYBODY = {"rules": [{"name": "all", "when": "true", "allow": True}]}, {"approvers": ["*"]}
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_a_tool_that_says_so_needs_a_decision_whatever_the_policy_allows(*, fallback: bool) -> None:
+    log = Log(rules=judged_by({**ALLOWS, **({"fallback": ANYBODY} if fallback else {})}))
     log.feed(start())
     call = CallProposed(1, "wipe", "{}", "key", "default", "once", 1_000, RetryPolicy())
 
     found = log.rules.authority and log.rules.authority.judge(log.live, call, log.live.request.policy)  # type: ignore[union-attr]
 
     assert found
-    assert found.outcome == "require"
+    assert found.outcome == ("require" if fallback else "deny")
 
 
 def test_an_approval_lets_the_call_out_with_the_decision() -> None:
@@ -299,8 +302,7 @@ def test_a_policy_that_is_not_in_the_catalog_any_more_lets_nothing_out() -> None
 
     log.propose("pure")
 
-    assert kinds(log) == [CallProposed, ApprovalRequested]
-    assert log.live.open[1].question.event.requirement == FALLBACK  # type: ignore[union-attr]
+    assert kinds(log) == [CallProposed, CallFailed]
 
 
 def test_where_a_run_has_no_policy_the_one_in_force_says_whom_a_tool_asks_for() -> None:

@@ -206,6 +206,14 @@ class TestRemembering:
         with pytest.raises(MalformedError, match="a grant is for one run: what is wider is for a policy to allow"):
             open_vote(token, {KEY.kid: KEY.public()})
 
+    @pytest.mark.parametrize("asked", [Remember(90_001, 1), Remember(1, 4), Remember(90_000, 3)])
+    def test_more_than_the_rule_lets_be_remembered_is_void(self, asked: Remember) -> None:
+        none = request(needs=Requirement(["role:lead"]))
+        said, other = vote(ONE, "ada", remember=asked), vote(none, "ada", remember=asked)
+
+        assert why(ONE, said) == ({} if asked == (90_000, 3) else {"ada": "not_remembered"})
+        assert why(none, other) == {"ada": "not_remembered"}
+
     def test_a_grant_needs_the_quorum_and_is_the_narrowest_of_what_was_asked(self) -> None:
         votes = [
             vote(TWO, "ada", remember=Remember(60_000, 3)),

@@ -89,14 +89,20 @@ def test_what_is_no_policy_is_refused_with_its_field(content: Any, field: str, r
         ({**ASKS, "escalate": {"after": "1h", "to": []}}, "escalate.to"),
         ({**ASKS, "escalate": {"after": "1h", "to": ["ada"], "by": 1}}, "escalate.by"),
         ({**ASKS, "message": ""}, "message"),
+        ({**ASKS, "remember": True}, "remember"),
+        ({**ASKS, "remember": {"for": "1h"}}, "remember"),
+        ({**ASKS, "remember": {"for": 0, "uses": 1}}, "remember.for"),
+        ({**ASKS, "remember": {"for": "1h", "uses": 0}}, "remember.uses"),
+        ({**ASKS, "remember": {"for": "1h", "uses": 1_001}}, "remember.uses"),
+        ({**ASKS, "remember": {"for": "1h", "uses": 1, "scopes": ["session"]}}, "remember.scopes"),
         ({**ASKS, "message": "x" * 2_001}, "message"),
         ({**ASKS, "quorom": 1}, "quorom"),
     ],
 )
 def test_a_requirement_that_nobody_can_meet_or_read_is_refused(requirement: Any, field: str) -> None:
     for content in ({"rules": [rule("true", "x", require=requirement)]}, {"rules": [], "fallback": requirement}):
-        if content["rules"] == [] and requirement in ({}, {**ASKS, "on_expiry": "fail"}):
-            continue  # a fallback has approvers and expires already
+        if content["rules"] == [] and requirement == {**ASKS, "on_expiry": "fail"}:
+            continue  # a fallback expires already
         error = refused(content)
         assert error.fields["field"] == field
         assert error.fields["rule"] == ("x" if content["rules"] else "fallback")

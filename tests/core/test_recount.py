@@ -154,7 +154,7 @@ def test_a_decision_after_the_expiry_of_its_question_is_none() -> None:
 class TestGrants:
     """The use of a grant carries the decision that gave it."""
 
-    asked = request()
+    asked = request(needs=Requirement(["role:lead"], remember_ms=10_000, remember_uses=3))
     again = request("run-1/9", step=2)
 
     def given(self, **more: Any) -> Decision:

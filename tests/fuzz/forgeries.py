@@ -42,7 +42,14 @@ TOOLS = {
     "look": ToolFacts("look", "v1", "schema-1", "pure"),
 }
 RULES, OTHERS = (
-    Policy.parse({"rules": [{"name": "large", "when": "true", "require": {"approvers": [who], "quorum": 2}}]})
+    Policy.parse(
+        {
+            "rules": [
+                {"name": "never", "when": "args.to == 'eve'", "deny": "she has enough"},
+                {"name": "large", "when": "true", "require": {"approvers": [who], "quorum": 2}},
+            ]
+        }
+    )
     for who in ("role:lead", "role:owner")
 )
 DENY = Policy.parse(
@@ -70,14 +77,15 @@ class World:
     tools: dict[str, ToolFacts] = field(default_factory=lambda: TOOLS)
     keys: dict[str, PublicKey] = field(default_factory=lambda: KEYS)
     roles: Roles = ROLES
-    policy: Policy = RULES
+    policy: Policy | None = RULES
 
 
 def catalog_of(world: World) -> Catalog:
     """What its lane has read of the catalog."""
     catalog = Catalog()
     catalog.keys, catalog.roles = world.keys, world.roles
-    catalog.policies[POLICY] = world.policy
+    if world.policy is not None:
+        catalog.policies[POLICY] = world.policy
     return catalog
 
 

@@ -203,6 +203,18 @@ def test_edited_arguments_may_run_and_the_proposed_ones_may_not() -> None:
     assert gate(replace(order, decision=TOKEN), World()) == "the decision is for another arguments"
 
 
+def test_an_edit_runs_only_where_the_policy_is_known_and_may_ask_for_it() -> None:
+    edited = canonical.dumps({"amount": 10, "to": "eve"})
+    votes = votes_of(asked(attempt=1), "ann", "bob", action="edit", args=edited, at=NOW)
+    found = made(asked(attempt=1), votes, ROLES, now=NOW)
+    order = replace(REQUEST, args=edited, key=key_of(args=edited), decision=holding(found.payload()))
+    proposed = holding(replace(found, verdict="amend").payload())
+
+    assert gate(order, World()) == "its policy asks for other people about this call"
+    assert gate(order, World(policy=None)) == "the decision's policy is not in the catalog any more"
+    assert gate(replace(order, decision=proposed), World()) == "the decision says amend"
+
+
 @pytest.mark.parametrize(
     "grant", [None, Grant(f"{REQUEST.run_id}/1~{'0' * 32}", "run", NOW + VALID_MS, 3, 1, rule="large")]
 )

@@ -93,9 +93,15 @@ def test_a_change_of_the_service_asks_the_person_on_call_but_not_the_requester()
     assert asked.expires_ms == 8 * HOUR_MS
 
 
-@pytest.mark.parametrize("files", [DEFAULT, []], ids=["the default policy", "no policy at all"])
-def test_an_edit_is_asked_for_although_no_rule_says_so(files: list[str]) -> None:
-    _, asked = proposed(files, "wanderer", "settings.toml")
+def test_without_a_policy_nobody_may_decide_on_an_edit() -> None:
+    _, denied, *_ = proposed([], "wanderer", "settings.toml")
+
+    assert isinstance(denied, Failed)
+    assert "no policy is in force that says who decides" in denied.failure.message
+
+
+def test_an_edit_is_asked_for_although_no_rule_says_so() -> None:
+    _, asked = proposed(DEFAULT, "wanderer", "settings.toml")
 
     assert isinstance(asked, ApprovalRequested)
     assert asked.requirement.approvers == ["*"]

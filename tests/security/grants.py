@@ -35,6 +35,8 @@ def plays() -> Iterator[Play]:
     yield Play("one use more, after the approval service was killed", lambda h: one_more(h, crash=True))
     yield Play("a revoked grant, after the approval service was killed", resurrected)
     yield Play("a grant of a run, by a run of its session that is made up", invented)
+    yield Play("ada lets more be remembered than her rule does", too_much)
+    yield Play("ada lets be remembered what her rule does not", forgetful)
 
 
 def granted(hijack: Hijack, call: Call, *, uses: int = 1, for_ms: int = HOUR_MS) -> tuple[ApprovalRequest, str]:
@@ -153,3 +155,19 @@ def invented(hijack: Hijack) -> Outcome:
     call = hijack.call()
     granted(hijack, call)
     return asked(hijack, replace(call, run=f"{call.run}x"))
+
+
+def too_much(hijack: Hijack) -> Outcome:
+    return unremembered(hijack, ask_for(hijack.call()), uses=1_000_000)
+
+
+def forgetful(hijack: Hijack) -> Outcome:
+    return unremembered(hijack, ask_for(hijack.call("note"), rule="open"), uses=1)
+
+
+def unremembered(hijack: Hijack, request: ApprovalRequest, *, uses: int) -> Outcome:
+    """Not even the call that she has seen is let out by such a word."""
+    hijack.ask(request)
+    hijack.stage.vote(request, "ada", remember=Remember(HOUR_MS, uses))
+    why = eventually(lambda: hijack.stage.put_away(request.approval_id).get("not_remembered"), what="its letter")
+    return Outcome(hijack.undecided(request), f"approval: not_remembered: {why}")

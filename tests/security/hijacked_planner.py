@@ -18,6 +18,7 @@ from tests.embedded.secured import SecuredKafka
 from tests.kafka.secured import SecuredCluster
 from tests.security import (
     controls,
+    edits,
     grants,
     halted,
     letters,
@@ -36,7 +37,20 @@ from tests.security.stage import Stage
 
 def plays() -> Iterator[Play]:
     """Everything that is tried, in this order: the last of it changes what is in force."""
-    for each in (unsigned, letters, controls, softened, swapped, grants, mistaken, replays, slips, halted, outdated):
+    for each in (
+        unsigned,
+        letters,
+        controls,
+        softened,
+        swapped,
+        edits,
+        grants,
+        mistaken,
+        replays,
+        slips,
+        halted,
+        outdated,
+    ):
         yield from each.plays()
 
 

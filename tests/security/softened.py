@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.core.approval.policy import FALLBACK
 from refold.core.events import Requirement
 from refold.core.ids import home
+from refold.core.wire import canonical
 from tests.kafka.secured import PARTITIONS
 from tests.security.hijack import Hijack, Outcome, ask_for, asks
 from tests.security.plays import Play
+
+FORMER = Requirement(["*"], expires_ms=86_400_000)
+"""Anybody but the requester, within a day: what no policy asks for that does not say so."""
 
 ANYBODY = Requirement(["*"], quorum=1, not_requester=False)
 
@@ -23,12 +26,13 @@ def plays() -> Iterator[Play]:
     """The attacks, and what the design does not stop."""
     yield Play("eve approves, who has no role", lambda h: said_by(h, "eve", by="unentitled"))
     yield Play("ask for anybody's word instead of a lead's", lambda h: eve(h, requirement=ANYBODY))
-    yield Play("the same, as what the policy falls back to", lambda h: eve(h, rule="fallback", requirement=FALLBACK))
+    yield Play("the same, as what the policy falls back to", lambda h: eve(h, rule="fallback", requirement=FORMER))
     yield Play("by a rule that is about another tool", lambda h: eve(h, rule="open"))
     yield Play("by that tool's rule under the right one's name", lambda h: eve(h, requirement=asks("open")))
-    yield Play("by a policy that nobody knows", lambda h: eve(h, policy="0" * 64, rule="", requirement=FALLBACK))
-    yield Play("by no policy at all", lambda h: eve(h, policy="", rule="", requirement=FALLBACK))
+    yield Play("by a policy that nobody knows", lambda h: eve(h, policy="0" * 64, rule="", requirement=FORMER))
+    yield Play("by no policy at all", lambda h: eve(h, policy="", rule="", requirement=FORMER))
     yield Play("one vote where two are needed", half)
+    yield Play("one vote, and arguments so long that the rule for two fails", padded)
     yield Play("the same person twice where two are needed", twice)
     yield Play("a softer question once one vote is there", relaxed)
     yield Play("another question than the request is about", misnamed)
@@ -81,6 +85,16 @@ def half(hijack: Hijack) -> Outcome:
     hijack.ask(request)
     hijack.stage.vote(request, "ada")
     return hijack.use(call, request)
+
+
+def padded(hijack: Hijack) -> Outcome:
+    """Without its rule the next one would be about the call, for which one vote is enough."""
+    call = hijack.call(how="two")
+    call = replace(call, args=canonical.dumps({"how": "two", "label": hijack.label + "x" * 9_000}))
+    request = ask_for(call, rule="one")
+    hijack.ask(request)
+    hijack.stage.vote(request, "ada")
+    return hijack.use(call, request, by="held")
 
 
 def twice(hijack: Hijack) -> Outcome:

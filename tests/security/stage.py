@@ -43,11 +43,12 @@ LEASE_MS = 3_000
 
 BRIEF_MS = 1_500
 OPEN = {"approvers": ["*"], "not_requester": False}
-LEAD = {"approvers": ["role:lead"]}
+LEAD = {"approvers": ["role:lead"], "remember": {"for": "1h", "uses": 5}}
 LATE = {**LEAD, "escalate": {"after": "1h", "to": ["role:chief"]}}
 RULES = [
+    {"name": "never", "when": "args.how == 'never'", "deny": "not even with two"},
     {"name": "brief", "when": "args.how == 'brief'", "require": {**LEAD, "valid": f"{BRIEF_MS}ms"}},
-    {"name": "two", "when": "args.how == 'two'", "require": {**LEAD, "quorum": 2}},
+    {"name": "two", "when": "[args.how].exists(how, how == 'two')", "require": {**LEAD, "quorum": 2}},
     {"name": "late", "when": "args.how == 'late'", "require": LATE},
     {"name": "open", "when": "tool.name == 'note'", "require": OPEN},
     {"name": "one", "when": "true", "require": LEAD},

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.approval import inputs, outbox
 from refold.approval.granting import Grants, may_grant
 from refold.approval.outbox import ApprovalOutbox
-from refold.approval.question import KEPT, OpenQuestion, Over, Rivals, ToolDefs, vote_in
+from refold.approval.question import KEPT, OpenQuestion, Over, Rivals, ToolDefs, as_judged, vote_in
 from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
@@ -181,9 +181,9 @@ class ApprovalLane:
             self.outbox.dead_letter(record, Objection(error.code, str(error)), now=self.now)
 
     def _learn(self, record: Record) -> None:
-        keys = dict(self.catalog.keys)
+        known = dict(self.catalog.keys), set(self.catalog.policies)
         follow(self.catalog, record, self._journal)
-        if self.catalog.keys != keys:
+        if (self.catalog.keys, set(self.catalog.policies)) != known:
             for question in self.questions.values():
                 question.forget()
         self._judge_all()
@@ -307,7 +307,7 @@ class ApprovalLane:
             self._hold(question, "its policy does not ask for what the request says: it can only be rejected")
         # A rejection lets nothing out, so whoever makes up a request gains nothing by choosing who may reject it.
         if settled and (asked_so or settled.verdict == "reject"):
-            self._decide(question, settled)
+            self._decide(question, as_judged(question.request, settled, self.catalog, self._facts))
         elif asked_so:
             question.held = ""
 

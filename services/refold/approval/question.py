@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from refold.core.approval import ballot
-from refold.core.approval.ballot import Count, Objection, Vote
+from refold.core.approval import ballot, possible
+from refold.core.approval.ballot import BallotResult, Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
+from refold.core.approval.decision import ToolFacts
+from refold.core.approval.vouching import suffices
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import asked_about
 from refold.core.messages import ApprovalRequest
@@ -42,7 +44,7 @@ class OpenQuestion:
         self.decided, self.token = True, self.token or token
 
     def forget(self) -> None:
-        """Keys have changed: every vote is read again."""
+        """Keys or policies have changed: every vote is read again."""
         self._read.clear()
 
     def read(self, token: str, catalog: Catalog, tools: ToolDefs) -> Vote | Objection:
@@ -52,7 +54,8 @@ class OpenQuestion:
             vote = vote_in(token, catalog)
             if isinstance(vote, Vote):
                 ahead = ballot.dated_ahead(vote, self.tokens[token]) if token in self.tokens else None
-                vote = ahead or ballot.oversized(vote, self.said_bytes) or unfit(self.request, vote, tools) or vote
+                large = ballot.oversized(vote, self.said_bytes)
+                vote = ahead or large or unfit(self.request, vote, catalog, tools) or vote
             self._read[token] = vote
         return vote
 
@@ -154,8 +157,8 @@ def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
         return Objection(error.code, error.message)
 
 
-def unfit(request: ApprovalRequest, vote: Vote, tools: ToolDefs) -> Objection | None:
-    """Why the tool that this process knows cannot take new arguments or a result of a vote."""
+def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDefs) -> Objection | None:
+    """Why the tool that this process knows cannot take new arguments or a result of a vote, or the policy does not."""
     if vote.action not in ("edit", "answer"):
         return None
     tool = tools.get(request.tool)
@@ -170,4 +173,18 @@ def unfit(request: ApprovalRequest, vote: Vote, tools: ToolDefs) -> Objection | 
             tool.result.load(vote.result)
     except UsageError as error:
         return Objection("edit_not_possible", str(error))
+    policy = catalog.policies.get(request.policy)
+    if vote.action == "edit" and policy is not None:
+        denial = possible.of_request(policy, request, tool.facts, args=vote.args).denial
+        return Objection("edit_denied", denial) if denial else None
     return None
+
+
+def as_judged(
+    request: ApprovalRequest, settled: BallotResult, catalog: Catalog, tools: Mapping[str, ToolFacts]
+) -> BallotResult:
+    """What people have settled; an edit for which the policy does not ask them, but others, lets nothing out."""
+    policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
+    if settled.verdict != "edit" or policy is None or tool is None:
+        return settled
+    return settled if suffices(request, policy, tool, args=settled.edited) else settled._replace(verdict="amend")

@@ -238,6 +238,14 @@ def against(run: Run | None, approval: Approval) -> str:
     return ""
 
 
+def others(approval: Approval, args: str) -> str:
+    """Whom the policy asks about other arguments for certain, if that is not whom it asks now; nothing if it may be."""
+    found = approval.judged(args)
+    if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
+        return ""
+    return " or ".join(f"{needed.quorum} of {', '.join(needed.approvers)}" for needed in found.requirements)
+
+
 def canonical_json(text: str) -> str:
     """A JSON text in its one form, as votes hold it. **Raises** MalformedError."""
     return canonical.dumps(canonical.parse(text))
@@ -270,6 +278,8 @@ def _objection(approval: Approval, vote: Vote) -> str:
     request, to = approval.request, vote.to
     if problem := ballot.objection(request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
+    if vote.action == "edit" and (found := approval.judged(vote.args)) and found.denial:
+        return f"the vote would be void: {found.denial}"
     if wrong := [name for name in to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:
         return f"{wrong[0]!r} is not a name"
     if vote.action == "comment" and not vote.message.strip():

@@ -31,7 +31,8 @@ OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 class Recorded(NamedTuple):
     """A call, and how it was judged the last time.
 
-    `call` has the arguments that were judged, `edited` those that people have given it since, and nobody has judged.
+    `call` has the arguments that were judged, `edited` those that people have given it since, of which the policy asked
+    the same people or nobody.
     """
 
     state: RunState
@@ -105,7 +106,7 @@ def recorded(run: Run) -> list[Recorded]:
                 allowed = Judgement("allow", event.rule, policy)
                 name = call_id(run.state.run_id, seq)
                 found[event.step] = Recorded(run.state, name, event, judged.entry.at_ms, allowed)
-            elif isinstance(event, ApprovalDecided) and event.verdict == "edit":
+            elif isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
                 call = dataclasses.replace(found[event.step].call, args=event.args, key=event.key)
                 found[event.step] = found[event.step]._replace(edited=call)
             elif isinstance(event, CallJudged | ApprovalRequested | CallFailed | CallDoubted):

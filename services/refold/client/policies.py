@@ -76,8 +76,8 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
     """The roles that a policy asks for and that nobody has by the catalog. A login may still say so of somebody."""
     if policy is None:
         return []
-    asked = [policy.fallback, *(rule.requirement for rule in policy.rules if rule.requirement)]
-    named = {name for needed in asked for name in (*needed.approvers, *needed.escalate_to)}
+    asked = [policy.fallback, *(rule.requirement for rule in policy.rules)]
+    named = {name for needed in asked if needed for name in (*needed.approvers, *needed.escalate_to)}
     has = {f"role:{role}" for role, people in roles.by_role.items() if people - roles.revoked}
     return sorted(name for name in named - has if name.startswith("role:"))
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from refold.core.approval import ballot, decision, signature
+from refold.core.approval import ballot, decision, possible, signature
 from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import ROLE, Catalog, Roles
 from refold.core.approval.decision import Decision, Grant
-from refold.core.approval.policy import FALLBACK
+from refold.core.approval.policy import Policy
+from refold.core.approval.possible import Possible
 from refold.core.approval.question import received
 from refold.core.approval.trust import Trust
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
@@ -26,7 +27,7 @@ from refold.ports.log import Record
 from refold.runtime.clock import clock_ms
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER)
-SERVICE_ONLY = ("edit_not_possible", "too_large", "too_many", "future")
+SERVICE_ONLY = ("edit_not_possible", "edit_denied", "too_large", "too_many", "future")
 """What only the service can say of a vote: it knows the tools, its own limits and when a vote came. The rest is counted
 here."""
 
@@ -41,9 +42,10 @@ class Approval:
     """A request with all that was said of it.
 
     `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `refused` are votes that
-    could not be opened, by id, `roles` those in force. `held` is why no service decides while it is open, as far as the
-    catalog tells; `over`: its run does not wait for it any more. `others` are open questions about the same call: of
-    an honest planner there are none. **Units**: `now` in ms, the latest that is known of the log's time.
+    could not be opened, by id, `roles` those in force. `policy`, and why no service decides while it is open (`held`),
+    are as far as the catalog tells; `over`: its run does not wait for it any more. `others` are open questions about
+    the same call: of an honest planner there are none. **Units**: `now` in ms, the latest that is known of the log's
+    time.
     """
 
     request: ApprovalRequest
@@ -53,6 +55,7 @@ class Approval:
     refused: tuple[tuple[str, str], ...]
     decision: Decision | None
     roles: Roles
+    policy: Policy | None
     held: str
     over: bool
     others: tuple[str, ...]
@@ -61,6 +64,10 @@ class Approval:
     def may_decide(self, name: str) -> bool:
         """Whether a word of theirs would count now, also by delegation; what only their login says is not known."""
         return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
+
+    def judged(self, args: str) -> Possible | None:
+        """What its policy may say of the call with other arguments, without knowing the tool's tags."""
+        return possible.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
         """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""
@@ -246,6 +253,7 @@ class Register:
             tuple(refused),
             decided,
             roles=catalog.roles,
+            policy=catalog.policies.get(request.policy),
             held=_held(request, catalog) if state == "open" else "",
             over=over,
             others=tuple(sorted(self._rivals[request.call_id] - {approval})) if not over else (),
@@ -275,9 +283,9 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
 
 def _held(request: ApprovalRequest, catalog: Catalog) -> str:
     """Why no service can decide, as far as the catalog tells."""
-    if request.policy not in catalog.policies and (catalog.current or request.requirement != FALLBACK):
+    if request.policy not in catalog.policies:
         if not request.policy:
-            return "it was asked without a policy, and by now one is in force"
+            return "it was asked without a policy"
         return f"its policy {request.policy[:12]} is not in the catalog"
     if not any(key.use == "decision" and key.signs_at(clock_ms()) for key in catalog.keys.values()):
         return NO_KEY

@@ -45,7 +45,7 @@ class Requirement:
 
     **Shape**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
     `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
-    how long a decision may be used.
+    how long a decision may be used. An approval may be remembered for `remember_ms` and so many uses at most.
     """
 
     approvers: list[str]
@@ -57,6 +57,8 @@ class Requirement:
     escalate_to: list[str] = field(default_factory=list)
     valid_ms: int = 3_600_000
     message: str = ""
+    remember_ms: int = 0
+    remember_uses: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ class ApprovalEscalated:
 class ApprovalDecided:
     """A decision was accepted: `approve`, `edit` (new `args` and `key`), `reject`, `answer`; or `expire`: none came.
 
+    An edit about which its policy asks others is an `amend`: it lets nothing out, and what becomes of it follows.
     `token` is the signed decision, good for attempts up to `covers` until `expires_ms`. `grant` is the standing grant
     that it gives (`use` 0) or that it is the `use`th use of. What follows of a decision stands in the same entry.
     `question` is the digest of what was decided, or is not asked any more.

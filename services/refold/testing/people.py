@@ -20,13 +20,21 @@ PeopleSay = Literal["approve", "reject", "expire"]
 _KEY = SigningKey("testing", "decision", bytes(range(32)))
 
 
+_ANYBODY: Mapping[str, Any] = {
+    "fallback": {"approvers": ["*"], "not_requester": False, "expires": "24h"},
+    "rules": [{"name": "all but what asks itself", "when": "true", "allow": True}],
+}
+
+
 def authority(app: App, content: Mapping[str, Any] | None) -> Authority:
-    """What a planner knows of tools, policies and keys: an approval service signs with the one key."""
+    """What a planner knows of tools, policies and keys: an approval service signs with the one key.
+
+    Without a policy it is as with `refold dev`: everything is allowed but what asks by itself, and that asks anybody.
+    """
     catalog = Catalog()
     catalog.keys[_KEY.kid] = _KEY.public()
-    if content is not None:
-        policy = Policy.parse(dict(content))
-        catalog.policies[policy.digest], catalog.current = policy, policy.digest
+    policy = Policy.parse(dict(_ANYBODY if content is None else content))
+    catalog.policies[policy.digest], catalog.current = policy, policy.digest
     return Authority({tool.name: tool.facts for tool in app.tools.values()}, ENVIRONMENT, catalog)
 
 

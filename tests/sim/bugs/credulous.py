@@ -9,14 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from refold.approval import granting, signing
+from refold.approval import lane as approval_lane
 from refold.approval.lane import ApprovalLane
 from refold.core.approval import ballot, decision
 from refold.core.approval.authority import Authority
-from refold.core.approval.ballot import Objection, Vote
+from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
-from refold.core.events import ApprovalRequested, Event
+from refold.core.events import ApprovalDecided, ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning import asking
+from refold.core.planning.verdict import Rules
 from refold.core.run.replay import Intent
 from refold.core.run.state import RunState
 from refold.executor import gate
@@ -125,6 +127,14 @@ def _permits_for_ever(state: RunState, step: int, attempt: int, authority: Autho
     return not authority.changed(state.open[step].policy)
 
 
+def _as_said(request: ApprovalRequest, settled: BallotResult, *_: object) -> BallotResult:
+    return settled
+
+
+def _edited_as_said(state: RunState, taken: ApprovalDecided, now: int, rules: Rules) -> list[Event]:
+    return [taken, asking.dispatch(state.call(taken.step), 1, now, rules)]
+
+
 def _never(*_: object) -> None:
     return None
 
@@ -153,6 +163,9 @@ CREDULOUS: dict[str, Bug] = {
     "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never), (gate, "unfounded", _never))),
     "nobody-counts-again": Bug((), ((gate, "unfounded", _never),), seeds=60),
     "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
+    "edit-not-judged": Bug(
+        ("edit-beyond",), ((approval_lane, "as_judged", _as_said), (asking, "_edited", _edited_as_said))
+    ),
     "decides-again": Bug(("approve-keyed",), ((ApprovalLane, "_decided", _never),)),
     "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),)),
     "expiry-ignored": Bug(("brief-once",), ((asking, "permitted", _permits_for_ever),)),

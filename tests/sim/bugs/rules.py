@@ -79,6 +79,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A decision is good for the attempts that it names.": ("decision-for-any-attempt",),
     "A decision has an end.": ("expiry-by-own-clock", "expiry-ignored"),
     "The requester does not decide, where the policy says so.": ("requester-counted",),
+    "What people make of a call by an edit is judged like any call.": ("edit-not-judged",),
     "Who was put on a list may not put others on it.": ("handed-on-again",),
     "Whoever may not decide any more has not decided.": ("revoked-people-decide",),
     "Whoever acts counts the votes again.": ("nobody-counts-again",),

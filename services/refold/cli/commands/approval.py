@@ -16,7 +16,7 @@ from refold.cli.addresses import data_dir
 from refold.cli.lazy import Commands
 from refold.cli.platform import Platform, Shell, login, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, against, canonical_json, changed
+from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, against, canonical_json, changed, others
 from refold.client.register import Approval, reach, said
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
@@ -153,6 +153,8 @@ class Voter(Shell):
         vote = approvals.vote(approval, action, question=question, actor=actor, **more)
         if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
             output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
+        if action == "edit" and (people := others(approvals.get(approval), vote.args)):
+            output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
         position = approvals.send(vote, key, self.platform.publisher)
         answer = approvals.answered(vote, position, self.timeout)
         place = f"[dim]{position.topic}/{position.partition}/{position.offset}[/]"
@@ -291,6 +293,8 @@ _plain("revoke-grant", "End what was remembered: from now on the same call is as
 def answer_text(answer: Answered, action: str) -> str:
     """What became of a vote, in words."""
     name = f"[bold]{output.escape(answer.approval)}[/]"
+    if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
+        return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
     if answer.what == "decided" and answer.decision:
         return f"{name} is decided: {output.escape(said(answer.decision))}"
     if answer.what == "decided_otherwise" and answer.decision:

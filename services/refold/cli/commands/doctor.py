@@ -196,7 +196,9 @@ def _approvals(there: Platform) -> Iterator[Finding]:
         yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
     policy = first.policy
     if policy is None:
-        text = 'no policy is in force: only tools with approval="required" ask; `refold policy publish`'
+        text = (
+            'no policy is in force: tools with approval="required" are denied, all else runs; `refold policy publish`'
+        )
         yield "warning", text
     for use in ("decision", "vote"):
         active = [key for key in first.keys.values() if key.use == use and key.signs_at(now)]

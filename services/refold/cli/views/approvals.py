@@ -17,6 +17,7 @@ from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.people import quorum_of
 from refold.core.approval.question import args_digest
+from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
@@ -154,6 +155,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "these are": ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role",
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
+        "may remember": _memory(request.requirement),
         "grant": " ".join(_grant_cells(grant_row(grant))[1:]) if grant else "",
         "question": f"{request.question}, recomputed from what is shown here",
     }
@@ -206,6 +208,11 @@ def ended(run: Run | None, found: Approval) -> str:
     if not ask.verdict and found.over:
         return f"the run is {run.state.status}, and does not wait for it any more"
     return ""
+
+
+def _memory(needed: Requirement) -> str:
+    long = f"{needed.remember_ms // 1_000} s, {needed.remember_uses} uses"
+    return f"an approval of this call in this run for {long}, at most" if needed.remember_uses else ""
 
 
 def _expiry(request: ApprovalRequest) -> str:

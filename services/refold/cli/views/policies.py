@@ -47,7 +47,7 @@ def difference_row(found: OtherRuling) -> Data:
 def print_in_force(found: Data) -> None:
     """What `refold policy show` says."""
     if not found["current"]:
-        say("no policy is in force: calls are allowed; `refold policy publish FILES`")
+        say("no policy is in force: calls are allowed, and of tools that ask denied; `refold policy publish FILES`")
     elif found["policy"] is None:
         say(f"[red]policy {escape(found['current'])} should be in force, and the catalog does not have it[/]")
     else:
@@ -58,7 +58,8 @@ def print_in_force(found: Data) -> None:
         for rule in policy.rules:
             detail = plain(rule.requirement) if rule.requirement else rule.message
             rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
-        rows.append(("[dim]no rule holds, or one fails[/]", "", _outcome("require", plain(policy.fallback))))
+        asked = _outcome("require", plain(policy.fallback)) if policy.fallback else _outcome("deny", "nobody decides")
+        rows.append(("[dim]no rule holds, or one that allows fails[/]", "", asked))
         print_table(("rule", "when", "then"), rows)
     for old in found["policies"]:
         if old != found["current"]:
@@ -126,7 +127,7 @@ def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanati
     elif (now.outcome, now.rule, now.policy) != (then.outcome, then.rule, then.policy):
         say(f"  would be:   {_said(plain(now))}")
     if found.edited:
-        say(f"  [dim]edited by people since, and not judged again: {escape(found.edited.args)}[/]")
+        say(f"  [dim]edited since by people whom the policy asks about that too: {escape(found.edited.args)}[/]")
     say(f"  [dim]policy {escape(now.policy)}[/]")
     for each in rules:
         mark = "[bold]→[/]" if each.fired else " "
@@ -152,6 +153,7 @@ def _asks(needed: Data) -> str:
         f"after {_long(needed['escalate_ms'])} also {', '.join(needed['escalate_to'])}": needed["escalate_ms"],
         f"escalates to {', '.join(needed['escalate_to'])}": needed["escalate_to"] and not needed["escalate_ms"],
         f"valid {_long(needed['valid_ms'])}": needed["valid_ms"] != USUAL_MS,
+        f"may be remembered {_long(needed['remember_ms'])}, {needed['remember_uses']} uses": needed["remember_uses"],
         needed["message"]: needed["message"],
     }
     who = f"{needed['quorum']} of {', '.join(needed['approvers'])}"

@@ -262,6 +262,7 @@ def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
 _VERDICTS = {
     "approve": "approved",
     "edit": "approved with an edit",
+    "amend": "edited, so that its policy asks anew,",
     "reject": "rejected",
     "answer": "answered in the tool's place",
     "expire": "expired,",

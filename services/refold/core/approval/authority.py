@@ -14,7 +14,7 @@ import orjson
 from refold.core.approval import signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, ToolFacts
-from refold.core.approval.policy import FALLBACK, VARIABLES, Judgement
+from refold.core.approval.policy import VARIABLES, Judgement
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import CallProposed
 from refold.core.run.state import RunState
@@ -50,15 +50,16 @@ class Authority:
                 facts["run.calls"] += ahead
             judgement = judge.judge(facts)
         elif judge is not None:
-            judgement = Judgement("require", "", judge.digest, f"no tool {call.tool}", judge.fallback)
+            judgement = judge.by_fallback("", f"there is no tool {call.tool} here")
         elif policy:
-            judgement = Judgement("require", "", policy, "the run's policy is not in the catalog", FALLBACK)
+            judgement = Judgement("deny", "", policy, "the run's policy is not in the catalog, and none is in force")
         else:
             judgement = Judgement("allow", "", policy)
         if judgement.outcome == "allow" and tool is not None and tool.approval:
-            why = "the tool never runs without a decision"
-            needed = judge.fallback if judge else FALLBACK
-            return Judgement("require", judgement.rule, judgement.policy, why, needed)
+            why = f"the tool {tool.name} never runs without a decision"
+            if judge is None:
+                return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")
+            return judge.by_fallback(judgement.rule, why)
         return judgement
 
     def open(self, token: str) -> Decision:

@@ -19,10 +19,11 @@ from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
 from refold.core.approval.people import has_asked, quorum_of
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 
-DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS}
+DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS if verdict != "amend"}
 SAYING = (*DECIDING, "delegate", "withdraw")
 """What a person says of the question: of these the latest counts. The rest is about who decides, or only told."""
 
@@ -46,8 +47,8 @@ class Objection(NamedTuple):
     """Why a vote is void.
 
     `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `handed_on`,
-    `edit_not_possible`, `future`, `outlived`; of the approval service also `unknown`, `too_large`, `too_many` and
-    `no_grant`.
+    `not_remembered`, `edit_not_possible`, `future`, `outlived`; of the approval service also `unknown`, `edit_denied`,
+    `too_large`, `too_many` and `no_grant`.
     """
 
     code: str
@@ -206,7 +207,17 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
         return Objection("requester", f"{vote.actor} has asked for the run and may not decide on it")
     if vote.action in ("edit", "answer") and request.attempt != 1:
         return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
-    return None
+    return _too_long(request.requirement, vote.remember) if vote.remember else None
+
+
+def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
+    """Why the policy does not let an approval be remembered like that."""
+    if not needed.remember_uses:
+        return Objection("not_remembered", "its rule does not let an approval be remembered")
+    if asked.for_ms <= needed.remember_ms and asked.uses <= needed.remember_uses:
+        return None
+    most = f"for {needed.remember_ms // 1_000} s and {needed.remember_uses} uses at most"
+    return Objection("not_remembered", f"its rule lets an approval be remembered {most}")
 
 
 class _Seats:

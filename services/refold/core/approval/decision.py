@@ -20,8 +20,10 @@ from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 
-Verdict = Literal["approve", "edit", "reject", "answer"]
+Verdict = Literal["approve", "edit", "amend", "reject", "answer"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""To `amend` is to edit a call so that its policy asks others: nothing goes out, the call is proposed anew."""
+
 RUN = "run"
 """How far a grant reaches. What is wider is a policy."""
 

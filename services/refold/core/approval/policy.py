@@ -1,14 +1,16 @@
 """Policies: rules that say of every proposed call whether it is allowed, denied, or needs people.
 
-The first rule whose condition holds decides. Nothing is allowed by accident: a condition that fails (an argument that
-is not there, a tool that nobody knows) and a call for which no rule holds need people, as the policy's fallback says.
+The first rule whose condition holds decides. Nothing is allowed by accident, and nothing becomes less by what whoever
+writes the arguments can bring about: a condition that fails (an argument that is not there, or one that is too large)
+may hold or not, so the stricter holds of what its rule says and of what the rules behind it say. A call for which no
+rule holds needs the people of the policy's fallback; without one it is denied.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -34,8 +36,8 @@ FIXED = ("agent", "environment", "tool.effect", "tool.name", "tool.tags", "tool.
 UNRULED = "fallback"
 """The rule of a judgement that no rule has made."""
 
-FALLBACK = Requirement(["*"], expires_ms=86_400_000, on_expiry="reject")
-"""What a call needs that no rule judges, in a policy that does not say: anybody but the requester, within a day."""
+FALLBACK = Requirement([], expires_ms=86_400_000)
+"""What a fallback says that leaves out all but who decides: they have a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Judgement:
     """What a policy says of a call.
 
     **Shape**: `rule` is `fallback` where no rule held. `message` is what the agent is told (of `deny`), or what went
-    wrong in the rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
+    wrong in a rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
     """
 
     outcome: RuleOutcome
@@ -98,24 +100,25 @@ class Policy:
     its rules name.
     """
 
-    def __init__(self, content: dict[str, Any], rules: tuple[Rule, ...], fallback: Requirement) -> None:
+    def __init__(self, content: dict[str, Any], rules: tuple[Rule, ...], fallback: Requirement | None) -> None:
         self.content = content
         self.digest = policy_digest(content)
         self.recheck: bool = content.get("recheck", False)
         self.rules = rules
         self.fallback = fallback
         self.needs = frozenset[str]().union(*(rule.when.needs for rule in rules))
+        self._left_to_fallback = {UNRULED, *(rule.name for rule in rules if rule.outcome == "allow")}
         self._residuals: dict[tuple[str, ...], Residual] = {}
-        self._judgements = [
+        self.judgements = [
             Judgement(rule.outcome, rule.name, self.digest, rule.message, rule.requirement) for rule in rules
         ]
-        self._unruled = Judgement("require", UNRULED, self.digest, "no rule is about it", fallback)
+        self.unruled = self.by_fallback(UNRULED, "no rule is about it")
 
     @staticmethod
     def parse(content: Any) -> Policy:
         """The policy of a file's content. **Raises** UsageError with the fields `rule` and `field`."""
         check_shape(content)
-        fallback = read_fallback(content["fallback"]) if "fallback" in content else FALLBACK
+        fallback = read_fallback(content["fallback"]) if "fallback" in content else None
         rules = tuple(Rule.parse(rule, number) for number, rule in enumerate(content["rules"], 1))
         for name, count in Counter(rule.name for rule in rules).items():
             if count > 1:
@@ -124,7 +127,7 @@ class Policy:
         return Policy(content, rules, fallback)
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
-        """What is to be done with a call. Never raises: what goes wrong in a rule is a reason to ask people."""
+        """What is to be done with a call. Never raises: what goes wrong in a rule never makes it weaker."""
         kind = tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
         part = self._residuals.get(kind)
         if part is None:
@@ -135,31 +138,70 @@ class Policy:
         if number == NONE:
             return part.else_
         rule = part.rules[number]
-        if error:
-            return Judgement("require", self.rules[rule].name, self.digest, error, self.fallback)
-        return self._judgements[rule]
+        return self._failing(rule, error, variables) if error else self.judgements[rule]
+
+    def by_fallback(self, rule: str, why: str) -> Judgement:
+        """What becomes of a call that the fallback's people decide on; denied where it names none."""
+        if self.fallback is None:
+            return Judgement("deny", rule, self.digest, f"{why}, and the policy has no fallback that says who decides")
+        return Judgement("require", rule, self.digest, why, self.fallback)
+
+    def failed(self, number: int, error: str, behind: Judgement) -> Judgement:
+        """What a rule leaves that fails, where the rules behind it say this: the stricter of both.
+
+        Of two requirements the stricter is that which is never met without the other; the call is denied where neither
+        is, since nobody can be asked for both.
+        """
+        rule = self.rules[number]
+        why = f"the rule {rule.name!r} failed: {error}"
+        if rule.outcome == "deny":
+            return replace(self.judgements[number], message=f"{rule.message} ({why})")
+        # A fallback is for what no rule says, so it is never the stricter of two.
+        ruled = behind.outcome == "allow" or behind.rule not in self._left_to_fallback
+        asked = behind.requirement if ruled else None
+        if behind.outcome == "deny" and ruled:
+            return behind
+        if rule.requirement is None:
+            return replace(behind, message=behind.message or why) if asked else self.by_fallback(rule.name, why)
+        if asked is None or requirement.implies(rule.requirement, asked):
+            return replace(self.judgements[number], message=why)
+        if requirement.implies(asked, rule.requirement):
+            return replace(behind, message=behind.message or why)
+        both = f"{why}, and whom it asks are not the people of {behind.rule!r}, which may be about the call instead"
+        return Judgement("deny", rule.name, self.digest, both)
+
+    def _failing(self, number: int, error: str, variables: Mapping[str, Any]) -> Judgement:
+        failures, found = [(number, error)], self.unruled
+        for each in range(number + 1, len(self.rules)):
+            value = self.rules[each].when.value(variables)
+            if value is True:
+                found = self.judgements[each]
+                break
+            if value is not False:
+                failures.append((each, value))
+        for each, why in reversed(failures):
+            found = self.failed(each, why, found)
+        return found
 
     def _residual(self, variables: Mapping[str, Any]) -> Residual:
         # What has a value without the rest has it whatever the rest is: && and || pass over what is missing.
         fixed = {name: variables[name] for name in FIXED if name in variables}
-        left, otherwise = list[int](), self._unruled
+        left, otherwise = list[int](), self.unruled
         for number, rule in enumerate(self.rules):
             value = rule.when.value(fixed)
             if value is True:
-                otherwise = self._judgements[number]
+                otherwise = self.judgements[number]
                 break
             if value is not False:
                 left.append(number)
         return Residual(tuple(left), Linked([self.rules[each].when for each in left]), otherwise)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
-        """What became of each rule, in order. One at most has fired: it held, or failed, before all others."""
+        """What became of each rule, in order. One at most has fired: by what it says the call is judged."""
         found: list[Explanation] = []
-        decided = False
+        judged = self.judge(variables).rule
         for rule in self.rules:
-            value = rule.when.value(variables)
-            fired = not decided and value is not False
-            decided = decided or fired
+            value, fired = rule.when.value(variables), rule.name == judged
             values = {name: variables[name] for name in sorted(rule.when.needs) if name in variables}
             found.append(Explanation(rule.name, rule.when.source, value, fired, values))
         return found

@@ -14,7 +14,7 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
 from refold.core.approval.people import has_asked, quorum_of
 from refold.core.approval.question import args_digest, asked_of, digest
-from refold.core.approval.vouching import vouched
+from refold.core.approval.vouching import suffices, vouched
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.ids import approval_id
 from refold.core.messages import ApprovalRequest, ToolRequest
@@ -49,7 +49,12 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
     """
     if decided.policy and decided.policy not in catalog.policies:
         return Refusal("decision_revoked", "the decision's policy is not in the catalog any more", stale=True)
-    if vouched(replace(asked_of(decided.asked), args=order.args), catalog, tools):
+    request, policy, tool = asked_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
+    if decided.verdict == "edit" and policy is not None and tool is not None:
+        asked_so = suffices(request, policy, tool, args=order.args)
+    else:
+        asked_so = vouched(replace(request, args=order.args), catalog, tools)
+    if asked_so:
         return None
     return _final("its policy asks for other people about this call")
 
@@ -86,14 +91,16 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
         if void.code not in _MAY_CHANGE:
             return _final(f"a vote behind the decision is void: {void.reason}")
     settled = count.settled
+    # An edit that needs others is one by its votes; what it says besides lets nothing out.
+    verdict = "edit" if decided.verdict == "amend" else decided.verdict
     if settled is None:
-        people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == decided.verdict}
+        people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == verdict}
         if len(people) < (1 if decided.verdict == "reject" else quorum_of(request)):
             return _final(f"{len(people)} of {quorum_of(request)} people stand behind the decision")
         gone = ", ".join(sorted(vote.actor for vote in count.void)) or "who decided"
         return Refusal("decision_revoked", f"{gone} may not decide any more", stale=True)
     said = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
-    if said != (decided.verdict, decided.edited, decided.result, decided.message, decided.grant):
+    if said != (verdict, decided.edited, decided.result, decided.message, decided.grant):
         return _final("its votes say otherwise than the decision")
     if {(by.actor, by.vote, by.at_ms) for by in settled.votes} != {(b.actor, b.vote, b.at_ms) for b in decided.votes}:
         return _final("other people stand behind the decision than it says")

@@ -11,10 +11,14 @@ from typing import Any
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
 
-REQUIREMENT_FIELDS = ("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message")
+REQUIREMENT_FIELDS = (
+    *("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message"),
+    "remember",
+)
 ON_EXPIRY = ("reject", "escalate", "fail")
 MAX_MESSAGE = 2_000
 MAX_APPROVERS = 100
+MAX_USES = 1_000
 MAX_MS = 3_650 * 86_400_000
 """Ten years. A run may wait for months; what is longer is a slip of the pen."""
 
@@ -30,7 +34,7 @@ def read_requirement(content: Any, base: Requirement | None = None) -> Requireme
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
     known(content, REQUIREMENT_FIELDS)
-    if base is None and "approvers" not in content:
+    if not (base and base.approvers) and "approvers" not in content:
         raise wrong("approvers", "it is missing", "require: {approvers: [role:lead]}")
     changes: dict[str, Any] = {}
     for field, value in content.items():
@@ -38,6 +42,14 @@ def read_requirement(content: Any, base: Requirement | None = None) -> Requireme
     needed = replace(base or Requirement([]), **changes)
     _check(needed, content)
     return needed
+
+
+def implies(one: Requirement, other: Requirement) -> bool:
+    """Whether whatever meets one requirement meets the other: as many of the same people, or more of fewer."""
+    people, asked = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
+    among = set(one.approvers) <= set(other.approvers) and people <= asked
+    requester = one.not_requester or not other.not_requester
+    return ("*" in other.approvers or among) and one.quorum >= other.quorum and requester
 
 
 def wrong(field: str, reason: str, hint: str = "") -> UsageError:
@@ -97,12 +109,26 @@ def _escalation(field: str, value: Any) -> dict[str, Any]:
     return {"escalate_to": _approvers("escalate.to", value["to"]), "escalate_ms": after}
 
 
+def _remember(field: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value.keys() >= {"for", "uses"}:
+        raise wrong(field, "it does not say for how long and how often", "remember: {for: 1h, uses: 3}")
+    known(value, ("for", "uses"), "remember.")
+    kept_ms, uses = duration_ms("remember.for", value["for"]), value["uses"]
+    if not kept_ms:
+        raise wrong("remember.for", "what is remembered for no time is forgotten", "leave remember out")
+    if type(uses) is not int or not 1 <= uses <= MAX_USES:
+        raise wrong("remember.uses", f"it is not a number from 1 to {MAX_USES}")
+    return {"remember_ms": kept_ms, "remember_uses": uses}
+
+
 def _changes(field: str, value: Any) -> dict[str, Any]:
     """What a field of the text says of a requirement. **Raises** UsageError."""
     if field == "approvers":
         return {field: _approvers(field, value)}
     if field == "escalate":
         return _escalation(field, value)
+    if field == "remember":
+        return _remember(field, value)
     if field == "message":
         return {field: message(field, value)}
     if field in ("expires", "valid"):

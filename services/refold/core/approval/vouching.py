@@ -5,62 +5,28 @@ Asked by the approval service before it decides, and by the executor about what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
+from refold.core.approval import possible
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
-from refold.core.approval.policy import FALLBACK, Policy
-from refold.core.events import Requirement
+from refold.core.approval.policy import Policy
 from refold.core.messages import ApprovalRequest
-from refold.core.wire import canonical
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
     """Whether people may be asked for just this: a planner may not make up approvers, nor choose the rule.
 
-    Without a policy anybody may decide, but only as long as none is in force.
+    Without a policy nobody may.
     """
-    policy = catalog.policies.get(request.policy)
+    policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if policy is None:
-        return not catalog.current and request.requirement == FALLBACK
-    return request.requirement in _wanted(policy, request, tools)
+        return False
+    found = possible.of_request(policy, request, tool).requirements
+    return request.requirement in found or (tool is None and request.requirement == policy.fallback)
 
 
-def _wanted(policy: Policy, request: ApprovalRequest, tools: Mapping[str, ToolFacts]) -> Iterator[Requirement]:
-    """What a policy may want for a call.
-
-    That is what its first rule wants that is about the call for certain, or one before it that may be, because it looks
-    at what only the planner knows of the run.
-    """
-    facts = _bound(request, tools)
-    if request.tool not in tools:
-        yield policy.fallback
-    for rule in policy.rules:
-        certain = rule.when.needs <= facts.keys()
-        value = rule.when.value(facts) if certain else None
-        if value is False:
-            continue
-        if rule.requirement is not None and (value is None or value is True):
-            yield rule.requirement
-        if rule.outcome == "allow" or value is not True:
-            yield policy.fallback
-        if certain:
-            return
-    yield policy.fallback
-
-
-def _bound(request: ApprovalRequest, tools: Mapping[str, ToolFacts]) -> dict[str, Any]:
-    """What a rule may look at that a decision binds, or that is the tool's own: a lie about it gains nothing."""
-    facts = {
-        "args": canonical.parse(request.args),
-        "environment": request.environment,
-        "run.depth": request.run_id.count("."),
-        "run.id": request.run_id,
-        "tool.effect": request.effect,
-        "tool.name": request.tool,
-        "tool.version": request.version,
-    }
-    if tool := tools.get(request.tool):
-        facts["tool.tags"] = list(tool.tags)
-    return facts
+def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args: str) -> bool:
+    """Whether those who are asked may let the call out with other arguments, because nobody else is asked about it."""
+    found = possible.of_request(policy, request, tool, args=args)
+    return request.requirement in found.requirements or (found.allows and not tool.approval)

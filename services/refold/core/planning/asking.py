@@ -202,10 +202,10 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
     if (found.approval, found.question) != (state.waits_for(step), asked.question):
         return "the decision answers another question"
     # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that.
-    if found.verdict in ("edit", "answer") and opened.attempt:
+    if found.verdict in ("edit", "amend", "answer") and opened.attempt:
         return "a call that was sent once cannot be changed any more"
     try:
-        if found.verdict == "edit" and (_key(state, step, found), args_digest(found.edited)) != (
+        if found.verdict in ("edit", "amend") and (_key(state, step, found), args_digest(found.edited)) != (
             found.key,
             found.args,
         ):
@@ -220,7 +220,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
 def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
     """The events of a decision that holds; what it lets pass goes out with it."""
     opened, asked = _asked(state, step)
-    edits = found.verdict == "edit"
+    edits = found.verdict in ("edit", "amend")
     actors = [vote.actor for vote in found.votes]
     taken = events.ApprovalDecided(
         step,
@@ -243,8 +243,29 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
         return [taken, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
     if found.verdict == "answer":
         return [taken, events.CallCompleted(step, opened.attempt, found.result)]
-    call = state.call(step)
-    return [taken, dispatch(call, asked.event.attempt, now, rules)]
+    if edits:
+        return _edited(state, taken, now, rules)
+    return [taken, dispatch(state.call(step), asked.event.attempt, now, rules)]
+
+
+def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
+    """The events of an edit: it goes out if its policy asks the same people about it, or nobody; else others are asked.
+
+    One that it denies comes to nothing: people are asked again about the call as it was.
+    """
+    step, (opened, asked), authority = taken.step, _asked(state, taken.step), rules.authority
+    assert authority is not None, "only an authority judges"
+    after = state.copy()
+    after.edited = after.edited.set(step, (taken.args, taken.key))
+    found = authority.judge(after, after.call(step), opened.policy)
+    if found.outcome == "deny":
+        return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(found).message}")
+    attempt, maybe = asked.event.attempt, opened.may_have_happened
+    same = found.outcome == "allow" or found.requirement == asked.event.requirement
+    if taken.verdict == "edit" and same:
+        return [taken, dispatch(after.call(step), attempt, now, rules)]
+    taken = dataclasses.replace(taken, verdict="amend")
+    return [taken, *judge_again(after, step, attempt, now, rules, may_have_happened=maybe)]
 
 
 def _key(state: RunState, step: int, found: Decision) -> str:
@@ -253,10 +274,12 @@ def _key(state: RunState, step: int, found: Decision) -> str:
     return idempotency_key(environment=found.environment, run=state.run_id, step=step, tool=tool, args=args)
 
 
-def reopened(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    """An approval ends with a decision that does not hold any more, and the call is judged again."""
+def reopened(
+    state: RunState, step: int, now: int, rules: Rules, *, why: str = "the decision did not hold any more when it came"
+) -> list[events.Event]:
+    """An approval ends with a decision that does not hold, and the call is judged again."""
     opened, asked = _asked(state, step)
-    ended = unanswered(step, asked, "the decision did not hold any more when it came")
+    ended = unanswered(step, asked, why)
     attempt = asked.event.attempt
     return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
 

@@ -146,7 +146,7 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
     opened = state.open[event.step]
     # Whatever was decided, nobody is asked any more; what follows of it stands in the same entry.
     _keep(state, event.step, opened._replace(question=None, phase="proposed", due_ms=0, decision=event), opened)
-    if event.verdict == "edit":
+    if event.verdict in ("edit", "amend"):
         state.edited = state.edited.set(event.step, (event.args, event.key))
     if event.use:
         state.uses = state.uses.set((event.grant, event.use), event.step)

@@ -101,6 +101,10 @@ class ApprovalHistory:
         needed, votes = requests[0]["requirement"], found["votes"]
         if not self._vouched(requests[0], partition):
             return "a policy that asks for so little"
+        if found["verdict"] == "edit" and not self._asks_of_edits(requests[0], partition):
+            return "a policy that asks these people about the edit"
+        if found["grant"] and found["grant"]["uses"] > needed["remember_uses"]:
+            return "a policy that lets so much be remembered"
         actors = {vote["actor"] for vote in votes}
         if len(actors) != len(votes) or (found["verdict"] != "reject" and len(actors) < max(1, needed["quorum"])):
             return "a quorum"
@@ -148,6 +152,11 @@ class ApprovalHistory:
                 return True
         return False
 
+    def _asks_of_edits(self, request: Datum, partition: int) -> bool:
+        rules = [rule for law in self.laws.all(partition) for rule in _rules(law, request["policy"])]
+        wanted = [rule["require"] for rule in rules if rule["name"] == "edited"]
+        return not wanted or request["requirement"]["quorum"] == wanted[0]["quorum"]
+
     # What comes of it
 
     def accepts(self, run: LoggedRun, question: Question, event: Datum, partition: int) -> None:
@@ -157,8 +166,8 @@ class ApprovalHistory:
         if event["token"] not in self.decided[name] or found is None:
             self.wrong.append(f"decided: {name} was accepted with a decision that nobody has made")
             return
-        bound = (found["approval"], found["question"], found["verdict"], found["edited"], found["run"])
-        if bound != (name, question.question, event["verdict"], event["args"], run.id):
+        bound = (found["approval"], found["question"], _meant(found["verdict"]), found["edited"], found["run"])
+        if bound != (name, question.question, _meant(event["verdict"]), event["args"], run.id):
             self.wrong.append(f"decided: {name} was accepted with a decision on something else")
         if any(request["requester"] != run.requester for request in self.asked[name]):
             self.wrong.append(f"decided: {name} was asked in somebody else's name")
@@ -192,8 +201,21 @@ class ApprovalHistory:
             self.wrong.append(f"danger: {ask.call_id} begins, and the policy in force has not judged it")
 
 
+def _rules(law: Law, policy: str) -> list[Datum]:
+    rules: list[Datum] = law.policies.get(policy, {"rules": []})["rules"]
+    return rules
+
+
+def _meant(verdict: str) -> str:
+    """What people said: whether an edit is a question to others is for the policy to say."""
+    return "edit" if verdict == "amend" else verdict
+
+
 def _says(vote: Datum, cast: Datum, found: Datum) -> bool:
-    agrees = vote["action"] == found["verdict"] and (vote["args"], vote["result"]) == (found["edited"], found["result"])
+    agrees = vote["action"] == _meant(found["verdict"]) and (vote["args"], vote["result"]) == (
+        found["edited"],
+        found["result"],
+    )
     return agrees and (vote["actor"], vote["vote"], vote["issued"]) == (cast["actor"], cast["vote"], cast["at_ms"])
 
 

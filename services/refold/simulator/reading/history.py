@@ -350,7 +350,7 @@ class History:
         if event["verdict"] in ("approve", "edit"):
             call.permit = event["covers"], event["expires_ms"]
             call.permits.append((event["token"], question.attempt, event["covers"]))
-        if event["verdict"] == "edit":
+        if event["verdict"] in ("edit", "amend"):
             if call.attempts:
                 self.wrong.append(f"key: call {call.id} was edited after it was sent")
             call.args, call.key = event["args"], event["key"]

@@ -43,6 +43,7 @@ QUESTIONS: dict[str, Scenario] = {
         _asked("reject-once", "wipe_pay", NO),
         _asked("edit-keyed", "wipe_push", Say("ada", "edit")),
         _asked("edit-once", "wipe_pay", Say("ada", "edit")),
+        _asked("edit-beyond", "wipe_pay", Say("ada", "edit"), policy="ask-two-of-edits"),
         _asked("answer-once", "wipe_pay", Say("ada", "answer")),
         _asked("policy-only", "pay", YES, policy="ask-all"),
         _asked("expires", "wipe_pay", policy="rejecting", silent=True),

@@ -34,12 +34,16 @@ PUBLIC: dict[str, PublicKey] = {
 }
 """The keys that are in force at first."""
 
+EDITED = '{"n":2}'
+"""The arguments that people give a call."""
+
 LEADS, HEADS, REQUESTER, OUTSIDER = ("ada", "bob", "cyd"), ("dan",), "eve", "mallory"
 _ROLES: Mapping[str, Any] = {"roles": {"lead": list(LEADS), "head": list(HEADS)}, "revoked": []}
 
 
 def _asks(recheck: bool = False, **needed: Any) -> dict[str, Any]:
-    requirement = {"approvers": ["role:lead"], "message": "wipe?", **needed}
+    kept = {"for": "1m", "uses": 2}
+    requirement = {"approvers": ["role:lead"], "message": "wipe?", "remember": kept, **needed}
     rules = [
         {"name": "asks", "when": 'tool.name.startsWith("wipe_")', "require": requirement},
         {"name": "rest", "when": "true", "allow": True},
@@ -47,8 +51,16 @@ def _asks(recheck: bool = False, **needed: Any) -> dict[str, Any]:
     return {"recheck": True, "rules": rules} if recheck else {"rules": rules}
 
 
+def _more_for_edits() -> dict[str, Any]:
+    """What people make of a call by an edit needs two, where one is asked about the call."""
+    edited = {"approvers": ["role:lead"], "quorum": 2, "expires": 6_000}
+    when = f"args == {EDITED} && tool.name.startsWith('wipe_')"
+    return {"rules": [{"name": "edited", "when": when, "require": edited}, *_asks(expires=6_000)["rules"]]}
+
+
 def _simple(outcome: str, value: Any, *, recheck: bool = False) -> dict[str, Any]:
-    return {"recheck": recheck, "rules": [{"name": outcome, "when": 'tool.effect != "pure"', outcome: value}]}
+    rules = [{"name": outcome, "when": 'tool.effect != "pure"', outcome: value}]
+    return {"recheck": recheck, "fallback": {"approvers": ["*"]}, "rules": rules}
 
 
 STATUTES: Mapping[str, dict[str, Any]] = {
@@ -58,6 +70,7 @@ STATUTES: Mapping[str, dict[str, Any]] = {
     "ask-all": {
         "rules": [{"name": "all", "when": "true", "require": {"approvers": ["role:lead", "dan"], "expires": 6_000}}]
     },
+    "ask-two-of-edits": _more_for_edits(),
     "brief": _asks(valid=700),
     "rejecting": _asks(expires=600),
     "failing": _asks(expires=600, on_expiry="fail"),

@@ -17,11 +17,11 @@ from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from refold.simulator.reading.history import Datum
-from refold.simulator.world.law import BADGE, GATEWAY, HEADS, LEADS, OUTSIDER, REQUESTER, STRANGER
+from refold.simulator.world.law import BADGE, EDITED, GATEWAY, HEADS, LEADS, OUTSIDER, REQUESTER, STRANGER
 from refold.simulator.world.surroundings import Surroundings
 
 KEYS: dict[str, SigningKey] = {"gateway": GATEWAY, "badge": BADGE, "stranger": STRANGER}
-EDITED, ANSWERED = '{"n":2}', '{"effect":77}'
+ANSWERED = '{"effect":77}'
 INSIST_MS = 2_500
 """How long an approval is open before everybody who may says yes: longer than any expiry that is to be seen."""
 

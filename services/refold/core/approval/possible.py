@@ -1,0 +1,79 @@
+"""What a policy may say of a call by what a decision binds of it: the rest of the run only its planner knows.
+
+A planner's word on which rule has judged a call is not taken, and what people make of a call by an edit nobody has
+judged yet. So whoever decides asks the rules, and whoever acts on an edit does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from refold.core.approval.decision import ToolFacts
+from refold.core.approval.policy import Policy
+from refold.core.events import Requirement
+from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.wire import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """What a policy may say of a call: that it needs people in one of these ways, or (`allows`) that it needs none.
+
+    `denial` is why it may do neither; nothing where it may.
+    """
+
+    requirements: tuple[Requirement, ...] = ()
+    allows: bool = False
+    denial: str = ""
+
+
+def possible(policy: Policy, facts: Mapping[str, Any]) -> Possible:
+    """What a policy may say of a call of which these facts are known.
+
+    Whatever looks at what is not known may hold, fail, or be passed over, by what a planner says of it.
+    """
+    met, found = list[tuple[int, str, bool]](), [policy.unruled]
+    for number, rule in enumerate(policy.rules):
+        value = rule.when.value(facts)
+        if value is True:
+            found = [policy.judgements[number]]
+            break
+        # What has no value for want of a fact may have any; what has one has it whatever the missing facts are.
+        if value is not False:
+            met.append((number, value, rule.when.needs <= facts.keys()))
+    for number, error, fails in reversed(met):
+        failed = [policy.failed(number, error, behind) for behind in found]
+        said = failed if fails else [policy.judgements[number], *found, *failed]
+        found = list({(each.outcome, each.rule): each for each in said}.values())
+    requirements = [each.requirement for each in found if each.requirement]
+    allows = any(each.outcome == "allow" for each in found)
+    if allows and policy.fallback:  # a tool may ask by itself
+        requirements.append(policy.fallback)
+    denials = [f"the rule {each.rule!r} denies it: {each.message}" for each in found]
+    return Possible(tuple(requirements), allows, denial="" if requirements or allows else denials[0])
+
+
+def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> Possible:
+    """What a policy may say of what people are asked, or of the same call with other arguments."""
+    facts = _of_call(request.run_id, request.tool, request.effect, args or request.args)
+    facts |= {"environment": request.environment, "tool.version": request.version}
+    return possible(policy, facts | ({"tool.tags": list(tool.tags)} if tool else {}))
+
+
+def of_order(policy: Policy, request: ToolRequest, tool: ToolFacts, environment: str) -> Possible:
+    """What a policy may say of a call that somebody orders."""
+    facts = _of_call(request.run_id, tool.name, tool.effect, request.args)
+    facts |= {"environment": environment, "tool.version": tool.version, "tool.tags": list(tool.tags)}
+    return possible(policy, facts)
+
+
+def _of_call(run: str, tool: str, effect: str, args: str) -> dict[str, Any]:
+    return {
+        "args": canonical.parse(args),
+        "run.id": run,
+        "run.depth": run.count("."),
+        "tool.name": tool,
+        "tool.effect": effect,
+    }
