@@ -75,7 +75,7 @@ def _as_read(self: Outstanding) -> int | None:
 
 def _failed_for_good(original: Callable[..., Any]) -> Callable[..., Any]:
     def claim(self: MemoryLedger, operation: ledger.Claim, now: int) -> ledger.Reply:
-        entry = self._find(operation.home, operation.key, now)
+        entry = self._find(operation.home, operation.pool, operation.key, now)
         done = entry is not None and entry.state == "done"
         reply: ledger.Reply = original(self, operation._replace(attempt=entry.attempt) if done else operation, now)  # type: ignore[union-attr]
         return reply

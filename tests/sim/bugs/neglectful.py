@@ -123,7 +123,7 @@ NEGLECTFUL: dict[str, Bug] = {
     "key-window-at-start": Bug(("keyed-forgets",), (_wrapped(Gate, "key_forgotten", _by_its_beginning),), ("away",)),
     "executors-pause-for-good": Bug(("crowd",), (_wrapped(Lanes, "throttle", _for_good),), ("pause",)),
     "planners-pause-for-good": Bug(("crowd",), (_wrapped(Planner, "_flow", _for_good),), ("pause",)),
-    "nobody-driven": Bug(("keyed",), (_wrapped(TakeOver, "resume", _undriven),), ("hang", "die")),
+    "nobody-driven": Bug(("keyed",), (_wrapped(TakeOver, "resume", _undriven),), ("deploy-none", "die")),
     "shorter-log-unnoticed": Bug(("keyed", "fan"), ((Lanes, "begin_anew", _none),), ("truncate-log",)),
     "own-loss-unnoticed": Bug(
         ("two-runs",), (_wrapped(Acceptance, "follow", _unread),), ("freeze-after", "truncate-log")
