@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from refold.core.ids import home
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, tool_requested
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, tool_completed, tool_requested
 from refold.core.wire import codec
 from refold.runtime.settings import KafkaSettings
 
@@ -196,5 +196,5 @@ class Steps:
         result = ToolResult(asked.call_id, asked.run_id, asked.step, asked.attempt, "completed", "1")
         number = home(asked.run_id, self._settings.partitions)
         answered[asked.run_id] = time.monotonic()
-        producer.produce(self._settings.prefix + TOOL_COMPLETED, codec.encode(result), asked.call_id, number)
+        producer.produce(self._settings.prefix + tool_completed("default"), codec.encode(result), asked.call_id, number)
         producer.poll(0)

@@ -14,12 +14,13 @@ from itertools import count
 from pathlib import Path
 
 import orjson
-from benchmarks.engine import APP, ROOT
+from benchmarks.engine import APP, AUTHORITY, ROOT, TRUST
 from benchmarks.measure import ends, memory_mib, spent_s
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka.topics import Topics
+from refold.core.approval.trust import pinned
 from refold.core.ids import home
 from refold.core.topics import RUN_COMPLETED, RUN_REQUESTED
 from refold.embedded import process
@@ -131,6 +132,7 @@ class Planners:
         self._living: dict[str, process.Process] = {}
         outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         addresses = {"REFOLD_KAFKA__BOOTSTRAP": bootstrap, "REFOLD_KAFKA__PREFIX": prefix, "PYTHONPATH": str(ROOT)}
+        addresses["REFOLD_TRUST"] = pinned(TRUST[AUTHORITY.kid])
         self._environment = {**outer, **addresses, **environment}
 
     def start(self, name: str) -> float:

@@ -75,7 +75,7 @@ def main() -> dict[str, float]:
         return variables(state, CALL, TOOL, environment="prod", needs=rules.needs)
 
     facts = given(ten)
-    assert (ten.judge(facts).rule, failing.judge(facts).outcome) == ("9", "require")
+    assert (ten.judge(facts).rule, failing.judge(facts).outcome) == ("9", "deny")
     return {
         "ten_rules_us": us(lambda: ten.judge(facts)),
         "ten_rules_with_variables_us": us(lambda: ten.judge(given(ten))),

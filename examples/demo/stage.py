@@ -93,7 +93,9 @@ class Stage:
         # The lease of a `once` call is 10 s: so long would everybody wait for a doubt. Half of it is still far above
         # what a first claim takes on a broker that has just started (1 s), or the executor would let it go.
         env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "5000"}
-        services = [ServiceProcess(service.name, service.argv, env) for service in dev_services(app, needs)]
+        served = dev_services(app, needs)
+        services = [ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in served]
+        self._environment = {**os.environ, "REFOLD_TRUST": f"@{needs.public_root}"}
         self.stack = DevStack(folder, services, prepare=needs.prepare, progress=progress)
 
     def __enter__(self) -> Stage:
@@ -135,7 +137,9 @@ class Stage:
 
     def run(self, argv: list[str]) -> Any:
         """**Raises** RefoldError when the program fails."""
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd=self.folder)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, timeout=60, cwd=self.folder, env=self._environment
+        )
         if done.returncode != 0:
             raise RefoldError(f"`{' '.join(argv[1:])}` ended with {done.returncode}", hint=done.stderr.strip()[-400:])
         return json.loads(done.stdout)

@@ -132,7 +132,7 @@ def test_when_the_marker_is_gone_the_id_is_free() -> None:
 class Deaf:
     """Nobody who is told anything. See `Told`."""
 
-    def accepted(self, after: RunState, entry: Entry, offset: int, own: bool) -> None:
+    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
         """Nothing follows."""
 
     def refused(self, sent: SentEntry) -> None:

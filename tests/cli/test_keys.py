@@ -308,8 +308,8 @@ def test_for_a_platform_that_others_reach_setup_makes_nothing_that_lets_anybody_
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in (shop.folder / "keys").iterdir()) == [
         "decision.json",
-        "ledger.key",
         "root.json",
+        "root.pub",
     ]
     assert [key.use for key in shop.known().values()] == ["decision"]
     words = " ".join(done.stdout.split())

@@ -74,7 +74,7 @@ class Provision:
     @property
     def ledger_key(self) -> Path:
         """The key under which executors leave things in Redis."""
-        return self.keys / "ledger.key"
+        return self.keys.parent / "executor" / "ledger.key"
 
     def prepare(self, bootstrap: str) -> None:
         """Makes all of it true on a broker. Whatever is there already is left alone."""

@@ -51,7 +51,7 @@ def executor(
     )
     for problem in ledger.problems():
         _log.warning("redis.unsafe", problem=problem)
-    beside = str(data_dir(data) / "keys" / "ledger.key") if process.where.dev else ""
+    beside = str(data_dir(data) / "executor" / "ledger.key") if process.where.dev else ""
     seal = Seal(pool, keys.ledger_key(options.executor.ledger_key or beside))
     if not seal.key:
         _log.warning(
