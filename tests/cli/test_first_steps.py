@@ -193,6 +193,7 @@ def test_a_cut_value_is_told_and_there_is_a_way_to_see_all_of_it() -> None:
 def test_a_draft_that_asks_otherwise_says_in_what(capsys: pytest.CaptureFixture[str]) -> None:
     needed = {"approvers": ["role:ops"], "quorum": 1, "expires_ms": 0, "not_requester": True, "on_expiry": "reject"}
     needed |= {"escalate_ms": 0, "escalate_to": [], "valid_ms": 3_600_000, "message": ""}
+    needed |= {"remember_ms": 0, "remember_uses": 0}
     before = {"outcome": "require", "rule": "r", "message": "", "requirement": needed}
     after = {**before, "requirement": {**needed, "quorum": 2, "expires_ms": 3_600_000}}
     row = {"call_id": "r/3", "tool": "write", "args": {"text": "x" * 2_000}, "kind": "require -> require"}
