@@ -28,6 +28,7 @@ from tests.chaos.judge import Verdict
 from tests.chaos.points import Swept, sweep
 from tests.chaos.stack import KINDS, PATH, PREFIX, Stack
 from tests.chaos.world import World
+from tests.roots import PINNED
 
 KINDS_OF_WRONG = ("lost", "twice", "stuck", "unlisted", "unauthorised", "wrong")
 
@@ -227,7 +228,7 @@ def _verify(stack: Stack) -> dict[str, Any]:
     addresses = {"REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_KAFKA__PREFIX": PREFIX}
     done = subprocess.run(
         [sys.executable, "-m", "refold", "run", "verify", "--settle", "20", "--json"],
-        env={**os.environ, **addresses, "PYTHONPATH": PATH},
+        env={**os.environ, **addresses, "PYTHONPATH": PATH, "REFOLD_TRUST": PINNED},
         capture_output=True,
         text=True,
         check=False,

@@ -255,8 +255,12 @@ def _accepted(history: History, tokens: Mapping[str, set[str]], counts: Counter[
             waiting.discard(fields["step"])
             counts[f"approvals.{fields['verdict']}"] += 1
             counts["held_no_longer.on_arrival"] += fields["verdict"] == "expire" and after == "ApprovalRequested"
-            approval = f"{history.run}/{fields['approval']}"
-            if grant := payload(fields["token"]).get("grant"):
+            said = payload(fields["token"])
+            # It names the question that it answers, and the run the one that was asked last.
+            approval = str(said.get("approval", ""))
+            if said and not approval.startswith(f"{history.run}/"):
+                problems.append(f"{history.run} has taken the decision on {approval}")
+            if grant := said.get("grant"):
                 counts["grants_used" if grant["use"] else "grants_given"] += 1
                 if (other := uses.setdefault((grant["id"], grant["use"]), approval)) != approval:
                     problems.append(f"{approval} is use {grant['use']} of {grant['id']}, and so is {other}")
