@@ -103,6 +103,8 @@ def misspelled(hijack: Hijack) -> Outcome:
     hijack.send(hijack.ordering(call, tool="Wipe"))
     behind = hijack.order(next_)
     found = hijack.results(call.id)
+    # Left open, it keeps what comes after it from being committed for half a minute, and later plays kill the executor.
+    hijack.write("tool-requested.default", home(call.run, PARTITIONS), key=call.id, value=None)
     return Outcome(not found, f"executor: has no such tool, {behind.status} for the call behind it")
 
 
