@@ -33,15 +33,3 @@ def test_a_hold_that_was_read_holds_since_the_log_has_it() -> None:
     holds.follow(hold_key(RUN), codec.encode(sent[0]), at_ms=500)  # the clock of its writer was wrong
 
     assert isinstance(holds.judge(RunSignal(RUN, "f", "fail", "{}", "ann"), RunState(RUN), sent_ms=600), list)
-
-
-def test_a_run_that_went_on_by_a_word_is_driven_by_it_again_if_that_was_lost() -> None:
-    holds = Holds("p", Journal(), lambda run, hold: None)
-    holds.stall(RUN, Stall("ImportError", "no module", "", "", "code", passing=False), now=1_000)
-    signal = RunSignal(RUN, "retry-1", "retry", "{}", "ann")
-
-    rulings = [holds.judge(signal, RunState(RUN), sent_ms=1_001)]
-    holds.lift(RUN)
-    rulings.append(holds.judge(signal, RunState(RUN), sent_ms=1_001))
-
-    assert rulings == [[], []]

@@ -120,7 +120,11 @@ class Answering:
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
         if isinstance(item.input, RunSignal) and item.input.kind in SIGNALS and state is not None:
-            return self._holds.judge(item.input, state, sent_ms=item.record.at_ms if item.record else now)
+            ruling = self._holds.judge(item.input, state, sent_ms=item.record.at_ms if item.record else now)
+            if isinstance(ruling, Ignore) and not state.over:
+                # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
+                self._inbox.push([Pending(item.run_id, None)])
+            return ruling
         sent_ms = item.record.at_ms if item.record else None
         return decide(state, self._given(item), now, self._rules, sent_ms=sent_ms)
 

@@ -134,9 +134,9 @@ class Holds:
         if state.over:
             return Ignore("the run is over")
         if signal.kind == "retry":
-            # Not held any more, it is driven all the same: the entry with which it went on may have been lost.
-            if run in self._holds:
-                self._tried.add(run)
+            if run not in self._holds:
+                return Ignore("the run is not held")
+            self._tried.add(run)
             return []
         if run not in self._holds:
             return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
