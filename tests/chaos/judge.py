@@ -296,7 +296,8 @@ def _may_be_void(evidence: Evidence, place: tuple[str, int, int], letter: Fields
     """Whether a vote was meant to be void for this reason, or came when all was decided, or of somebody revoked."""
     said, code = evidence.papers.said[evidence.votes[place]], letter["code"]
     gone = code == "unentitled" and consent.may_be_gone(evidence.papers.decrees, said.actor, letter["at_ms"])
-    return code in ("late", said.void) or gone
+    # A service that was stopped hears of a vote when it has lived as long as its policy gives people.
+    return code in ("late", "outlived", said.void) or gone
 
 
 def _claims(verdict: Verdict, evidence: Evidence) -> None:

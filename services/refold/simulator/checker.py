@@ -216,7 +216,11 @@ def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:
     """Whether a vote or a decision may be void: votes come late, and keys and roles change."""
     if letter["topic"] == APPROVAL_VOTED:
         odd = scenario.people is None or any(map(_odd, scenario.people))
-        return odd or letter["code"] in ("late", "requester") or any(o.change == "roles" for o in scenario.decrees)
+        return (
+            odd
+            or letter["code"] in ("late", "outlived", "requester")
+            or any(o.change == "roles" for o in scenario.decrees)
+        )
     changed = any(order.change in ("revoke", "rotate") for order in scenario.decrees)
     return letter["topic"] == APPROVAL_DECIDED and letter["code"] == "unauthorised" and changed
 
