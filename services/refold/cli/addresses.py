@@ -15,6 +15,8 @@ from refold.runtime.settings import KafkaSettings, Settings, load
 DATA = Path(".refold")
 ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
 """In the data folder: the root key, and its public half as it stands in REFOLD_TRUST."""
+LEDGER_KEY = Path("executor", "ledger.key")
+"""In the data folder: the key of what executors leave in Redis, apart from the keys that they must not have."""
 
 _LOOPBACK = ("127.", "localhost:", "[::1]")
 

@@ -13,7 +13,7 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
-from refold.cli.addresses import ROOT_KEY, Addresses, addresses, data_dir, on_loopback
+from refold.cli.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.cli.apps import load_app
 from refold.cli.lazy import Commands
 from refold.cli.office import RootOption, root_key
@@ -74,7 +74,7 @@ class Provision:
     @property
     def ledger_key(self) -> Path:
         """The key under which executors leave things in Redis."""
-        return self.keys.parent / "executor" / "ledger.key"
+        return self.keys.parent / LEDGER_KEY
 
     def prepare(self, bootstrap: str) -> None:
         """Makes all of it true on a broker. Whatever is there already is left alone."""

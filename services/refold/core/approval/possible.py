@@ -13,7 +13,7 @@ from typing import Any
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.events import Requirement
-from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 
 
@@ -57,23 +57,13 @@ def possible(policy: Policy, facts: Mapping[str, Any]) -> Possible:
 
 def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> Possible:
     """What a policy may say of what people are asked, or of the same call with other arguments."""
-    facts = _of_call(request.run_id, request.tool, request.effect, args or request.args)
-    facts |= {"environment": request.environment, "tool.version": request.version}
-    return possible(policy, facts | ({"tool.tags": list(tool.tags)} if tool else {}))
-
-
-def of_order(policy: Policy, request: ToolRequest, tool: ToolFacts, environment: str) -> Possible:
-    """What a policy may say of a call that somebody orders."""
-    facts = _of_call(request.run_id, tool.name, tool.effect, request.args)
-    facts |= {"environment": environment, "tool.version": tool.version, "tool.tags": list(tool.tags)}
-    return possible(policy, facts)
-
-
-def _of_call(run: str, tool: str, effect: str, args: str) -> dict[str, Any]:
-    return {
-        "args": canonical.parse(args),
-        "run.id": run,
-        "run.depth": run.count("."),
-        "tool.name": tool,
-        "tool.effect": effect,
+    facts: dict[str, Any] = {
+        "args": canonical.parse(args or request.args),
+        "environment": request.environment,
+        "run.id": request.run_id,
+        "run.depth": request.run_id.count("."),
+        "tool.name": request.tool,
+        "tool.effect": request.effect,
+        "tool.version": request.version,
     }
+    return possible(policy, facts | ({"tool.tags": list(tool.tags)} if tool else {}))

@@ -15,7 +15,7 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
-from refold.cli.addresses import data_dir
+from refold.cli.addresses import LEDGER_KEY, data_dir
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
 from refold.core.wire.seal import Seal
@@ -51,7 +51,7 @@ def executor(
     )
     for problem in ledger.problems():
         _log.warning("redis.unsafe", problem=problem)
-    beside = str(data_dir(data) / "executor" / "ledger.key") if process.where.dev else ""
+    beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
     seal = Seal(pool, keys.ledger_key(options.executor.ledger_key or beside))
     if not seal.key:
         _log.warning(

@@ -6,6 +6,7 @@ import os
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
 from refold.core.ids import home
@@ -27,7 +28,7 @@ DRAIN_S = 1.0
 def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     """Decide: read inputs, append to the run log, order work."""
     process = served("planner", member, data)
-    options, loaded = process.where.settings, process.load(app)
+    options, loaded = process.where.settings, load_app(app)
     # Those of earlier versions of the app too: their calls may be under way.
     pools = tuple(sorted({*loaded.pools, *process.topics(loaded.pools).pools()}))
     process.topics(pools).check()
