@@ -13,8 +13,11 @@ import pytest
 
 from tests.approval.driving import Process, World
 from tests.cli.desk import Desk
+from tests.cli.policing import cluster, digest, files
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
+
+__all__ = ["cluster", "digest", "files"]
 
 APP = Path(__file__).with_name("app.py")
 

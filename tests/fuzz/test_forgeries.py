@@ -25,10 +25,10 @@ from refold.core.events import Earlier, Requirement
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 from tests.core.decisions import made, votes_of
-from tests.fuzz.forgeries import (
+from tests.fuzz.forgeries import FAMILIES, of_a_hijacked_service, of_fields, of_orders, of_other_decisions, of_worlds
+from tests.fuzz.ordering import (
     ARGS,
     DECISION,
-    FAMILIES,
     KEYS,
     NOW,
     PARTITIONS,
@@ -44,11 +44,6 @@ from tests.fuzz.forgeries import (
     gate,
     holding,
     key_of,
-    of_a_hijacked_service,
-    of_fields,
-    of_orders,
-    of_other_decisions,
-    of_worlds,
 )
 
 
