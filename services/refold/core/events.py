@@ -144,7 +144,8 @@ class ApprovalRequested:
     """People have to decide before the call goes on; the approval's id is the call's and 32 digits of `question`.
 
     A decision will cover the attempts from `attempt` to `covers`. `question` is the digest of all that people are shown
-    (see `core.approval.question`); `version` and `schema` are the tool's.
+    (see `core.approval.question`); `version` and `schema` are the tool's. `about` is `doubt` where people say what came
+    of the attempts before.
     """
 
     step: int
@@ -158,6 +159,7 @@ class ApprovalRequested:
     schema: str
     question: str
     expires_ms: int = 0
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

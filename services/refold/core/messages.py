@@ -45,7 +45,8 @@ class ToolRequest:
 
     `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
     the policy that judged the call, `decision` the signed decision that allows it, where one is needed. `again`: the
-    attempt went out before, as far as anybody can say. `agent` and `requester` are those of the run.
+    attempt went out before, as far as anybody can say. `agent` and `requester` are those of the run. `settled` is the
+    signed decision that nothing came of the attempts before, where that was in doubt.
     """
 
     call_id: CallId
@@ -66,6 +67,7 @@ class ToolRequest:
     again: bool = False
     agent: str = ""
     requester: str = ""
+    settled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class ToolClaim:
     """Topic `tool-claimed.<pool>`, key key/claim_id: a link of the claim chain of an idempotency key.
 
     Valid if and only if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant
-    does not act, it declares that the attempt's outcome is unknown. Without a `key`, as it was once, the chain is that
-    of the call.
+    does not act, it declares that the attempt's outcome is unknown. `undone`: nor does this one, it says that nothing
+    came of the claim that it extends. Without a `key`, as it was once, the chain is that of the call.
     """
 
     call_id: CallId
@@ -84,6 +86,7 @@ class ToolClaim:
     doubt: bool
     executor: str
     key: str = ""
+    undone: bool = False
 
     @property
     def chain(self) -> str:
@@ -120,6 +123,9 @@ class ToolResult:
 class ApprovalRequest:
     """Topic `approval-requested`, key approval_id: may this call go out? A tombstone closes it.
 
+    Where `about` is `doubt`, it is: nobody knows what came of the attempts before, so what did? To `approve` says that
+    nothing did, and the call may go out again; an `answer` says that it did, with this result; a `reject` gives up.
+
     `approval_id` is the call's id and the first 32 digits of `question`, which is the digest of everything else here
     but `traceparent`. `proposal` is the digest of the proposal's event. `proposed_args` are the agent's own, where an
     earlier decision has edited them. `level` counts escalations, `round` how often people were asked about this call.
@@ -154,6 +160,7 @@ class ApprovalRequest:
     traceparent: str = ""
     round: int = 1
     history: list[Earlier] = field(default_factory=list)
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Roles, is_person, no_person
 from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
 from refold.core.approval.people import has_asked, quorum_of
+from refold.core.approval.requirement import DOUBT
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import Requirement
@@ -205,7 +206,8 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
         return None
     if request.requirement.not_requester and has_asked(request, vote.actor):
         return Objection("requester", f"{vote.actor} has asked for the run and may not decide on it")
-    if vote.action in ("edit", "answer") and request.attempt != 1:
+    doubt = request.about == DOUBT
+    if (vote.action == "edit" and doubt) or (vote.action in ("edit", "answer") and request.attempt != 1 and not doubt):
         return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
     return _too_long(request.requirement, vote.remember) if vote.remember else None
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
 from refold.core.approval.question import args_digest, bound
+from refold.core.approval.requirement import DOUBT
 from refold.core.errors import MalformedError
 from refold.core.ids import home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, ToolRequest
@@ -253,6 +254,42 @@ def refusal(
     """
     if decision.verdict not in ("approve", "edit"):
         return _final(f"the decision says {decision.verdict}")
+    # Else an order could name a policy that is in force, and the one that people decided under would go unnoticed.
+    if decision.policy != request.policy:
+        return _final("the decision is for another policy")
+    if elsewhere := _elsewhere(decision, request, tool, environment, about=""):
+        return elsewhere
+    if tool.effect == "once" and decision.attempt != decision.covers:
+        # Whoever asked may have asked for more, and nothing else keeps the attempts of such a call apart.
+        return _final("the decision is for several attempts of a call that is sent once")
+    now = max(now_ms, request.at_ms)
+    if decision.issued > now + SKEW_MS:
+        return _final("the decision was issued in the future")
+    if decision.version != tool.version:  # it was deployed anew in between: people look at the call again
+        return Refusal("tool_changed", "the decision is for another version of the tool", stale=True)
+    if decision.schema != tool.schema:
+        return Refusal("tool_changed", "the decision is for another schema of the tool", stale=True)
+    if now >= decision.expires:
+        return Refusal("decision_expired", "the decision has expired", stale=True)
+    return None
+
+
+def unsettled(decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str) -> Refusal | None:
+    """Why a decision does not say that nothing came of the attempts before the one that is ordered; None if it does.
+
+    What has not happened does not happen later, so this holds for as long as nobody begins the attempt.
+    """
+    if decision.verdict != "approve":
+        return _final(f"of the attempts before, the decision says {decision.verdict}")
+    return _elsewhere(decision, request, tool, environment, about=DOUBT)
+
+
+def _elsewhere(
+    decision: Decision, request: ToolRequest, tool: ToolFacts, environment: str, *, about: str
+) -> Refusal | None:
+    """Why a decision is about another call or attempt than these very bytes order, or about something else of it."""
+    if decision.asked.get("about", "") != about:
+        return _final("the decision answers a question about something else")
     try:
         args = canonical.dumps(canonical.parse(request.args))
         run, _ = parse_call_id(request.call_id)
@@ -273,28 +310,14 @@ def refusal(
         "arguments": (decision.args, args_digest(args)),
         "decided key": (decision.key, key),
         "key": (request.key, key),
-        # Else an order could name a policy that is in force, and the one that people decided under would go unnoticed.
-        "policy": (decision.policy, request.policy),
     }
     for part, (decided, ordered) in expected.items():
         if decided != ordered:
             return _final(f"the decision is for another {part}")
     if not decision.votes:
         return _final("nobody stands behind the decision")
-    if tool.effect == "once" and decision.attempt != decision.covers:
-        # Whoever asked may have asked for more, and nothing else keeps the attempts of such a call apart.
-        return _final("the decision is for several attempts of a call that is sent once")
     if not decision.attempt <= request.attempt <= decision.covers:
         return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
-    now = max(now_ms, request.at_ms)
-    if decision.issued > now + SKEW_MS:
-        return _final("the decision was issued in the future")
-    if decision.version != tool.version:  # it was deployed anew in between: people look at the call again
-        return Refusal("tool_changed", "the decision is for another version of the tool", stale=True)
-    if decision.schema != tool.schema:
-        return Refusal("tool_changed", "the decision is for another schema of the tool", stale=True)
-    if now >= decision.expires:
-        return Refusal("decision_expired", "the decision has expired", stale=True)
     return None
 
 

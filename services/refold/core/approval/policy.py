@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from refold.core.approval import requirement
 from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
-from refold.core.approval.requirement import known, within, wrong
+from refold.core.approval.requirement import DOUBT, DOUBT_FIELDS, known, within, wrong
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
 from refold.core.wire import canonical
@@ -25,7 +25,7 @@ __all__ = ["FALLBACK", "VARIABLES", "Explanation", "Judgement", "Policy", "Rule"
 
 RuleOutcome = Literal["allow", "deny", "require"]
 OUTCOMES: tuple[RuleOutcome, ...] = ("allow", "deny", "require")
-POLICY_FIELDS = ("recheck", "fallback", "rules")
+POLICY_FIELDS = ("recheck", "fallback", "doubt", "rules")
 MAX_RULES = 1_000
 MAX_KINDS = 1_000
 """Kinds of calls whose rules are kept: tools by agents, of which an app has tens."""
@@ -97,15 +97,22 @@ class Policy:
     """A policy, compiled.
 
     `recheck`: calls that another policy has judged are judged again before they run. `needs` are the variables that
-    its rules name.
+    its rules name. `doubt` is who says what came of a call whose outcome nobody knows.
     """
 
-    def __init__(self, content: dict[str, Any], rules: tuple[Rule, ...], fallback: Requirement | None) -> None:
+    def __init__(
+        self,
+        content: dict[str, Any],
+        rules: tuple[Rule, ...],
+        fallback: Requirement | None,
+        doubt: Requirement | None = None,
+    ) -> None:
         self.content = content
         self.digest = policy_digest(content)
         self.recheck: bool = content.get("recheck", False)
         self.rules = rules
         self.fallback = fallback
+        self.doubt = doubt
         self.needs = frozenset[str]().union(*(rule.when.needs for rule in rules))
         self._left_to_fallback = {UNRULED, *(rule.name for rule in rules if rule.outcome == "allow")}
         self._residuals: dict[tuple[str, ...], Residual] = {}
@@ -119,12 +126,13 @@ class Policy:
         """The policy of a file's content. **Raises** UsageError with the fields `rule` and `field`."""
         check_shape(content)
         fallback = read_fallback(content["fallback"]) if "fallback" in content else None
+        doubt = read_doubt(content["doubt"]) if "doubt" in content else None
         rules = tuple(Rule.parse(rule, number) for number, rule in enumerate(content["rules"], 1))
         for name, count in Counter(rule.name for rule in rules).items():
             if count > 1:
                 message = f"rule {name!r}: name: {count} rules have it"
                 raise UsageError(message, hint="rename one", rule=name, field="name")
-        return Policy(content, rules, fallback)
+        return Policy(content, rules, fallback, doubt)
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
         """What is to be done with a call. Never raises: what goes wrong in a rule never makes it weaker."""
@@ -234,6 +242,12 @@ def read_fallback(content: Any) -> Requirement:
         return requirement.read_requirement(content, FALLBACK)
 
 
+def read_doubt(content: Any) -> Requirement:
+    """Who says what came of a call that is in doubt. **Raises** UsageError."""
+    with within(DOUBT, rule=DOUBT):
+        return requirement.read_requirement(content, fields=DOUBT_FIELDS)
+
+
 def merge(files: Mapping[str, Any]) -> Any:
     """The content of several policy files as one: their rules in order of the files' names.
 
@@ -244,7 +258,7 @@ def merge(files: Mapping[str, Any]) -> Any:
     for name, content in sorted(files.items()):
         with within(name, file=name):
             check_shape(content)
-        for field in ("recheck", "fallback"):
+        for field in ("recheck", "fallback", "doubt"):
             if field in content and merged.setdefault(field, content[field]) != content[field]:
                 raise UsageError(f"{name}: {field}: another file says otherwise", hint="say it in one", file=name)
         rules += content["rules"]
@@ -256,8 +270,8 @@ def _rule(content: Any) -> Rule:
         raise wrong("", "it is not an object", "{name: ..., when: ..., allow: true}")
     known(content, ("name", "when", *OUTCOMES))
     name, when = content.get("name"), content.get("when")
-    if not isinstance(name, str) or not name.strip() or len(name) > 200 or name == UNRULED:
-        raise wrong("name", f"it is not a name of up to 200 characters, other than {UNRULED}")
+    if not isinstance(name, str) or not name.strip() or len(name) > 200 or name in (UNRULED, DOUBT):
+        raise wrong("name", f"it is not a name of up to 200 characters, other than {UNRULED} and {DOUBT}")
     if not isinstance(when, str):
         raise wrong("when", "it is not a text", "write an expression in CEL; for every call: when: 'true'")
     said = [outcome for outcome in OUTCOMES if outcome in content]

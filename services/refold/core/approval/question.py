@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, get_args, get_origin
 
-from refold.core.approval.requirement import MAX_MS
+from refold.core.approval.requirement import DOUBT, MAX_MS
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import approval_id, home, parse_approval_id, parse_call_id
@@ -106,6 +106,7 @@ def received(
         environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
     )
     past, texts = request.history, [request.args, *filter(None, [request.proposed_args])]
+    doubt, last = request.about == DOUBT, request.history[-1] if request.history else None
     wrong = {
         "key": key != request.approval_id.encode(),
         "call": (run, seq) != parse_call_id(request.call_id),
@@ -119,7 +120,9 @@ def received(
         "expiry": bool(request.requirement.expires_ms) and not request.expires_ms,
         # More than one would make of a single word the right to act again whenever an outcome is unknown.
         "number of attempts": request.covers < request.attempt
-        or (request.effect == "once" and request.covers != request.attempt),
+        or ((request.effect == "once" or doubt) and request.covers != request.attempt),
+        "subject": request.about not in ("", DOUBT) or doubt != (request.rule == DOUBT),
+        "doubt": doubt and (last is None or (last.what, last.attempt) != ("doubt", request.attempt - 1)),
         "history": len(past) > TOLD or any(len(each.words + each.by) > 2 * TOLD_CHARS for each in past),
         "question": request.question != question_digest(request),
         "name": request.approval_id != approval_id(request.call_id, request.question),

@@ -15,6 +15,12 @@ REQUIREMENT_FIELDS = (
     *("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message"),
     "remember",
 )
+DOUBT = "doubt"
+"""The rule by which people are asked what came of a call, and what such a question is about."""
+
+DOUBT_FIELDS = ("approvers", "quorum", "not_requester", "escalate", "message")
+"""Of who says what came of a call: that never expires, and what has happened is asked of every call for itself."""
+
 ON_EXPIRY = ("reject", "escalate", "fail")
 MAX_MESSAGE = 2_000
 MAX_APPROVERS = 100
@@ -26,14 +32,16 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 
 
-def read_requirement(content: Any, base: Requirement | None = None) -> Requirement:
+def read_requirement(
+    content: Any, base: Requirement | None = None, *, fields: tuple[str, ...] = REQUIREMENT_FIELDS
+) -> Requirement:
     """A requirement; fields that it leaves out are those of `base`, without which `approvers` is needed.
 
     **Raises** UsageError with the field `field`.
     """
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
-    known(content, REQUIREMENT_FIELDS)
+    known(content, fields)
     if not (base and base.approvers) and "approvers" not in content:
         raise wrong("approvers", "it is missing", "require: {approvers: [role:lead]}")
     changes: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from refold.core.approval import possible
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
+from refold.core.approval.requirement import DOUBT
 from refold.core.messages import ApprovalRequest
 
 
@@ -22,6 +23,8 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, Tool
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if policy is None:
         return False
+    if request.about == DOUBT:
+        return request.requirement == policy.doubt
     found = possible.of_request(policy, request, tool).requirements
     return request.requirement in found or (tool is None and request.requirement == policy.fallback)
 
