@@ -259,6 +259,8 @@ def refusal(
         return _final("the decision is for another policy")
     if elsewhere := _elsewhere(decision, request, tool, environment, about=""):
         return elsewhere
+    if not decision.attempt <= request.attempt <= decision.covers:
+        return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
     if tool.effect == "once" and decision.attempt != decision.covers:
         # Whoever asked may have asked for more, and nothing else keeps the attempts of such a call apart.
         return _final("the decision is for several attempts of a call that is sent once")
@@ -274,13 +276,18 @@ def refusal(
     return None
 
 
-def unsettled(decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str) -> Refusal | None:
+def unsettled(
+    decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, begun: int
+) -> Refusal | None:
     """Why a decision does not say that nothing came of the attempts before the one that is ordered; None if it does.
 
-    What has not happened does not happen later, so this holds for as long as nobody begins the attempt.
+    `begun` is the highest attempt that somebody may have acted on: people must have spoken of that one as well. What
+    has not happened does not happen later, so their word holds for as long as nobody begins another.
     """
     if decision.verdict != "approve":
         return _final(f"of the attempts before, the decision says {decision.verdict}")
+    if not begun < decision.attempt <= request.attempt:
+        return _final(f"the decision is about what came before attempt {decision.attempt}")
     return _elsewhere(decision, request, tool, environment, about=DOUBT)
 
 
@@ -316,8 +323,6 @@ def _elsewhere(
             return _final(f"the decision is for another {part}")
     if not decision.votes:
         return _final("nobody stands behind the decision")
-    if not decision.attempt <= request.attempt <= decision.covers:
-        return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
     return None
 
 
