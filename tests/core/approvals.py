@@ -36,7 +36,8 @@ CONTENT = {
                 "escalate": {"after": "20s", "to": ["role:lead"]},
             },
         },
-    ]
+    ],
+    "doubt": {"approvers": ["*"]},
 }
 POLICY = Policy.parse(CONTENT)
 ADA = (Cast("ada", "*", "key", "vote-1", 0),)

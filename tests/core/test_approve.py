@@ -206,7 +206,7 @@ def test_a_forgery_that_follows_another_order_leaves_the_call_in_doubt() -> None
 
     log.feed(log.result(status="unauthorised", failure=Failure("unauthorised", "signed by nobody"), again=True))
 
-    assert kinds(log) == [CallDoubted]
+    assert kinds(log) == [CallDoubted, ApprovalRequested]
 
 
 def test_a_call_that_may_have_happened_is_in_doubt_when_people_reject_it() -> None:

@@ -49,7 +49,7 @@ class TestDoubt:
         ]
 
     def test_a_human_says_that_it_did_not_and_it_is_tried_again(self) -> None:
-        log = doubting()
+        log = doubting("keyed")
         deadline = NOW + 30_000 + 10_000
 
         events = log.feed(signal("resolve", resolve("did_not_happen")))
@@ -65,7 +65,7 @@ class TestDoubt:
         assert event.failure.code == "given_up"
 
     def test_the_same_word_again_is_ignored_and_another_is_a_conflict(self) -> None:
-        log = doubting()
+        log = doubting("keyed")
         log.feed(signal("resolve", resolve("did_not_happen")))
 
         assert isinstance(log.feed(signal("resolve", resolve("did_not_happen"))), Ignore)
@@ -73,7 +73,7 @@ class TestDoubt:
 
     @pytest.mark.parametrize(("sent_ms", "holds"), [(NOW - 1, False), (NOW, True), (None, True)])
     def test_what_was_said_before_the_doubt_is_no_answer_to_it(self, sent_ms: int | None, holds: bool) -> None:
-        log = doubting()
+        log = doubting("keyed")
 
         verdict = decide(log.live, signal("resolve", resolve("did_not_happen")), NOW + 9, RULES, sent_ms=sent_ms)
 
@@ -116,7 +116,7 @@ class TestLateResultsAgainstAHuman:
         assert isinstance(log.feed(log.result(late=True)), Ignore)
 
     def test_another_result_is_recorded_once(self) -> None:
-        log = doubting()
+        log = doubting("keyed")
         log.feed(signal("resolve", resolve("happened", result="mine")))
 
         events = log.feed(log.result(late=True))
@@ -126,7 +126,7 @@ class TestLateResultsAgainstAHuman:
 
     @pytest.mark.parametrize("status", ["completed", "broken"])
     def test_it_happened_although_given_up(self, status: str) -> None:
-        log = doubting()
+        log = doubting("keyed")
         log.feed(signal("resolve", resolve("give_up")))
 
         (event,) = log.feed(log.result(status=status, late=True))  # type: ignore[misc]
@@ -135,7 +135,7 @@ class TestLateResultsAgainstAHuman:
         assert isinstance(log.feed(log.result(status=status, late=True)), Ignore)
 
     def test_it_happened_while_it_is_run_again(self) -> None:
-        log = doubting()
+        log = doubting("keyed")
         log.feed(signal("resolve", resolve("did_not_happen")))
 
         events = log.feed(log.result(late=True))
@@ -146,7 +146,7 @@ class TestLateResultsAgainstAHuman:
         ]
 
     def test_it_happened_badly_while_it_is_run_again(self) -> None:
-        log = doubting()
+        log = doubting("keyed")
         log.feed(signal("resolve", resolve("did_not_happen")))
 
         (event,) = log.feed(log.result(status="broken", late=True))  # type: ignore[misc]
@@ -156,7 +156,7 @@ class TestLateResultsAgainstAHuman:
         assert isinstance(log.feed(log.result(status="broken", late=True)), Ignore)
 
     def test_equal_results_of_both_attempts_mean_that_it_happened_twice(self) -> None:
-        log = doubting()
+        log = doubting("keyed")
         log.feed(signal("resolve", resolve("did_not_happen")))
         log.feed(log.result(attempt=2))
 

@@ -97,7 +97,7 @@ def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> N
     rig.start("r", "paying", {"what": "it"})
     rig.run(10)
     [request] = rig.take()
-    data = {"step": 1, "attempt": 1, "verdict": "did_not_happen"}
+    data = {"step": 1, "attempt": 1, "verdict": "give_up"}
     rig.signal("r", "resolve", data)  # too early: nobody is in doubt
     rig.run(1_000)
     refused = [letter.code for letter in rig.letters()]
@@ -114,7 +114,7 @@ def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> N
     assert rig.kinds("r")[-1] == "CallDoubted"
     rig.signal("r", "resolve", data, name="later")
     rig.run(10)
-    assert rig.kinds("r")[-2:] == ["DoubtResolved", "CallDispatched"]
+    assert "DoubtResolved" in rig.kinds("r")
 
 
 def test_a_group_that_takes_long_to_answer_is_not_asked_without_a_pause() -> None:

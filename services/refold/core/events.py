@@ -139,6 +139,10 @@ class CallJudged:
     rule: str
 
 
+DOUBT = "doubt"
+"""What a question is about to which people say what came of a call, and the rule by which they are asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
     """People have to decide before the call goes on; the approval's id is the call's and 32 digits of `question`.

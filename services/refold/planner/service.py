@@ -133,7 +133,8 @@ class Planner:
         tools = {tool.name: tool.facts for tool in self._app.tools.values()}
         authority = Authority(tools, settings.environment, catalog)
         versions = {name: agent.version for name, agent in self._app.agents.items()}
-        rules = replace(settings.rules, authority=authority, versions=versions, app=self._app.version)
+        app = self._app
+        rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, takes=app.read_result)
         budget = replace(settings.budget, payload_bytes=settings.limits.payload_bytes)
         agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
         mistaken = self._distrusted.pop(assigned.partition, None)

@@ -138,6 +138,10 @@ class App:
             )
         older.append(known)
 
+    def read_result(self, tool: str, result: str) -> Any:
+        """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""
+        return self.find(tool).result.load(result)
+
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
         """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""
         found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)

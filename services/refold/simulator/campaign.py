@@ -20,7 +20,7 @@ from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
     *("takeovers", "void_records", "record.foreign", "input.ignored", "lost_acks", "claims_refused", "in_doubt"),
-    *("result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
+    *("doubts_asked", "result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
     *("deploys", "run.stalled", "run.unstalled", "hung", "publish.refused", "truncated", "repeated"),
 )
 """What has to have happened at least once, or a campaign has proved nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -22,7 +22,7 @@ from refold.simulator.workload.inputs import ClientInput, Scenario, signal
 from refold.simulator.workload.schedules import schedule, spare
 from refold.simulator.world.faults import Chance, Fault
 from refold.simulator.world.law import Decree, decree, enact
-from refold.simulator.world.people import People
+from refold.simulator.world.people import People, Say
 from refold.simulator.world.tools import Workshop
 from refold.simulator.world.world import World
 
@@ -82,10 +82,13 @@ class Case:
 
     def _convene(self) -> None:
         world, scenario = self.world, self.scenario
-        world.witness.on_question = People(world, scenario.people, silent=scenario.silent).asked
+        world.witness.on_question = self._people(scenario.people, silent=scenario.silent).asked
         enact(world, scenario.policy)
         for order in scenario.decrees:
             world.at(order.at_ms, partial(self._decree, order))
+
+    def _people(self, script: Sequence[Say] | None, *, silent: bool) -> People:
+        return People(self.world, script, self._found, silent=silent, looks_ms=self.scenario.operator_ms)
 
     def _decree(self, order: Decree) -> None:
         decree(self.world, order)
@@ -148,26 +151,34 @@ class Case:
     # The operator
 
     def _look_after(self, entry: Datum) -> None:
-        if any(name.endswith("CallDoubted") for name, _ in entry["events"]):
-            self.world.counts["in_doubt"] += 1
+        kinds = {name.rpartition(".")[2] for name, _ in entry["events"]}
+        self.world.counts["in_doubt"] += "CallDoubted" in kinds
+        # People may have been asked whom no policy in force names any more.
+        if kinds & {"CallDoubted", "ApprovalDecided"}:
             self.world.at(self.scenario.operator_ms, lambda: self._resolve(entry["run_id"]), waits=False)
 
     def _resolve(self, name: str) -> None:
         """Looks at the calls in doubt and says what is true, or what the scenario wants to be said."""
         world, run = self.world, self.world.witness.history.runs[name]
         for call in run.calls.values():
-            if call.phase != "doubt" or run.over:
+            if call.phase != "doubt" or call.asked or run.over:
                 continue
-            truth = world.receiver.happened(call.key)
-            verdict = self.scenario.verdict
-            if verdict == "truth":
-                verdict = "did_not_happen" if truth is None else "happened"
+            verdict, result = self._found(call.key)
+            if (call.effect, verdict) == ("once", "did_not_happen"):
+                verdict = "give_up"  # nobody is named who might let it out again
             data = {"step": call.step, "attempt": call.attempt, "verdict": verdict}
             if verdict == "happened":
-                data["result"] = json.loads(truth or '{"effect":0}')
+                data["result"] = json.loads(result)
             self._signals += 1
             self._publish(signal(name, f"op-{self._signals}", "resolve", data, partitions=world.settings.partitions))
             world.at(_AGAIN_MS, lambda: self._resolve(name), waits=False)
+
+    def _found(self, key: str) -> tuple[str, str]:
+        """What is said of a call in doubt, and the result that it is said to have."""
+        truth, verdict = self.world.receiver.happened(key), self.scenario.verdict
+        if verdict == "truth":
+            verdict = "did_not_happen" if truth is None else "happened"
+        return verdict, truth or '{"effect":0}'
 
     # What a failure shows
 

@@ -16,7 +16,7 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, ToolFacts
 from refold.core.approval.policy import VARIABLES, Judgement
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import CallProposed
+from refold.core.events import CallProposed, Requirement
 from refold.core.run.state import RunState
 
 
@@ -61,6 +61,12 @@ class Authority:
                 return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")
             return judge.by_fallback(judgement.rule, why)
         return judgement
+
+    def settlers(self, policy: str) -> tuple[str, Requirement] | None:
+        """Who says what came of a call that this policy judged, and which policy names them; None where none does."""
+        own, current = self.catalog.policies.get(policy), self.catalog.policy
+        known = [current] if self.changed(policy) else [own, current]
+        return next(((each.digest, each.doubt) for each in known if each is not None and each.doubt), None)
 
     def open(self, token: str) -> Decision:
         """The decision in a token. **Raises** UnauthorisedError when its signature does not hold."""

@@ -17,10 +17,9 @@ from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Roles, is_person, no_person
 from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
 from refold.core.approval.people import has_asked, quorum_of
-from refold.core.approval.requirement import DOUBT
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import Requirement
+from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
 from refold.core.approval.question import args_digest, bound
-from refold.core.approval.requirement import DOUBT
 from refold.core.errors import MalformedError
+from refold.core.events import DOUBT
 from refold.core.ids import home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical

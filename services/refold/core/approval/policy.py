@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 from refold.core.approval import requirement
 from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
-from refold.core.approval.requirement import DOUBT, DOUBT_FIELDS, known, within, wrong
+from refold.core.approval.requirement import DOUBT_FIELDS, known, within, wrong
 from refold.core.errors import MalformedError, UsageError
-from refold.core.events import Requirement
+from refold.core.events import DOUBT, Requirement
 from refold.core.wire import canonical
 
 __all__ = ["FALLBACK", "VARIABLES", "Explanation", "Judgement", "Policy", "Rule", "merge"]

@@ -15,9 +15,6 @@ REQUIREMENT_FIELDS = (
     *("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message"),
     "remember",
 )
-DOUBT = "doubt"
-"""The rule by which people are asked what came of a call, and what such a question is about."""
-
 DOUBT_FIELDS = ("approvers", "quorum", "not_requester", "escalate", "message")
 """Of who says what came of a call: that never expires, and what has happened is asked of every call for itself."""
 

@@ -11,7 +11,7 @@ from refold.core.approval import possible
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
-from refold.core.approval.requirement import DOUBT
+from refold.core.events import DOUBT
 from refold.core.messages import ApprovalRequest
 
 

@@ -16,9 +16,11 @@ from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
 from refold.core.approval.question import args_digest, named, proposal_digest
 from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.events import DOUBT
 from refold.core.ids import approval_id, call_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling
+from refold.core.run.fold import advance
 from refold.core.run.state import Asked, OpenStep, RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
@@ -104,10 +106,11 @@ def _ask(
     seq: int,
     attempt: int,
     now: int,
+    about: str = "",
 ) -> events.ApprovalRequested:
     needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
     assert needed is not None, "what is required has a requirement"
-    last = call.retry.attempts + (opened.sent_back if opened else 0)
+    last = attempt if about else call.retry.attempts + (opened.sent_back if opened else 0)
     event = events.ApprovalRequested(
         step=call.step,
         attempt=attempt,
@@ -121,6 +124,7 @@ def _ask(
         schema=tool.schema if tool else "",
         question="",
         expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
+        about=about,
     )
     # The time of the entry that will hold it: a run whose history is ahead of the clock stands still until then.
     asked = Asked(0, event, (), max(now, state.at_ms), event.expires_ms, escalated=False)
@@ -165,6 +169,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         traceparent=request.traceparent if request else "",
         round=opened.rounds,
         history=list(opened.past),
+        about=event.about,
     )
 
 
@@ -189,7 +194,8 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
     # A no lets nothing out, so it holds at any time and from whoever was entitled when they said it.
     if found.verdict == "reject":
         return True
-    if now >= found.expires or authority.changed(asked.event.policy):
+    # What has happened, or has not, stays so.
+    if (now >= found.expires and asked.event.about != DOUBT) or authority.changed(asked.event.policy):
         return False
     if found.grant and found.grant.use and (found.grant.id, found.grant.use) in state.uses:
         return False
@@ -201,8 +207,10 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
     opened, asked = _asked(state, step)
     if (found.approval, found.question) != (state.waits_for(step), asked.question):
         return "the decision answers another question"
-    # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that.
-    if found.verdict in ("edit", "amend", "answer") and opened.attempt:
+    # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that. Of a doubt
+    # a result by hand is what people have found.
+    by_hand = ("edit", "amend") if asked.event.about == DOUBT else ("edit", "amend", "answer")
+    if found.verdict in by_hand and opened.attempt:
         return "a call that was sent once cannot be changed any more"
     try:
         if found.verdict in ("edit", "amend") and (_key(state, step, found), args_digest(found.edited)) != (
@@ -237,8 +245,12 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
         use=found.grant.use if found.grant else 0,
         question=asked.question,
     )
+    by = ", ".join(actors)
+    if asked.event.about == DOUBT:
+        after = foreseen(state, [taken], now)
+        said = events.DoubtResolved(step, opened.attempt, CAME[found.verdict], by, found.message)
+        return [taken, *settled(after, said, found.result, now, rules)]
     if found.verdict == "reject":
-        by = ", ".join(actors)
         failure = events.Failure("rejected", found.message or f"{by} said no", by)
         return [taken, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
     if found.verdict == "answer":
@@ -280,6 +292,8 @@ def reopened(
     """An approval ends with a decision that does not hold, and the call is judged again."""
     opened, asked = _asked(state, step)
     ended = unanswered(step, asked, why)
+    if asked.event.about == DOUBT:
+        return [ended, *ask_what_came(foreseen(state, [ended], now), step, now, rules)]
     attempt = asked.event.attempt
     return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
 
@@ -305,12 +319,48 @@ def due(state: RunState, step: int, now: int) -> list[events.Event]:
 def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = "") -> list[events.Event]:
     """An approval ends without a decision, and the call with it; `why`, if not because its time was over."""
     opened, asked = _asked(state, step)
+    if asked.event.about == DOUBT:  # the call stays in doubt
+        return [unanswered(step, asked, why)]
     return [unanswered(step, asked, why), closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
 def unanswered(step: int, asked: Asked, why: str = "") -> events.ApprovalDecided:
     """The end of an approval that nobody has decided; `why`, if not because its time was over."""
     return events.ApprovalDecided(step, asked.seq, "expire", message=why, question=asked.question)
+
+
+CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
+"""What the verdicts on a doubt say of the call: that it may go out once more says that nothing came of it."""
+
+
+def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
+    """The question what came of a call that is in doubt; nothing where no policy says whom to ask."""
+    opened, authority = state.open[step], rules.authority
+    named_by = authority.settlers(opened.policy) if authority else None
+    if authority is None or named_by is None:
+        return []
+    found = Judgement("require", DOUBT, named_by[0], requirement=named_by[1])
+    call, attempt = state.call(step), opened.attempt + 1
+    return [_ask(state, call, found, authority, seq=opened.seq, attempt=attempt, now=now, about=DOUBT)]
+
+
+def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, rules: Rules) -> list[events.Event]:
+    """The events of a word on what came of a call, with its `result` if it happened."""
+    step, attempt = said.step, said.attempt
+    if said.verdict == "happened":
+        return [said, events.CallCompleted(step, attempt, result)]
+    if said.verdict == "give_up":
+        failure = events.Failure("given_up", "a human gave the call up, its outcome unknown")
+        return [said, events.CallFailed(step, attempt, failure)]
+    # What they say of this attempt they say of those before it; who is asked about the next one is told of it.
+    return [said, *send(foreseen(state, [said], now), step, attempt + 1, now, rules, may_have_happened=False)]
+
+
+def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
+    """The state with what comes first in the same entry: people who are asked are told of it."""
+    after = state.copy()
+    advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
+    return after
 
 
 def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:

@@ -107,6 +107,7 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         again=again,
         agent=state.request.agent if state.request else "",
         requester=state.request.requester if state.request else "",
+        settled=opened.settled.token if opened and opened.settled else "",
     )
     return Command(tool_requested(call.pool), name, message)
 

@@ -7,11 +7,11 @@ is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
 from __future__ import annotations
 
 from refold.core import events
-from refold.core.errors import MalformedError
+from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunSignal, ToolResult
 from refold.core.planning import asking
-from refold.core.planning.asking import judge_again, send
+from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.matrix import course
 from refold.core.planning.verdict import (
     Again,
@@ -27,7 +27,6 @@ from refold.core.planning.verdict import (
     Start,
     Unsent,
 )
-from refold.core.run.fold import advance
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 from refold.core.wire import canonical
@@ -38,6 +37,16 @@ def decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_
 
     **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended.
     """
+    ruling = _decide(state, what, now, rules, sent_ms=sent_ms)
+    if state is None or not isinstance(ruling, list):
+        return ruling
+    doubted = [event.step for event in ruling if isinstance(event, events.CallDoubted)]
+    for step in doubted:
+        ruling = ruling + ask_what_came(foreseen(state, ruling, now), step, now, rules)
+    return ruling
+
+
+def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     if isinstance(what, Start):
         return _start(state, what, now, rules)
     if state is None:
@@ -87,7 +96,6 @@ def _started(agent: str, rules: Rules) -> events.RunStarted:
     return events.RunStarted(rules.versions.get(agent, ""), rules.app)
 
 
-_UNTIMED = frozenset({"proposed", "doubt"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
 MAX_RETRY_AFTER_MS = 366 * 86_400_000
 """The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
@@ -100,11 +108,11 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
-    if opened is None or opened.phase in _UNTIMED or not 0 < opened.due_ms <= now:
+    if opened is None or not 0 < opened.due_ms <= now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
         return [events.SleepEnded(what.step)]
-    if opened.phase == "approval":
+    if opened.question is not None:
         return asking.due(state, what.step, now)
     call = state.call(what.step)
     # Past the window the receiver takes the same key for a new call: a try that arrives then could double the effect.
@@ -177,23 +185,23 @@ def _resolve(
     # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
     if sent_ms is not None and sent_ms < opened.doubted_ms:
         return Refuse("conflict", f"attempt {attempt} of step {step} was not in doubt when this was said")
-    fresh: list[events.Event] = [events.DoubtResolved(step, attempt, verdict, actor, str(data.get("comment", "")))]
-    if verdict == "happened":
-        fresh.append(events.CallCompleted(step, attempt, canonical.dumps(data.get("result"))))
-    elif verdict == "give_up":
-        failure = events.Failure("given_up", "a human gave the call up, its outcome unknown")
-        fresh.append(events.CallFailed(step, attempt, failure))
-    else:
-        # What they say of this attempt they say of those before it.
-        fresh += send(_after(state, fresh, now), step, attempt + 1, now, rules, may_have_happened=False)
-    return fresh
+    if opened.question is not None:
+        return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
+    if asked := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
+        return asked
+    call, result = state.call(step), canonical.dumps(data.get("result"))
+    if verdict == "did_not_happen" and call.effect == "once":  # its executor wants the word of people
+        return Refuse("unauthorised", NOBODY_SETTLES)
+    if verdict == "happened" and rules.takes:
+        try:
+            rules.takes(call.tool, result)
+        except UsageError as error:
+            return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
+    said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
+    return settled(state, said, result, now, rules)
 
 
-def _after(state: RunState, fresh: list[events.Event], now: int) -> RunState:
-    """The state with what comes first in the same entry: people who are asked are told of it."""
-    after = state.copy()
-    advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
-    return after
+NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"
 
 
 def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -230,7 +238,10 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         return Ignore("somebody else acts on it")
     if result.status == "unauthorised" and rules.authority and _failure(result).code in SENT_BACK:
         return _sent_back(state, step, result, now, rules)
-    return _unsuccessful(state, step, result, now)
+    ruling = _unsuccessful(state, step, result, now)
+    if isinstance(ruling, list) and opened.question is not None:
+        return [asking.unanswered(step, opened.question, "its executor has said what came of it"), *ruling]
+    return ruling
 
 
 def _last_word(effect: str, status: str) -> bool:
@@ -278,7 +289,7 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
         return [events.AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
     maybe = opened.may_have_happened or unknown
     failed: list[events.Event] = [events.AttemptFailed(step, result.attempt, failure, unknown, now)]
-    after = _after(state, failed, now)
+    after = foreseen(state, failed, now)
     return failed + judge_again(after, step, result.attempt + 1, now, rules, may_have_happened=maybe)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from refold.core.approval.authority import Authority
@@ -19,7 +19,8 @@ class Rules:
     **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
     unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
     `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
-    `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app.
+    `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app. `takes` raises
+    UsageError when a tool, by its name, cannot have had such a result; without it nobody knows.
     """
 
     redispatch_ms: int = REDISPATCH_MS
@@ -28,6 +29,7 @@ class Rules:
     versions: Mapping[str, str] = field(default_factory=dict)
     app: str = ""
     authority: Authority | None = None
+    takes: Callable[[str, str], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

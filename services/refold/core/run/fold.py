@@ -12,6 +12,7 @@ from typing import Any
 
 from refold.core import events
 from refold.core.errors import FoldError
+from refold.core.events import DOUBT
 from refold.core.ids import EntryId, RunId
 from refold.core.run.chain import Head
 from refold.core.run.state import SENT_BACK, WAITING, Asked, OpenStep, RunState, Settled, Status, Step
@@ -127,8 +128,10 @@ def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: in
     opened = state.open[event.step]
     people = tuple(event.requirement.approvers)
     asked = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
-    waiting = opened._replace(phase="approval", question=asked, due_ms=asked.due_ms, policy=event.policy, decision=None)
-    _keep(state, event.step, waiting._replace(rounds=opened.rounds + 1), opened)
+    waiting = opened._replace(question=asked, due_ms=asked.due_ms, rounds=opened.rounds + 1)
+    if event.about != DOUBT:  # what came of a call is asked beside what its policy says of it
+        waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
+    _keep(state, event.step, waiting, opened)
 
 
 def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms: int) -> None:
@@ -145,7 +148,12 @@ def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms
 def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     # Whatever was decided, nobody is asked any more; what follows of it stands in the same entry.
-    _keep(state, event.step, opened._replace(question=None, phase="proposed", due_ms=0, decision=event), opened)
+    after = opened._replace(question=None, due_ms=0)
+    if opened.question is None or opened.question.event.about != DOUBT:
+        after = after._replace(phase="proposed", decision=event)
+    elif event.verdict == "approve":
+        after = after._replace(settled=event)
+    _keep(state, event.step, after, opened)
     if event.verdict in ("edit", "amend"):
         state.edited = state.edited.set(event.step, (event.args, event.key))
     if event.use:

@@ -51,11 +51,12 @@ class OpenStep(NamedTuple):
     """A step that has no outcome yet. Never changes: what becomes of it is another.
 
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (a human decides, nothing is due) or `sleep`. `seq` is that of the proposal,
-    `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt may have had its effect.
-    `policy` judged the call last, `decision` is what people said of it last. `sent_back` counts the attempts that an
-    executor sent back unsent: they cost no retry. `sent_ms` is when this attempt was ordered, `doubted_ms` since when
-    it is in doubt. `rounds` is how often people were asked, `past` what there is to tell them of before.
+    attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`) or `sleep`.
+    `seq` is that of the proposal, `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt
+    may have had its effect. `policy` judged the call last, `decision` is what people said of it last, `settled` their
+    word that nothing came of the attempts before. `sent_back` counts the attempts that an executor sent back unsent:
+    they cost no retry. `sent_ms` is when this attempt was ordered, `doubted_ms` since when it is in doubt. `rounds` is
+    how often people were asked, `past` what there is to tell them of before.
     """
 
     phase: StepPhase
@@ -74,6 +75,7 @@ class OpenStep(NamedTuple):
     doubted_ms: int = 0
     rounds: int = 0
     past: tuple[events.Earlier, ...] = ()
+    settled: events.ApprovalDecided | None = None
 
 
 WAITING = frozenset({"sleep", "doubt", "backoff", "approval"})

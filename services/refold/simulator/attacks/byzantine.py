@@ -94,7 +94,7 @@ class Siege(Case):
 
     def _convene(self) -> None:
         super()._convene()
-        self.world.witness.on_question = Trusting(self.world, None, silent=True).asked
+        self.world.witness.on_question = Trusting(self.world, None, self._found, silent=True).asked
 
     def _count(self) -> None:
         self.world.counts["allowed"] += len({effect.decision for effect in _dangerous(self.world)})

@@ -145,6 +145,8 @@ class ApprovalHistory:
             return False
         asks = [rule["require"] for rule in content["rules"] if "require" in rule] if content else []
         said = request["requirement"]
+        if request["about"]:
+            asks = [content["doubt"]] if content and "doubt" in content else [{"approvers": []}]
         for wanted in asks or [{"approvers": ["*"]}]:
             escalate_to = wanted.get("escalate", {}).get("to", [])
             least = wanted["approvers"], wanted.get("quorum", 1), wanted.get("not_requester", True), escalate_to

@@ -19,6 +19,7 @@ import fastavro
 from refold.core.wire.resources import resource
 from refold.ports.log import Record
 
+_CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 Datum = dict[str, Any]
@@ -57,6 +58,7 @@ class Question:
     question: str
     expires_ms: int
     escalates_ms: int
+    about: str = ""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class LoggedCall:
     (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
     start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
     the longest time that one of them was not answered, `unsent` one that was settled in the turn of its dispatch.
+    `told` is what people have said of a doubt, until the log resolves it.
     """
 
     id: str
@@ -92,6 +95,7 @@ class LoggedCall:
     ordered: dict[int, list[int]] = field(default_factory=dict)
     waited_ms: int = 0
     unsent: int = 0
+    told: str = ""
 
     def permitted(self, decision: str, attempt: int) -> bool:
         """Whether the log has accepted the decision for this attempt."""
@@ -294,6 +298,10 @@ class History:
         elif name == "CallDoubted":
             call.phase, call.attempt = "doubt", attempt
         elif name == "DoubtResolved":
+            # By people, where they were asked; what an operator says of a `once` call never lets it out again.
+            told, call.told = call.told, ""
+            if told != event["verdict"] and (told or (call.effect, event["verdict"]) == ("once", "did_not_happen")):
+                self.wrong.append(f"doubt: {call.id} is resolved as {event['verdict']}, and people said {told!r}")
             call.said[attempt] = event["verdict"]
         elif name == "LateResultRecorded":
             call.late.append(event["result"])
@@ -330,8 +338,14 @@ class History:
             self.wrong.append(f"undecided: call {call.id} waits for two approvals")
         after_ms = event["requirement"]["escalate_ms"]
         escalates_ms = at_ms + after_ms if after_ms else 0
-        name = f"{call.id}~{event['question'][:32]}"
-        call.asked = Question(name, run.seq, event["attempt"], event["question"], event["expires_ms"], escalates_ms)
+        name, about = f"{call.id}~{event['question'][:32]}", event["about"]
+        call.asked = Question(
+            name, run.seq, event["attempt"], event["question"], event["expires_ms"], escalates_ms, about
+        )
+        if about:
+            if call.phase != "doubt" or event["attempt"] != call.attempt + 1:
+                self.wrong.append(f"doubt: people are asked what came of {call.id}, which is not in doubt")
+            return
         if not call.held:
             call.held, call.held_from = True, self._offset
         call.phase, call.permit = "approval", None
@@ -339,7 +353,7 @@ class History:
     def _decided(self, run: LoggedRun, call: LoggedCall, event: Datum, at_ms: int) -> None:
         question = call.asked
         assert question is not None, "only what was asked is decided"
-        call.asked, call.phase = None, "proposed"
+        call.asked, call.phase = None, call.phase if question.about else "proposed"
         if event["verdict"] == "expire":
             # Earlier than that only a decision ends it that does not hold, which is told by the message.
             self._not_early(run, at_ms, 0 if event["message"] else question.expires_ms, "ApprovalDecided")
@@ -347,6 +361,9 @@ class History:
         if question.expires_ms and at_ms >= question.expires_ms:
             self.wrong.append(f"late: approval {question.name} was accepted after it had expired")
         self.on_decided(run, question, event, self._partition)
+        if question.about:
+            call.told = _CAME.get(event["verdict"], "nothing")
+            return
         if event["verdict"] in ("approve", "edit"):
             call.permit = event["covers"], event["expires_ms"]
             call.permits.append((event["token"], question.attempt, event["covers"]))

@@ -14,9 +14,14 @@ def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str
     return Scenario(name, (start_run("r-1", agent, {"tool": tool}),), {tool: scripts}, verdict, changes)
 
 
+def _asked(name: str, tool: str, *scripts: str, **changes: Any) -> Scenario:
+    """With people who are asked what came of a call."""
+    return replace(_one(name, tool, *scripts, approvals=1, **changes), policy="allow")
+
+
 def _hasty(name: str, tool: str, *scripts: str, **changes: Any) -> Scenario:
-    """With an operator who looks at once and answers at once."""
-    return replace(_one(name, tool, *scripts, **changes), operator_ms=15)
+    """With people who look at once and answer at once."""
+    return replace(_asked(name, tool, *scripts, **changes), operator_ms=15)
 
 
 def _cancelled(name: str, tool: str, script: str, at_ms: int) -> Scenario:
@@ -62,12 +67,13 @@ CALLS: dict[str, Scenario] = {
         _one("probed-late", "book", "late"),
         _one("once-not-done", "pay", "not-done", "ok"),
         _one("once-raises", "pay", "raises-after"),
-        _one("once-did-not", "pay", "raises-before"),
+        _asked("once-did-not", "pay", "raises-before"),
         _one("once-hangs", "pay", "hangs-before"),
         _one("once-gives-up", "pay", "raises-after", verdict="give_up", agent="handling"),
         _one("once-happened", "pay", "hangs-before", verdict="happened"),
-        _one("once-wrongly-not", "pay", "late", verdict="did_not_happen"),
-        _one("once-late", "pay", "late"),
+        _asked("once-wrongly-not", "pay", "late", verdict="did_not_happen"),
+        _asked("once-late", "pay", "late"),
+        _asked("keyed-doubted", "pushed_briefly", "hangs-after", "crawls", away_ms=1_200),
         Scenario("sleep", (start_run("r-1", "sleeper"),)),
         Scenario("failing", (start_run("r-1", "failing"),)),
         Scenario("unknown-agent", (start_run("r-1", "nobody"), signal("r-1", "f", "fail", at_ms=300))),

@@ -41,6 +41,10 @@ LEADS, HEADS, REQUESTER, OUTSIDER = ("ada", "bob", "cyd"), ("dan",), "eve", "mal
 _ROLES: Mapping[str, Any] = {"roles": {"lead": list(LEADS), "head": list(HEADS)}, "revoked": []}
 
 
+_DOUBT = {"approvers": ["role:lead"], "not_requester": False}
+"""Who says what came of a call: enough people that somebody is left to."""
+
+
 def _asks(recheck: bool = False, **needed: Any) -> dict[str, Any]:
     kept = {"for": "1m", "uses": 2}
     requirement = {"approvers": ["role:lead"], "message": "wipe?", "remember": kept, **needed}
@@ -48,14 +52,15 @@ def _asks(recheck: bool = False, **needed: Any) -> dict[str, Any]:
         {"name": "asks", "when": 'tool.name.startsWith("wipe_")', "require": requirement},
         {"name": "rest", "when": "true", "allow": True},
     ]
-    return {"recheck": True, "rules": rules} if recheck else {"rules": rules}
+    return {"recheck": True, "doubt": _DOUBT, "rules": rules} if recheck else {"doubt": _DOUBT, "rules": rules}
 
 
 def _more_for_edits() -> dict[str, Any]:
     """What people make of a call by an edit needs two, where one is asked about the call."""
     edited = {"approvers": ["role:lead"], "quorum": 2, "expires": 6_000}
     when = f"args == {EDITED} && tool.name.startsWith('wipe_')"
-    return {"rules": [{"name": "edited", "when": when, "require": edited}, *_asks(expires=6_000)["rules"]]}
+    asks = _asks(expires=6_000)
+    return {**asks, "rules": [{"name": "edited", "when": when, "require": edited}, *asks["rules"]]}
 
 
 def _simple(outcome: str, value: Any, *, recheck: bool = False) -> dict[str, Any]:
@@ -68,7 +73,8 @@ STATUTES: Mapping[str, dict[str, Any]] = {
     "ask-anybody": _asks(approvers=["*"], not_requester=False),
     "ask-two": _asks(quorum=2, expires=6_000),
     "ask-all": {
-        "rules": [{"name": "all", "when": "true", "require": {"approvers": ["role:lead", "dan"], "expires": 6_000}}]
+        "doubt": _DOUBT,
+        "rules": [{"name": "all", "when": "true", "require": {"approvers": ["role:lead", "dan"], "expires": 6_000}}],
     },
     "ask-two-of-edits": _more_for_edits(),
     "brief": _asks(valid=700),
@@ -76,7 +82,7 @@ STATUTES: Mapping[str, dict[str, Any]] = {
     "failing": _asks(expires=600, on_expiry="fail"),
     "escalating": _asks(expires=600, on_expiry="escalate", escalate={"to": ["role:head"]}),
     "escalating-early": _asks(expires=2_000, escalate={"after": 400, "to": ["role:head"]}),
-    "allow": _simple("allow", True),
+    "allow": {"doubt": _DOUBT, **_simple("allow", True)},
     "deny": _simple("deny", "not in this house"),
     "recheck-ask": _asks(recheck=True, expires=6_000),
     "recheck-two": _asks(recheck=True, quorum=2, expires=6_000),

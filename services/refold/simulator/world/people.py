@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -49,11 +49,29 @@ class Say:
     remember: tuple[int, int] | None = None
 
 
-class People:
-    """All people of a case. Without a script (None) chance has them speak; `silent`: nobody insists."""
+Found = Callable[[str], tuple[str, str]]
+"""What is said of the call with an idempotency key: a verdict on the doubt, and a result."""
 
-    def __init__(self, world: Surroundings, script: Sequence[Say] | None, *, silent: bool = False) -> None:
+_SETTLES = {"did_not_happen": "approve", "happened": "answer", "give_up": "reject"}
+
+
+class People:
+    """All people of a case. Without a script (None) chance has them speak; `silent`: nobody insists.
+
+    They take `looks_ms` to look what came of a call that is in doubt.
+    """
+
+    def __init__(
+        self,
+        world: Surroundings,
+        script: Sequence[Say] | None,
+        found: Found,
+        *,
+        silent: bool = False,
+        looks_ms: int = 700,
+    ) -> None:
         self._world, self._script, self._silent = world, script, silent
+        self._found, self._looks_ms = found, looks_ms
         self._seen: set[str] = set()
         self._asked: dict[str, int] = {}
         self._questions: list[str] = []
@@ -64,6 +82,9 @@ class People:
         if request["approval_id"] in self._seen:
             return
         self._seen.add(request["approval_id"])
+        if request["about"]:
+            self._world.at(self._looks_ms, lambda: self._settle(request, LEADS[:1]), waits=False)
+            return
         name = f"{request['call_id']}, {request['round']}"
         number = self._asked.setdefault(name, 1 + sum(other.startswith(request["run_id"]) for other in self._asked))
         script = self._random() if self._script is None else self._script
@@ -75,7 +96,17 @@ class People:
         if not self._silent:
             self._world.at(INSIST_MS, lambda: self._insist(request, _ENOUGH), waits=False)
 
-    def _say(self, say: Say, request: Datum, older: list[str]) -> None:
+    def _settle(self, request: Datum, actors: Sequence[str]) -> None:
+        """Looks what came of a call, and says so; all together where one word was not enough."""
+        if request["approval_id"] not in self._world.witness.approvals.open:
+            return
+        self._world.counts["doubts_asked"] += 1
+        verdict, result = self._found(request["key"])
+        for actor in actors:
+            self._say(Say(actor, _SETTLES[verdict]), request, [], result=result)
+        self._world.at(INSIST_MS, lambda: self._settle(request, (*LEADS, *HEADS)), waits=False)
+
+    def _say(self, say: Say, request: Datum, older: list[str], *, result: str = ANSWERED) -> None:
         self._votes += 1
         question = request["question"]
         if say.question:
@@ -89,7 +120,7 @@ class People:
             action=say.action,
             issued=self._world.now_ms,
             args=EDITED if say.action == "edit" else "",
-            result=ANSWERED if say.action == "answer" else "",
+            result=result if say.action == "answer" else "",
             message="because" if say.action in ("reject", "comment") else "",
             to=say.to,
             remember=Remember(*say.remember) if say.remember else None,
