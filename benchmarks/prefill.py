@@ -37,6 +37,7 @@ _RESUMED = (
     topics.RUN_LOG,
     topics.RUN_REQUESTED,
     topics.RUN_SIGNALLED,
+    topics.RUN_OPERATED,
     topics.tool_completed("default"),
     topics.APPROVAL_DECIDED,
 )

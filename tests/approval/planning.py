@@ -20,7 +20,7 @@ from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
 from tests.roots import TRUST
 
-INPUTS = ("run-requested", "run-signalled", "tool-completed.default")
+INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default")
 PAYLOAD_BYTES = 1_048_576
 

@@ -192,7 +192,8 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     mine.request(names[::EVERY])
     eventually(lambda: mine.count(topics.DEAD_LETTER) == RUNS // EVERY, what="the dead letters")
     for name in names[::EVERY]:
-        mine.send(topics.RUN_SIGNALLED, name, f"{name}/late", json.dumps(late(name)).encode())
+        for topic in (topics.RUN_SIGNALLED, topics.RUN_OPERATED):
+            mine.send(topic, name, f"{name}/late", json.dumps(late(name)).encode())
     before |= mine.found()
 
     swept = mine.archivist().sweep()

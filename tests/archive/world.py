@@ -27,6 +27,7 @@ ALL = (
     *(
         topics.RUN_REQUESTED,
         topics.RUN_SIGNALLED,
+        topics.RUN_OPERATED,
         topics.RUN_LOG,
         topics.tool_claimed("default"),
         topics.tool_completed("default"),
@@ -88,6 +89,7 @@ class World:
         write(topics.tool_claimed("default"), run, key=f"{run}-key/c1".encode(), value=codec.encode(claim))
         for topic, key in [
             (topics.RUN_SIGNALLED, f"{run}/s1"),
+            (topics.RUN_OPERATED, f"{run}/o1"),
             (topics.tool_completed("default"), f"{run}/3"),
             (topics.APPROVAL_REQUESTED, f"{run}/3"),
             (topics.APPROVAL_VOTED, f"{run}/3/v1"),

@@ -171,11 +171,12 @@ class World:
             self._send("run-requested", "", json.dumps(value).encode(), partition=number)
 
     def cancel(self, run: str) -> None:
-        """Asks for a run to be stopped."""
+        """Stops a run: as who asked for it, or as an operator."""
         self.cancelled.add(run)
         name = f"stop-{run}"
-        value = {"run_id": run, "signal_id": name, "kind": "cancel", "data": {"reason": "chaos"}}
-        self._send("run-signalled", f"{run}/{name}", json.dumps(value).encode())
+        topic, actor = self._random.choice((("run-signalled", REQUESTER), ("run-operated", "operator")))
+        value = {"run_id": run, "signal_id": name, "kind": "cancel", "data": {"reason": "chaos"}, "actor": actor}
+        self._send(topic, f"{run}/{name}", json.dumps(value).encode())
 
     @property
     def troubles(self) -> list[str]:

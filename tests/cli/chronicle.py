@@ -22,7 +22,7 @@ from refold.core.events import (
     RunStarted,
 )
 from refold.core.ids import EntryId, home, log_key
-from refold.core.messages import RunRequest, RunSignal
+from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.planning.commands import commands
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
@@ -32,6 +32,7 @@ from refold.ports.log import Outgoing
 TOPICS = (
     "run-requested",
     "run-signalled",
+    "run-operated",
     "run-log",
     "run-snapshot",
     "approval-requested",
@@ -122,9 +123,9 @@ class Hand:
     """A `Sender` that writes into the topics in memory."""
 
     chronicle: Chronicle
-    sent: list[RunRequest | RunSignal] = field(default_factory=list)
+    sent: list[RunRequest | RunSignal | RunOperation] = field(default_factory=list)
 
-    def send(self, message: RunRequest | RunSignal) -> tuple[int, int]:
+    def send(self, message: RunRequest | RunSignal | RunOperation) -> tuple[int, int]:
         """See `Sender`."""
         self.sent.append(message)
         topic = codec.SUBJECTS[type(message)]

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from refold.client.inputs import Inputs, resolution
+from refold.client.inputs import Inputs, cancelling, resolution
 from refold.client.runs import Runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
-from refold.core.events import AttemptFailed, CallDispatched, Cause, DoubtResolved, Failure, RunCancelled, SleepStarted
+from refold.core.events import (
+    AttemptFailed,
+    CallDispatched,
+    Cause,
+    DoubtResolved,
+    Event,
+    Failure,
+    RunCancelled,
+    RunRequested,
+    RunStarted,
+    SleepStarted,
+)
 from refold.core.ids import RunId, home
-from refold.core.messages import DeadLetter, Hold, RunRequest, RunSignal
+from refold.core.messages import DeadLetter, Hold, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
 from tests.cli.chronicle import NOW, Chronicle, Hand, completed, doubted, ended, proposed, requested
 
@@ -166,3 +177,28 @@ def test_cancelling_needs_a_run_that_goes_on(chronicle: Chronicle, runs: Runs) -
     chronicle.add("r2", requested(), ended())
     with pytest.raises(ConflictError, match="completed already"):
         inputs.cancel(RunSignal("r2", "s", "cancel"), 5)
+
+
+def asked_by(requester: str) -> list[Event]:
+    return [RunRequested("deploy", "{}", "digest", "seed", requester), RunStarted("1")]
+
+
+@pytest.mark.parametrize(
+    ("requester", "actor", "as_operator", "said"),
+    [
+        ("ann", "ann", False, RunSignal),
+        ("Ann", "ann", False, RunSignal),
+        ("ann", "ann", True, RunOperation),
+        ("ann", "bob", False, RunOperation),
+        ("", "", False, RunOperation),
+    ],
+)
+def test_a_run_of_somebody_else_is_cancelled_as_an_operator(
+    chronicle: Chronicle, runs: Runs, requester: str, actor: str, as_operator: bool, said: type
+) -> None:
+    chronicle.add("r", asked_by(requester))
+
+    word = cancelling(runs, "r", reason="enough", actor=actor, as_operator=as_operator)
+
+    assert isinstance(word, said)
+    assert (word.kind, word.run_id, word.data, word.actor) == ("cancel", "r", '{"reason":"enough"}', actor)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.core.messages import ApprovalVote, RunRequest, RunSignal
-from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.messages import ApprovalVote, RunOperation, RunRequest, RunSignal
+from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, Outgoing
 from refold.runtime.settings import KafkaSettings
@@ -28,7 +28,7 @@ from refold.simulator.world.world import Chance
 from tests.core.histories import NOW, examples
 from tests.roots import entry, spread
 
-BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, APPROVAL_VOTED, CATALOG)
+BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, APPROVAL_VOTED, CATALOG)
 WRITING = ("approve-keyed", "conflict", "once-shared")
 """Scenarios in which the services write into all their topics."""
 KEPT = f"refold.{RUN_SNAPSHOT}"
@@ -101,6 +101,7 @@ def written_by_clients() -> list[Outgoing]:
     publisher = Listening()
     publisher.send(RunRequest("run-1", "deploy", "{}"))
     publisher.send(RunSignal("run-1", "no\nprinter \u2713", "cancel", "{}"))
+    publisher.send(RunOperation("run-1", "o-1", "cancel", "{}"))
     publisher.send(ApprovalVote("run-1/7", "vote 1", "run-1", "token"))
     spread(publisher, 1, entry("policy/abc", "policy", {}, at_ms=NOW))
     return publisher.records

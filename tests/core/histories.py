@@ -23,7 +23,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.ids import EntryId, call_id, log_key
-from refold.core.messages import RunRequest, RunSignal, ToolResult
+from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.decide import decide
@@ -50,7 +50,7 @@ examples = settings()
 
 def start(**changes: object) -> Start:
     """A start of the run."""
-    request = RunRequest(**{"run_id": RUN, "agent": "deploy", "input": "{}", **changes})  # type: ignore[arg-type]
+    request = RunRequest(**{"run_id": RUN, "agent": "deploy", "input": "{}", "requester": "ann", **changes})  # type: ignore[arg-type]
     return Start(request, digest=blake2b(request.input.encode(), digest_size=16).hexdigest(), seed="seed")
 
 
@@ -61,8 +61,13 @@ def call(step: int = 1, effect: str = "keyed", *, attempts: int = 3, window_ms: 
 
 
 def signal(kind: str, data: str = "null") -> RunSignal:
-    """A signal to the run."""
+    """A signal to the run, of who asked for it."""
     return RunSignal(RUN, "signal-1", kind, data, actor="ann")
+
+
+def operation(kind: str, data: str = "null") -> RunOperation:
+    """What an operator says of the run."""
+    return RunOperation(RUN, "operation-1", kind, data, actor="op")
 
 
 @dataclass

@@ -39,6 +39,7 @@ def test_a_dispatch_orders_an_attempt_and_names_the_record_that_issued_it() -> N
             NOW + 5_000,
             at_ms=NOW,
             agent="deploy",
+            requester="ann",
         ),
     )
 

@@ -35,7 +35,7 @@ OWN_GROUP = {
     "executor.default": "refold-executor-default",
     "executor.model": "refold-executor-model",
     "approval": "refold-approval",
-    **dict.fromkeys(("client", "approver", "operator", "authority", "archivist", OUTSIDER), "reader"),
+    **dict.fromkeys(("client", "approver", "steward", "operator", "authority", "archivist", OUTSIDER), "reader"),
 }
 GROUPS = [
     *("refold-planner", "refold-executor-default", "refold-executor-model", "refold-approval", "reader"),
@@ -45,8 +45,8 @@ PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 1_570
-"""10 principals, of whom one has no right at all, x (17 topics x 8 operations + 7 groups x 3)."""
+CELLS = 1_815
+"""11 principals, of whom one has no right at all, x (18 topics x 8 operations + 7 groups x 3)."""
 
 Place = tuple[str, str, str]
 Cells = dict[tuple[str, Place], str]

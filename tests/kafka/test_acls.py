@@ -41,7 +41,7 @@ def test_what_others_rely_on_has_one_writer(topic: str, writer: str) -> None:
 def test_only_inputs_and_dead_letters_have_several_writers() -> None:
     several = {topic for topic in declared()["topics"] if len(writers(topic)) > 1}
 
-    assert several == {"run-requested", "run-signalled", "dead-letter"}
+    assert several == {"run-requested", "run-signalled", "run-operated", "dead-letter"}
 
 
 def test_every_topic_says_who_writes_and_who_reads_it() -> None:
@@ -66,12 +66,13 @@ def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:
     assert declared()["erasing"]["roles"] == ["archivist"]
 
 
-def test_the_authority_writes_the_catalog_and_nothing_else_and_an_operator_all_but_that() -> None:
+def test_authority_operator_and_steward_write_nothing_of_each_other() -> None:
     writes = {
         role: {acl.name for acl in ALL if acl.principal == f"User:refold-{role}" and acl.operation == "write"}
-        for role in ("authority", "operator")
+        for role in ("authority", "operator", "steward")
     }
 
+    assert writes["steward"] == {"refold.run-operated"}
     assert writes["authority"] == {"refold.catalog"}
     assert writes["operator"] == {"refold.run-requested", "refold.run-signalled"}
 

@@ -13,7 +13,7 @@ from refold.core import topics
 from refold.core.approval.trust import NOBODY, Trust
 from refold.core.events import Event
 from refold.core.ids import home
-from refold.core.messages import DeadLetter, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.messages import DeadLetter, RunOperation, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
@@ -30,7 +30,13 @@ NOW = 1_700_000_000_000
 DAY = 86_400_000
 REQUESTS = tool_requested("default")
 TOPICS = (
-    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.tool_completed("default"), topics.APPROVAL_DECIDED),
+    *(
+        topics.RUN_REQUESTED,
+        topics.RUN_SIGNALLED,
+        topics.RUN_OPERATED,
+        topics.tool_completed("default"),
+        topics.APPROVAL_DECIDED,
+    ),
     *(topics.RUN_LOG, topics.RUN_SNAPSHOT, topics.RUN_COMPLETED, topics.APPROVAL_REQUESTED),
     *(REQUESTS, topics.CATALOG, topics.DEAD_LETTER),
 )
@@ -130,7 +136,7 @@ class Rig:
 
     def start(self, run: str, agent: str, given: object, *, partition: int | None = None) -> None:
         """Requests a run."""
-        value = codec.encode(RunRequest(run, agent, canonical.dumps(given)))
+        value = codec.encode(RunRequest(run, agent, canonical.dumps(given), "ann"))
         number = home(run, self.broker.partitions) if partition is None else partition
         self.write(topics.RUN_REQUESTED, run, value, partition=number)
 
@@ -138,6 +144,11 @@ class Rig:
         """Signals a run."""
         value = codec.encode(RunSignal(run, name, kind, canonical.dumps(data), "ann"))
         self.write(topics.RUN_SIGNALLED, f"{run}/{name}", value, partition=home(run, self.broker.partitions))
+
+    def operate(self, run: str, kind: str, data: object = None, *, name: str = "o") -> None:
+        """Says something of a run, as an operator."""
+        value = codec.encode(RunOperation(run, name, kind, canonical.dumps(data), "op"))
+        self.write(topics.RUN_OPERATED, f"{run}/{name}", value, partition=home(run, self.broker.partitions))
 
     # Executors
 

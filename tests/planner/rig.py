@@ -11,7 +11,7 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.core import topics
 from refold.core.ids import RunId, home
-from refold.core.messages import RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.messages import RunOperation, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.service import Planner
@@ -104,14 +104,19 @@ class Rig:
 
     def asking(self, run: str, steps: int = 3) -> Outgoing:
         """The request of a run."""
-        request = RunRequest(run, "errand", json.dumps({"run": run, "steps": steps}))
+        request = RunRequest(run, "errand", json.dumps({"run": run, "steps": steps}), "ann")
         number = home(run, self.broker.partitions)
         return Outgoing(topics.RUN_REQUESTED, number, run.encode(), codec.encode(request), (), 0)
 
     def signal(self, run: str, kind: str, data: str = "{}", number: int = 1) -> None:
-        """Says something to a run."""
+        """Says something to a run, as who asked for it."""
         signal = RunSignal(RunId(run), f"{kind}-{number}", kind, data, "ann")
         self.write(topics.RUN_SIGNALLED, run, f"{run}/{signal.signal_id}", codec.encode(signal))
+
+    def operate(self, run: str, kind: str, data: str = "{}", number: int = 1) -> None:
+        """Says something of a run, as an operator."""
+        said = RunOperation(RunId(run), f"{kind}-{number}", kind, data, "op")
+        self.write(topics.RUN_OPERATED, run, f"{run}/{said.signal_id}", codec.encode(said))
 
     def pump(self, turns: int = 400) -> None:
         """Turns until nothing comes and nobody asks."""

@@ -163,7 +163,7 @@ class TestStandingStill:
         rig, run, head = torn()
         assert holds(rig) == {run: "forked"}
 
-        rig.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        rig.operate(run, "repair", f'{{"head":"{head.hex()}"}}')
         rig.pump()
 
         assert holds(rig) == {}
@@ -177,7 +177,7 @@ class TestStandingStill:
         rig.answers = False
         before = rig.broker.log(POOL, 0).end
 
-        rig.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        rig.operate(run, "repair", f'{{"head":"{head.hex()}"}}')
         rig.pump()
 
         asked = [codec.decode(ToolRequest, r.value or b"") for r in rig.broker.log(POOL, 0).records[before:] if r.value]
@@ -197,7 +197,7 @@ class TestStandingStill:
         letters = [codec.decode(DeadLetter, r.value or b"") for r in rig.reader.scan(DEAD_LETTER)]
         assert [letter.code for letter in letters] == ["stalled"] * 20
         assert rig.state("after").over  # type: ignore[union-attr]
-        rig.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+        rig.operate(run, "repair", f'{{"head":"{head.hex()}"}}')
         rig.pump()
         assert rig.state(run).status == "cancelled"  # type: ignore[union-attr]
 
@@ -224,7 +224,7 @@ class TestStandingStill:
 
         for run in after.stalled:
             head = before.state(run).head.id  # type: ignore[union-attr]
-            after.signal(run, "repair", f'{{"head":"{head.hex()}"}}')
+            after.operate(run, "repair", f'{{"head":"{head.hex()}"}}')
         after.pump()
 
         assert over <= told_since(after, ends)
@@ -253,7 +253,7 @@ class TestRepair:
         assert stalled
 
         for run in stalled:
-            after.signal(run, "repair", f'{{"head":"{truth[run].id.hex()}"}}')
+            after.operate(run, "repair", f'{{"head":"{truth[run].id.hex()}"}}')
         after.pump()
 
         assert after.stalled == {}
@@ -270,7 +270,7 @@ class TestRepair:
         after = taken_over(platform(120, rng, unwatched=40), rng, repeats=0.2, kept=False)
         run = next(iter(after.stalled))
 
-        after.signal(run, "repair", '{"head":""}')
+        after.operate(run, "repair", '{"head":""}')
         after.pump()
 
         (letter,) = [codec.decode(DeadLetter, r.value or b"") for r in after.reader.scan(DEAD_LETTER)]
@@ -285,7 +285,7 @@ class TestRepair:
         rig.broker.write(again(mine[0]))
         rig.pump()
 
-        rig.signal(run, "repair", '{"head":""}')
+        rig.operate(run, "repair", '{"head":""}')
         rig.pump()
         rig.broker.compact(RUN_LOG, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.core.events import RunFailed
 from refold.core.ids import RunId, hold_key
-from refold.core.messages import RunSignal
+from refold.core.messages import RunOperation
 from refold.core.planning.verdict import Refuse
 from refold.core.run.state import RunState
 from refold.core.wire import codec
@@ -16,11 +16,11 @@ RUN = RunId("run")
 
 def test_what_was_said_before_the_hold_ends_nothing() -> None:
     holds = Holds("p", Journal(), lambda run, hold: None)
-    signal = RunSignal(RUN, "fail-1", "fail", "{}", "ann")
+    said = RunOperation(RUN, "fail-1", "fail", "{}", "op")
     holds.stall(RUN, Stall("ImportError", "no module", "", "", "code", passing=False), now=1_000)
 
-    assert isinstance(holds.judge(signal, RunState(RUN), sent_ms=999), Refuse)
-    ruling = holds.judge(signal, RunState(RUN), sent_ms=1_000)
+    assert isinstance(holds.judge(said, RunState(RUN), sent_ms=999), Refuse)
+    ruling = holds.judge(said, RunState(RUN), sent_ms=1_000)
     assert isinstance(ruling, list)
     assert isinstance(ruling[0], RunFailed)
 
@@ -32,4 +32,4 @@ def test_a_hold_that_was_read_holds_since_the_log_has_it() -> None:
     holds = Holds("q", Journal(), lambda run, hold: None)
     holds.follow(hold_key(RUN), codec.encode(sent[0]), at_ms=500)  # the clock of its writer was wrong
 
-    assert isinstance(holds.judge(RunSignal(RUN, "f", "fail", "{}", "ann"), RunState(RUN), sent_ms=600), list)
+    assert isinstance(holds.judge(RunOperation(RUN, "f", "fail", "{}", "op"), RunState(RUN), sent_ms=600), list)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
 from refold.core.events import Event
 from refold.core.ids import RunId
-from refold.core.messages import Hold, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
@@ -20,7 +20,7 @@ from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
 from refold.ports.log import End, Outgoing
 from refold.sdk.app import App
 
-INPUTS = ("run-requested", "run-signalled", "tool-completed.default", "approval-decided")
+INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default", "approval-decided")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")
 NOW = 1_700_000_000_000
 
@@ -49,12 +49,17 @@ class Rig:
 
     def start(self, run: str, agent: str, **inputs: object) -> None:
         """Asks for a run."""
-        self._write("run-requested", run, RunRequest(RunId(run), agent, canonical.dumps(inputs)))
+        self._write("run-requested", run, RunRequest(RunId(run), agent, canonical.dumps(inputs), "ann"))
 
     def signal(self, run: str, kind: str, **data: object) -> None:
-        """Says something about a run."""
+        """Says something about a run, as who asked for it."""
         signal = RunSignal(RunId(run), f"{kind}-{self.now}", kind, canonical.dumps(data), "ann")
         self._write("run-signalled", f"{run}/{signal.signal_id}", signal)
+
+    def operate(self, run: str, kind: str, **data: object) -> None:
+        """Says something about a run, as an operator."""
+        said = RunOperation(RunId(run), f"{kind}-{self.now}", kind, canonical.dumps(data), "op")
+        self._write("run-operated", f"{run}/{said.signal_id}", said)
 
     def finish(self, run: str = "", *, result: str = "1") -> int:
         """What executors say of the open calls of a run, or of all; how many there were."""

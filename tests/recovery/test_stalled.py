@@ -186,7 +186,7 @@ def test_a_run_that_is_quarantined_before_its_first_entry_is_not_driven_and_wait
     assert rig.events("r-1") == ["RunRequested", "RunStarted"]
     assert rig.hold("r-1") == hold
 
-    rig.signal("r-1", "retry")
+    rig.operate("r-1", "retry")
     rig.run()
     assert len(rig.asked("r-1")) == 1
     assert rig.hold("r-1") is None
@@ -202,7 +202,7 @@ def test_the_same_code_is_not_tried_again_but_when_a_human_says_so() -> None:
 
     rig.deploy(made(changed))
     silent = list(rig.news)
-    rig.signal("r-1", "retry")
+    rig.operate("r-1", "retry")
     rig.run()
 
     assert "run.stalled" not in silent
@@ -220,10 +220,10 @@ def test_a_human_lets_a_run_go_on_or_ends_it() -> None:
         rig.finish(run)
     rig.run()
 
-    rig.signal("r-1", "fail", reason="never mind")
+    rig.operate("r-1", "fail", reason="never mind")
     rig.signal("r-2", "cancel")
-    rig.signal("r-3", "fail")
-    rig.signal("r-3", "retry")
+    rig.operate("r-3", "fail")
+    rig.operate("r-3", "retry")
     rig.run()
 
     assert rig.state("r-1").status == "failed"

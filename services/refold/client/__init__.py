@@ -1,7 +1,7 @@
 """Runs as anyone can know them: read from the topics alone, with no service, group or database in between.
 
-**Consumes** every topic, through a `LogReader`. **Produces** what any user may: `run-requested`, `run-signalled` and
-`approval-voted`.
+**Consumes** every topic, through a `LogReader`. **Produces** what users may, `run-requested`, `run-signalled` and
+`approval-voted`, and for operators `run-operated`.
 
 Where to look: `timeline` tells a run step by step; `runs` finds, lists and follows runs; `inputs` sends something and
 learns what became of it; `register` is what is known of approvals, `approvals` what is said of them; `catalog` is what

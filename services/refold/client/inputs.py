@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from refold.client.runs import JudgedRecord, Run, Runs
+from refold.core.approval.people import is_same
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import EntryId, RunId, home, parse_call_id
-from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunRequest, RunSignal
-from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunOperation, RunRequest, RunSignal
+from refold.core.topics import DEAD_LETTER
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
 
@@ -22,7 +23,7 @@ _T = TypeVar("_T")
 class Sender(Protocol):
     """What publishes inputs and votes."""
 
-    def send(self, message: RunRequest | RunSignal | ApprovalVote) -> tuple[int, int]:
+    def send(self, message: RunRequest | RunSignal | RunOperation | ApprovalVote) -> tuple[int, int]:
         """Publishes to the home of the run and waits for the ack; returns partition and offset."""
         ...
 
@@ -44,7 +45,7 @@ class Inputs:
 
     def start(self, request: RunRequest) -> Cause:
         """Publishes a request; returns where it lies."""
-        return Cause(RUN_REQUESTED, *self._sender.send(request))
+        return self._send(request)
 
     def started(self, request: RunRequest, position: Cause, timeout_s: float | None = 30.0) -> InputAnswer:
         """Waits until the planner has taken a request.
@@ -71,8 +72,11 @@ class Inputs:
                 return found
         raise AssertionError("a tail goes on for ever")
 
-    def cancel(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
-        """Cancels a run. **Raises** NotFoundError, ConflictError when it is over already, TimedOutError."""
+    def cancel(self, signal: RunSignal | RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
+        """Cancels a run; `signal` comes from `cancelling`.
+
+        **Raises** NotFoundError, ConflictError when it is over already, TimedOutError.
+        """
         state = self._runs.get(signal.run_id).state
         if state.over and state.status != "cancelled":
             raise ConflictError(f"run {signal.run_id} is {state.status} already", hint="nothing is left to cancel")
@@ -84,10 +88,10 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} {run.state.status} first", hint="nothing is left to cancel")
             return InputAnswer("accepted" if self._answers(run, position) else "known", run, position)
 
-        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        position = self._send(signal)
         return self._follow(signal.run_id, position, judge, timeout_s)
 
-    def retry(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+    def retry(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Has the code of a stalled run tried again.
 
         **Raises** NotFoundError, ConflictError when it is not stalled or is stalled again, TimedOutError.
@@ -102,20 +106,20 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} is stalled again: {reason}", hint="deploy code that agrees")
             return InputAnswer("accepted", run, position) if judged is None else None
 
-        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        position = self._send(signal)
         return self._follow(signal.run_id, position, judge, timeout_s)
 
-    def fail(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+    def fail(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Ends a stalled run. **Raises** NotFoundError, ConflictError when it is not stalled, TimedOutError."""
         self._stalled(signal)
 
         def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
             return InputAnswer("accepted", run, position) if run.state.over else None
 
-        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        position = self._send(signal)
         return self._follow(signal.run_id, position, judge, timeout_s)
 
-    def _stalled(self, signal: RunSignal) -> Hold:
+    def _stalled(self, signal: RunOperation) -> Hold:
         run = self._runs.get(signal.run_id)
         if run.hold is None or run.state.over:
             hint = "`refold run list --status stalled` shows those that are"
@@ -145,10 +149,10 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
             return None
 
-        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        position = self._send(signal)
         return self._follow(signal.run_id, position, judge, timeout_s)
 
-    def repair(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+    def repair(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Has the records of a run written again in order.
 
         **Raises** NotFoundError, ConflictError when it takes a human to say which history counts, TimedOutError.
@@ -164,8 +168,11 @@ class Inputs:
             again = judged is not None and read > known and judged.id == head and judged.record.value is not None
             return InputAnswer("accepted", run, position) if again else None
 
-        position = Cause(RUN_SIGNALLED, *self._sender.send(signal))
+        position = self._send(signal)
         return self._follow(signal.run_id, position, judge, timeout_s)
+
+    def _send(self, message: RunRequest | RunSignal | RunOperation) -> Cause:
+        return Cause(codec.SUBJECTS[type(message)], *self._sender.send(message))
 
     def _answers(self, run: Run, position: Cause) -> bool:
         return any(found.entry is not None and found.entry.cause == position for found in run.records)
@@ -189,6 +196,14 @@ class Inputs:
 
     def _letters(self, run: RunId) -> Iterator[Record | None]:
         return self._runs.reader.tail(DEAD_LETTER, home(run, self._runs.partitions))
+
+
+def cancelling(runs: Runs, run: str, *, reason: str, actor: str, as_operator: bool = False) -> RunSignal | RunOperation:
+    """What cancels a run: a user's word if they have asked for it, an operator's if not. **Raises** NotFoundError."""
+    request = runs.get(run).state.request
+    own = request is not None and is_same(request.requester, actor) and not as_operator
+    said = RunSignal if own else RunOperation
+    return said(RunId(run), f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), actor)
 
 
 def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunSignal:

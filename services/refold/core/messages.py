@@ -1,7 +1,7 @@
 """What the services say to each other besides the run log: one dataclass per topic.
 
-`RunRequest` and `RunSignal` are inputs from outside and are also read as plain JSON of the same shape, with `input`
-and `data` as JSON values instead of text.
+`RunRequest`, `RunSignal` and `RunOperation` are inputs from outside and are also read as plain JSON of the same shape,
+with `input` and `data` as JSON values instead of text.
 """
 
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
@@ -26,10 +26,25 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunSignal:
-    """Topic `run-signalled`, key run_id/signal_id: something for a run that exists.
+    """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind` is `cancel` (data: {reason}), `resolve` (data: {step, attempt, verdict, result, comment}), or, of a run that
-    is held, `retry` or `fail` (data: {reason}).
+    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for, or `resolve` (data: {step, attempt,
+    verdict, result, comment}).
+    """
+
+    run_id: RunId
+    signal_id: str
+    kind: str
+    data: str = "null"
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOperation:
+    """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
+
+    `kind` is `cancel` (data: {reason}), `repair` (data: {head}), or, of a run that is held, `retry` or `fail` (data:
+    {reason}).
     """
 
     run_id: RunId
@@ -332,6 +347,7 @@ class RunErased:
 Message = (
     RunRequest
     | RunSignal
+    | RunOperation
     | ToolRequest
     | ToolClaim
     | ToolResult

@@ -9,7 +9,10 @@ RUN_REQUESTED = "run-requested"
 """Please run this agent. Key: run id. Written by users and, for strays, the planner; read by the planner."""
 
 RUN_SIGNALLED = "run-signalled"
-"""Something for a run that exists. Key: run id/signal id. Written by users; read by the planner."""
+"""What users say of runs that exist. Key: run id/signal id. Written by users; read by the planner."""
+
+RUN_OPERATED = "run-operated"
+"""What operators say of anybody's runs. Key: run id/signal id. Written by stewards; read by the planner."""
 
 RUN_LOG = "run-log"
 """The truth. Key: run id/seq/entry id, unique. Written by the planner; read by everybody."""

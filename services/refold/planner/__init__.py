@@ -1,8 +1,9 @@
 """The planner: decides what an input means for a run, and appends it to the run log.
 
-**Consumes** `run-requested` (its group), and by hand the same partitions of `run-signalled`, `tool-completed.<pool>`,
-`approval-decided`, `run-log` and `catalog`. **Produces** `run-log`, and from accepted entries `tool-requested.<pool>`,
-`approval-requested` and `run-completed`; strays go home, what nobody can use goes to `dead-letter`.
+**Consumes** `run-requested` (its group), and by hand the same partitions of `run-signalled`, `run-operated`,
+`tool-completed.<pool>`, `approval-decided`, `run-log` and `catalog`. **Produces** `run-log`, and from accepted entries
+`tool-requested.<pool>`, `approval-requested` and `run-completed`; strays go home, what nobody can use goes to
+`dead-letter`.
 
 **Guarantees** An input is applied whole or not at all, once, in the order of the log. Nothing is ordered from others
 before the entry that orders it is accepted. A run that waits for a call waits until a deadline that is in the log.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.core.errors import FoldError, MalformedError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
 from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
-from refold.core.messages import RunSignal, ToolResult
+from refold.core.messages import RunOperation, ToolResult
 from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Again, Decided, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
@@ -26,7 +26,7 @@ from refold.core.wire import canonical, codec
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.admission import Admission
-from refold.planner.holds import SIGNALS, Holds, Stall
+from refold.planner.holds import JUDGED, Holds, Stall
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.inputs import stranger
@@ -119,7 +119,7 @@ class Answering:
             self._leave(state, item, verdict, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
-        if isinstance(item.input, RunSignal) and item.input.kind in SIGNALS and state is not None:
+        if isinstance(item.input, RunOperation) and item.input.kind in JUDGED and state is not None:
             ruling = self._holds.judge(item.input, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
                 # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
@@ -193,7 +193,7 @@ class Answering:
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
         """What people say of an erased run is answered; what services still had of it means nothing any more."""
-        if item.from_user:
+        if item.from_people:
             self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
             return
         item.finish()
@@ -297,7 +297,7 @@ class Answering:
     def _forward(self, item: Pending) -> bool:
         """Sends a stray to its home partition; true if it was one."""
         target = home(item.run_id, self._shared.settings.partitions)
-        if target == self._partition or not item.from_user:
+        if target == self._partition or not item.from_people:
             return False
         self._journal.counts["input.forwarded"] += 1
         self._outbox.forward(item, target)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.core.errors import MalformedError
 from refold.core.events import Failure, RunFailed
 from refold.core.ids import RunId, hold_key
-from refold.core.messages import Hold, RunSignal
+from refold.core.messages import Hold, RunOperation
 from refold.core.planning.verdict import Ignore, Refuse, Ruling
 from refold.core.run.held import held_run, read_hold
 from refold.core.run.state import RunState
@@ -29,7 +29,7 @@ RETRY_MS = 30_000
 """When what may pass by itself is tried again for the first time; then after twice as long, up to an hour."""
 
 LONGEST_RETRY_MS = 3_600_000
-SIGNALS = frozenset({"retry", "fail"})
+JUDGED = frozenset({"retry", "fail"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ class Holds:
         """Nobody knows whether the hold of a run came into its topic: says again what is true by now."""
         self._publish(run, self._holds.get(run))
 
-    def judge(self, signal: RunSignal, state: RunState, *, sent_ms: int) -> Ruling:
-        """What a human says of a run that is held. **Units**: `sent_ms` by the log's clock."""
+    def judge(self, said: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
+        """What an operator says of a run that is held. **Units**: `sent_ms` by the log's clock."""
         run = state.run_id
         if state.over:
             return Ignore("the run is over")
-        if signal.kind == "retry":
+        if said.kind == "retry":
             if run not in self._holds:
                 return Ignore("the run is not held")
             self._tried.add(run)
@@ -143,7 +143,7 @@ class Holds:
         # It was meant for a hold that is gone, and comes once more because positions were lost.
         if sent_ms < self._since.get(run, 0):
             return Refuse("conflict", f"run {run} was not held like this when this was said: see `refold run list`")
-        return [RunFailed(Failure("given_up", _said(signal), self._holds[run].message))]
+        return [RunFailed(Failure("given_up", _said(said), self._holds[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
         """Whether a run is held by code that is not the code here: then it is tried. A quarantine waits for a human."""
@@ -193,10 +193,10 @@ def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -
     return record._replace(value=codec.encode(hold), headers=headers)
 
 
-def _said(signal: RunSignal) -> str:
+def _said(said: RunOperation) -> str:
     try:
-        data = canonical.parse(signal.data)
+        data = canonical.parse(said.data)
     except MalformedError:
         data = None
     reason = str(data.get("reason", "")) if isinstance(data, dict) else ""
-    return f"given up by {signal.actor or 'somebody'}{f': {reason}' if reason else ''}"
+    return f"given up by {said.actor or 'somebody'}{f': {reason}' if reason else ''}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from refold.core.events import Cause
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Input
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import headers
 from refold.planner import inputs
 from refold.planner.settings import Limits
@@ -52,7 +52,7 @@ class Pending(Owed):
 
     def rest(self) -> None:
         """It will be answered later."""
-        if self.from_user and self.bytes > LARGE_BYTES:
+        if self.from_people and self.bytes > LARGE_BYTES:
             self.input = None
 
     def count_among(self, among: Counter[str] | None) -> None:
@@ -67,8 +67,13 @@ class Pending(Owed):
 
     @property
     def from_user(self) -> bool:
-        """Whether it is what a user says, and no word of a service about a call."""
+        """Whether it is what a user says, who may say anything, as much as they like."""
         return self.record is not None and self.record.topic in inputs.FROM_USERS
+
+    @property
+    def from_people(self) -> bool:
+        """Whether it is what a user or an operator says, and no word of a service about a call."""
+        return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
 
     @property
     def cause(self) -> Cause | None:
@@ -125,13 +130,14 @@ class Unconfirmed:
 class Inbox:
     """The inputs of one lane, which come from `topics`.
 
-    What users say is answered before what services do, but in one turn not more of it than its allowance: they could
-    say anything, as much as they like, and others' runs go on meanwhile. `kept` is what they have said of runs that
-    stand still. **Units**: bytes.
+    What operators say is answered first, however much users say. What these say is answered before what services do,
+    but in one turn not more of it than its allowance: they could say anything, as much as they like, and others' runs
+    go on meanwhile. `kept` is what they have said of runs that stand still. **Units**: bytes.
     """
 
     def __init__(self, topics: tuple[str, ...], limits: Limits) -> None:
         self.topics, self._limits = topics, limits
+        self._operated: deque[Pending] = deque()
         self._ready: deque[Pending] = deque()
         self._signals: deque[Pending] = deque()
         self._requests: deque[Pending] = deque()
@@ -148,7 +154,7 @@ class Inbox:
         self.catalog = Unconfirmed()
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._signals) + len(self._requests)
+        return len(self._operated) + len(self._ready) + len(self._signals) + len(self._requests)
 
     @property
     def bytes(self) -> int:
@@ -163,17 +169,18 @@ class Inbox:
     @property
     def answerable(self) -> bool:
         """Whether something is there that may be answered in this turn."""
-        return bool(self._ready or (self.allowance > 0 and self._said))
+        return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
 
     def next_due_ms(self) -> int | None:
         """When there is something to be answered: 0, now. **Units**: monotonic."""
-        if self._ready:
+        if self._operated or self._ready:
             return 0
         return self._rests_until if self._said else None
 
-    def heard(self, turn: int) -> bool:
-        """Whether all that was said of runs until a turn, and could not wait, is answered."""
-        return not self._signals or self._signals[0].turn > turn
+    def heard(self, topic: str, turn: int) -> bool:
+        """Whether all that was said of runs in a topic until a turn, and could not wait, is answered."""
+        said = self._operated if topic == RUN_OPERATED else self._signals
+        return not said or said[0].turn > turn
 
     @property
     def _said(self) -> deque[Pending]:
@@ -190,11 +197,11 @@ class Inbox:
             item.finish()
             return item
         item.bytes = INPUT_OVERHEAD + len(record.key or b"") + len(record.value)
-        if item.from_user:
+        if item.from_people:
             item.bytes += headers.size(record.read_headers())
         item.count_among(self._bytes)
-        queue = {RUN_SIGNALLED: self._signals, RUN_REQUESTED: self._requests}.get(record.topic, self._ready)
-        queue.append(item)
+        queues = {RUN_OPERATED: self._operated, RUN_SIGNALLED: self._signals, RUN_REQUESTED: self._requests}
+        queues.get(record.topic, self._ready).append(item)
         return item
 
     def push(self, items: Iterable[Pending]) -> None:
@@ -207,6 +214,8 @@ class Inbox:
 
     def pop(self) -> Pending:
         """What is to be answered next."""
+        if self._operated:
+            return self._operated.popleft()
         if self.allowance > 0 and (said := self._said):
             self.allowance -= said[0].bytes
             return said.popleft()
@@ -270,9 +279,10 @@ class Inbox:
     def keeps(self, item: Pending) -> bool:
         """Keeps an input of a run that stands still, which may be for months: no topic waits for that.
 
-        Of what users say so much, if others shall have room as well; what services say is all needed.
+        Of what users say so much, if others shall have room as well, and of operators; what services say is all needed.
         """
-        if item.from_user and self.kept + item.bytes > self._limits.topic_bytes:
+        kept = self.kept if item.from_user else self._kept_bytes[RUN_OPERATED]
+        if item.from_people and kept + item.bytes > self._limits.topic_bytes:
             return False
         item.end = None
         item.rest()

@@ -7,15 +7,26 @@ from hashlib import blake2b
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed, Failure
 from refold.core.ids import RunId, parse_approval_id, parse_call_id, run_id
-from refold.core.messages import ApprovalDecision, RunRequest, RunSignal, ToolResult
+from refold.core.messages import ApprovalDecision, RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Spoilt, Start
 from refold.core.run.state import RunState
-from refold.core.topics import APPROVAL_DECIDED, RUN_REQUESTED, RUN_SIGNALLED, TOOL_COMPLETED, kind_of, pool_of
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    RUN_OPERATED,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    TOOL_COMPLETED,
+    kind_of,
+    pool_of,
+)
 from refold.core.wire import codec, headers, sizes
 from refold.ports.log import Record
 
 FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
-"""Where anybody may write, into any partition. What services write lies at home, or it is not theirs."""
+"""Where anybody may write."""
+
+FROM_PEOPLE = FROM_USERS | {RUN_OPERATED}
+"""Where people write, and into any partition. What services write lies at home, or it is not theirs."""
 
 
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
@@ -41,8 +52,9 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
             raise MalformedError("the approval is not of the run that the decision names")
         return run, Decided(run, message.approval_id, message.token)
     _check_headers(record)
-    if record.topic == RUN_SIGNALLED:
-        signal = codec.decode_input(RunSignal, value, json_fields=("data",))
+    if record.topic != RUN_REQUESTED:
+        kind: type[RunSignal | RunOperation] = RunOperation if record.topic == RUN_OPERATED else RunSignal
+        signal = codec.decode_input(kind, value, json_fields=("data",))
         sizes.check_input(signal, max_bytes)
         _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from refold.core.errors import ConflictError, MalformedError
 from refold.core.ids import EntryId, RunId, parse_log_key
-from refold.core.messages import RunSignal
+from refold.core.messages import RunOperation
 from refold.core.run import chain
 from refold.core.run.chain import LogRecord
 from refold.core.wire import canonical
@@ -43,11 +43,11 @@ class Repairs:
 
     def takes(self, item: Pending) -> bool:
         """Whether an input is for here; then the log is read once more from its start."""
-        signal = item.input
-        if not isinstance(signal, RunSignal) or signal.kind != REPAIR or item.letter:
+        said = item.input
+        if not isinstance(said, RunOperation) or said.kind != REPAIR or item.letter:
             return False
         try:
-            named = canonical.parse(signal.data)["head"]
+            named = canonical.parse(said.data)["head"]
             head = EntryId(bytes.fromhex(named)) if named else None
         except (MalformedError, KeyError, TypeError, ValueError):
             self._refuse(item, "a repair names the id of a head, or nothing")

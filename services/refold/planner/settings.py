@@ -11,6 +11,7 @@ from refold.core.topics import (
     APPROVAL_DECIDED,
     CATALOG,
     RUN_LOG,
+    RUN_OPERATED,
     RUN_REQUESTED,
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
@@ -26,7 +27,7 @@ class Limits:
     """What a lane holds at most.
 
     **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides, `turn_resumed` runs
-    it takes up after a take-over. Of a topic of which `topic_bytes` wait in the lane (16 MiB for all four), and of
+    it takes up after a take-over. Of a topic of which `topic_bytes` wait in the lane (20 MiB for all five), and of
     requests while so many runs are `active` (not waiting for time or people), no more is taken. Inputs of more than
     a few KiB have `input_bytes` for those of runs that are active (others wait in their topic), and as much for those
     of runs that wait (others are refused: nobody knows when there would be room). A run that waits for executors takes
@@ -83,8 +84,8 @@ class PlannerSettings:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The topics of what it answers: what users say, what the executors of each pool do, what people decide."""
-        return (RUN_REQUESTED, RUN_SIGNALLED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
+        """The topics of what it answers: what people say, what the executors of each pool do, what people decide."""
+        return (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
 
     @property
     def membership(self) -> Membership:

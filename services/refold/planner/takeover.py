@@ -14,7 +14,7 @@ from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import Marks
 from refold.core.planning.verdict import Due
 from refold.core.run.snapshot import Asleep
-from refold.core.topics import CATALOG, RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import CATALOG, RUN_LOG, RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
@@ -46,7 +46,7 @@ class TakeOver:
         self._inbox, self._holds, self._distrust = inbox, holds, distrust
         self._waiting: deque[RunId] = deque()
         self._unheard: list[Due] = []
-        self._read_by: int | None = None
+        self._read_by: dict[str, int] = {}
         self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
         self.foreign = False
         self.inputs: dict[str, int] = {}
@@ -97,13 +97,15 @@ class TakeOver:
     @property
     def heard(self) -> bool:
         """Whether all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
-        if self._read_by is None:
-            read = max(self.inputs.get(RUN_SIGNALLED, 0), self._inbox.read(RUN_SIGNALLED))
-            if read >= self._assigned.ends.get(RUN_SIGNALLED, 0):
-                self._read_by = self._inbox.turn
-        if self._read_by is None:
-            return self._inbox.crowded(RUN_SIGNALLED)
-        return self._inbox.heard(self._read_by)
+        return all(self._has_heard(topic) for topic in (RUN_OPERATED, RUN_SIGNALLED))
+
+    def _has_heard(self, topic: str) -> bool:
+        if topic not in self._read_by:
+            read = max(self.inputs.get(topic, 0), self._inbox.read(topic))
+            if read < self._assigned.ends.get(topic, 0):
+                return self._inbox.crowded(topic)
+            self._read_by[topic] = self._inbox.turn
+        return self._inbox.heard(topic, self._read_by[topic])
 
     def ready(self, timers: Iterable[Due]) -> list[Due]:
         """What may be done of what is due. No run starts before all is heard: a cancel comes before any cost."""

@@ -17,6 +17,7 @@ from refold.core.topics import (
     DEAD_LETTER,
     RUN_COMPLETED,
     RUN_LOG,
+    RUN_OPERATED,
     RUN_SIGNALLED,
 )
 from refold.planner.service import Planner
@@ -24,7 +25,7 @@ from refold.ports.log import Record
 from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
-from refold.simulator.workload.inputs import Scenario
+from refold.simulator.workload.inputs import OPERATOR, USER, Scenario
 from refold.simulator.world.crew import SEAL
 from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.law import OUTSIDER, REQUESTER
@@ -47,6 +48,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
             found += _effects(world, call, scenario.verdict)
     found += decisions(world, scenario.verdict)
     found += _failures(world)
+    found += _strangers(world)
     found += _ledger(world)
     found += _letters(world, scenario)
     found += _folds(world)
@@ -85,8 +87,17 @@ def _heard(world: World, scenario: Scenario) -> Iterator[str]:
             continue
         run = world.witness.history.runs.get((given.key or b"").decode().partition("/")[0])
         said_ms = world.settings.epoch_ms + given.at_ms
+        if run and run.requester != USER and given.topic == RUN_SIGNALLED:
+            continue
         if run and run.status != "cancelled" and run.at_ms > said_ms + HEARD_MS:
             yield f"unheard: run {run.id} was to be cancelled and is {run.status} {run.at_ms - said_ms} ms later"
+
+
+def _strangers(world: World) -> Iterator[str]:
+    """A run ends by the word of whoever asked for it, or of an operator."""
+    for run in world.witness.history.runs.values():
+        if run.end and run.status == "cancelled" and run.end["actor"] not in (run.requester, OPERATOR):
+            yield f"foreign: run {run.id} of {run.requester} was cancelled by {run.end['actor']}"
 
 
 def _starts(world: World, scenario: Scenario) -> Iterator[str]:
@@ -204,10 +215,18 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         if letter["value"] not in [r.value or b"" for r in written if (r.partition, r.offset) == place]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
-        resolving = letter["topic"] == RUN_SIGNALLED and letter["code"] == "conflict"
+        resolving = letter["topic"] in (RUN_SIGNALLED, RUN_OPERATED) and letter["code"] == "conflict"
         # A result of a call that the log knew once, and does not know again so far.
         resolving |= letter["code"] == "unknown_call" and world.hit("truncate-log")
-        if not known and letter["key"] not in conflicts and not resolving and not _said_in_vain(letter, scenario):
+        run = world.witness.history.runs.get(letter["key"].decode(errors="replace").partition("/")[0])
+        foreign = letter["code"] == "operators_only" and (run is None or run.requester != USER)
+        if (
+            not known
+            and not foreign
+            and letter["key"] not in conflicts
+            and not resolving
+            and not _said_in_vain(letter, scenario)
+        ):
             why = f"{letter['code']}: {letter['reason']}"
             yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"
 

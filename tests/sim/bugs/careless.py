@@ -169,6 +169,7 @@ CARELESS: dict[str, Bug] = {
     "second-start-taken": Bug(("repeated",), (_wrapped(decide, "_start", _another_run),)),
     "early-signal-buried": Bug(("early-signal",), ((Inbox, "park", _no),)),
     "cancel-ignored": Bug(("cancel-doubt", "cancel-keyed"), (_wrapped(decide, "_signal", _deaf_while_waiting),)),
+    "anybody-cancels": Bug(("cancel-foreign",), ((decide, "is_same", lambda *_: True),)),
     "call-without-deadline": Bug(
         ("keyed-eager",),
         tuple(

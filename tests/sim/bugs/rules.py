@@ -35,6 +35,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "Input for a run that is not known yet waits.": ("early-signal-buried",),
     "Cancel is legal from pending, running, suspended.": ("cancel-ignored",),
+    "Of a run of somebody else operators alone say anything.": ("anybody-cancels",),
     "Contradictory or unreadable input goes to the dead letters with its position.": (
         "dropped-dead-letter",
         "unacknowledged-dead-letter",

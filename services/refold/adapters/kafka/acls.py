@@ -29,7 +29,10 @@ from refold.adapters.kafka.topics import ANSWER_S, await_shown, declared
 from refold.core.errors import UsageError
 from refold.runtime.settings import KafkaSettings
 
-PRINCIPAL_ROLES = ("planner", "executor", "approval", "client", "approver", "operator", "authority", "archivist")
+PRINCIPAL_ROLES = (
+    *("planner", "executor", "approval", "client", "approver"),
+    *("steward", "operator", "authority", "archivist"),
+)
 EVERYWHERE = "*"
 POOL_ROLE = "executor"
 """The role that there is once per pool."""

@@ -8,7 +8,7 @@ from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import REFUSED, of, translate
 from refold.core.errors import MalformedError, RefoldError, UnreachableError, UsageError
 from refold.core.ids import home
-from refold.core.messages import ApprovalVote, RunRequest, RunSignal
+from refold.core.messages import ApprovalVote, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec, sizes
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers
@@ -38,7 +38,11 @@ class KafkaPublisher:
         self._producer = clients.producer(settings, source)
 
     def send(
-        self, message: RunRequest | RunSignal | ApprovalVote, *, timeout_s: float = 10.0, trace: str = ""
+        self,
+        message: RunRequest | RunSignal | RunOperation | ApprovalVote,
+        *,
+        timeout_s: float = 10.0,
+        trace: str = "",
     ) -> tuple[int, int]:
         """Publishes an input; returns its partition and offset.
 

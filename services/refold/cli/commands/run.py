@@ -18,13 +18,13 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pair, source
 from refold.cli.views import runs as run_views
 from refold.cli.views import verification, watching
-from refold.client.inputs import InputAnswer, Inputs, resolution
+from refold.client.inputs import InputAnswer, Inputs, cancelling, resolution
 from refold.client.runs import Run, Runs
 from refold.client.verify import verify_log
 from refold.core import ids
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
-from refold.core.messages import RunRequest, RunSignal
+from refold.core.messages import RunOperation, RunRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 
@@ -163,18 +163,25 @@ def cancel_run(
     run: RunArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
+    as_operator: Annotated[
+        bool, typer.Option("--as-operator", help="Say it as an operator, though you asked for the run.")
+    ] = False,
     operator: Operator,
 ) -> None:
-    """Cancel a run. Best effort for a call that an executor has claimed already."""
-    signal = _signal(run, "cancel", operator, canonical.dumps({"reason": reason}))
-    answer = _inputs(operator.platform).cancel(signal, operator.timeout)
+    """Cancel a run. Best effort for a call that an executor has claimed already.
+
+    A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
+    """
+    actor = operator.actor or login()
+    said = cancelling(operator.runs, ids.run_id(run), reason=reason, actor=actor, as_operator=as_operator)
+    answer = _inputs(operator.platform).cancel(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 
 
 @run_group.command("retry")
 def retry_run(run: RunArgument, *, operator: Operator) -> None:
     """Try the code of a stalled run again: after a repair that is no new version of its code."""
-    answer = _inputs(operator.platform).retry(_signal(run, "retry", operator, "null"), operator.timeout)
+    answer = _inputs(operator.platform).retry(_operation(run, "retry", operator, "null"), operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] goes on, it")
 
 
@@ -186,8 +193,8 @@ def fail_run(
     operator: Operator,
 ) -> None:
     """End a stalled run, for which there will be no code that agrees with its history."""
-    signal = _signal(run, "fail", operator, canonical.dumps({"reason": reason}))
-    answer = _inputs(operator.platform).fail(signal, operator.timeout)
+    said = _operation(run, "fail", operator, canonical.dumps({"reason": reason}))
+    answer = _inputs(operator.platform).fail(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 
 
@@ -231,8 +238,8 @@ def repair_run(
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    signal = _signal(run, "repair", operator, canonical.dumps({"head": head}))
-    answer = _inputs(operator.platform).repair(signal, operator.timeout)
+    said = _operation(run, "repair", operator, canonical.dumps({"head": head}))
+    answer = _inputs(operator.platform).repair(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
 
 
@@ -264,9 +271,9 @@ def _history(run: str, archive: str, shell: Shell) -> Run:
     return archived(archive, run)
 
 
-def _signal(run: str, kind: str, operator: Operator, data: str) -> RunSignal:
+def _operation(run: str, kind: str, operator: Operator, data: str) -> RunOperation:
     actor = operator.actor or login()
-    return RunSignal(ids.run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, data, actor)
+    return RunOperation(ids.run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, data, actor)
 
 
 def _inputs(platform: Platform) -> Inputs:

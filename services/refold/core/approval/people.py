@@ -18,6 +18,11 @@ def is_clear(name: str) -> bool:
     return name.isprintable() and not UNSEEN.search(name) and not mistaken_for(name)
 
 
+def is_same(one: str, other: str) -> bool:
+    """Whether two names are one person's, as far as names can tell. Where they cannot, they are not."""
+    return bool(one.strip()) and is_clear(one) and is_clear(other) and spelt(one) == spelt(other)
+
+
 def has_asked(request: ApprovalRequest, actor: str) -> bool:
     """Whether somebody may be who asked for the run. What the request says of that is what its client has said.
 

@@ -7,9 +7,10 @@ is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
 from __future__ import annotations
 
 from refold.core import events
+from refold.core.approval.people import is_same
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
-from refold.core.messages import RunSignal, ToolResult
+from refold.core.messages import RunOperation, RunSignal, ToolResult
 from refold.core.planning import asking
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.matrix import course
@@ -63,6 +64,8 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
         return _unsent(state, what)
     if isinstance(what, Spoilt):
         return _spoilt(state, what)
+    if isinstance(what, RunOperation):
+        return _operation(what)
     return _signal(state, what, now, rules, sent_ms=sent_ms)
 
 
@@ -95,6 +98,12 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
 def _started(agent: str, rules: Rules) -> events.RunStarted:
     return events.RunStarted(rules.versions.get(agent, ""), rules.app)
 
+
+OPERATIONS = ("cancel", "retry", "fail", "repair")
+"""What operators say of anybody's run. Users say it of their own where they may at all, which is `cancel`."""
+
+OPERATORS_ONLY = "operators_only"
+"""The code of a dead letter for what a user says, and only operators may."""
 
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
 MAX_RETRY_AFTER_MS = 366 * 86_400_000
@@ -157,17 +166,45 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
     return asking.closed(opened, step, failure, may_have_happened=last == "doubt")
 
 
+def _operation(said: RunOperation) -> Ruling:
+    """What an operator says; of a run that is held, its holds know more."""
+    data = _data(said)
+    if isinstance(data, Refuse):
+        return data
+    if said.kind == "cancel":
+        return [_cancelled(said, data)]
+    return Refuse("malformed", f"{said.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
+
+
 def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
-    try:
-        data = canonical.parse(signal.data)
-    except MalformedError as error:
-        return Refuse("malformed", str(error))
-    data = data if isinstance(data, dict) else {}
+    data = _data(signal)
+    if isinstance(data, Refuse):
+        return data
     if signal.kind == "cancel":
-        return [events.RunCancelled(str(data.get("reason", "")), signal.actor)]
+        requester = state.request.requester if state.request else ""
+        if is_same(requester, signal.actor):
+            return [_cancelled(signal, data)]
+        whose = (
+            f"{requester!r} asked for run {state.run_id}" if requester else f"nobody says who asked for {state.run_id}"
+        )
+        return Refuse(OPERATORS_ONLY, f"{whose}, so {signal.actor!r} cancels it only as an operator")
     if signal.kind == "resolve":
         return _resolve(state, signal.actor, data, now, rules, sent_ms=sent_ms)
-    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel, resolve, retry and fail")
+    if signal.kind in OPERATIONS:
+        return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")
+    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
+
+
+def _data(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
+    try:
+        data = canonical.parse(said.data)
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    return data if isinstance(data, dict) else {}
+
+
+def _cancelled(said: RunSignal | RunOperation, data: dict[str, object]) -> events.RunCancelled:
+    return events.RunCancelled(str(data.get("reason", "")), said.actor)
 
 
 def _resolve(

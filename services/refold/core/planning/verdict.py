@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from refold.core.approval.authority import Authority
 from refold.core.events import Event, Failure
 from refold.core.ids import RunId
-from refold.core.messages import RunRequest, RunSignal, ToolResult
+from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.run.retry import REDISPATCH_MS
 
 
@@ -87,7 +87,7 @@ class Spoilt:
     failure: Failure
 
 
-Input = Start | RunSignal | ToolResult | Due | Decided | Unsent | Spoilt
+Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Unsent | Spoilt
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ SUBJECTS: dict[type, str] = {
     events.Entry: topics.RUN_LOG,
     messages.RunRequest: topics.RUN_REQUESTED,
     messages.RunSignal: topics.RUN_SIGNALLED,
+    messages.RunOperation: topics.RUN_OPERATED,
     messages.ToolRequest: topics.TOOL_REQUESTED,
     messages.ToolClaim: topics.TOOL_CLAIMED,
     messages.ToolResult: topics.TOOL_COMPLETED,

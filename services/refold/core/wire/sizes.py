@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from refold.core.errors import MalformedError
-from refold.core.messages import RunRequest, RunSignal
+from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.wire import canonical
 
 ENVELOPE_BYTES = 65_536
@@ -28,9 +28,9 @@ LABEL_BYTES = 1_024
 """Of one label, its name and its value. They are in every policy's question about the run."""
 
 
-def check_input(message: RunRequest | RunSignal, most: int) -> None:
+def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> None:
     """**Raises** MalformedError when the payload has more than `most`, a name is too long or labels are too many."""
-    if isinstance(message, RunSignal):
+    if isinstance(message, RunSignal | RunOperation):
         check_size("data", canonical.utf8_bytes(message.data), most)
         names = {"run_id": message.run_id, "signal_id": message.signal_id, "kind": message.kind, "actor": message.actor}
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.settings import ANSWERS, ORDERS
-from refold.simulator.workload.inputs import Scenario, erasure, poison, signal, start_run
+from refold.simulator.workload.inputs import Scenario, erasure, operation, poison, signal, start_run
 
 
 def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str = "one", **changes: Any) -> Scenario:
@@ -36,6 +36,7 @@ def _crowd(name: str, size: int, **changes: Any) -> Scenario:
 
 
 _PUSH = start_run("r-1", "one", {"tool": "push"})
+_OTHERS = start_run("r-1", "one", {"tool": "push"}, requester="ada")
 
 CALLS: dict[str, Scenario] = {
     scenario.name: scenario
@@ -76,10 +77,12 @@ CALLS: dict[str, Scenario] = {
         _asked("keyed-doubted", "pushed_briefly", "hangs-after", "crawls", away_ms=1_200),
         Scenario("sleep", (start_run("r-1", "sleeper"),)),
         Scenario("failing", (start_run("r-1", "failing"),)),
-        Scenario("unknown-agent", (start_run("r-1", "nobody"), signal("r-1", "f", "fail", at_ms=300))),
+        Scenario("unknown-agent", (start_run("r-1", "nobody"), operation("r-1", "f", "fail", at_ms=300))),
         _cancelled("cancel-keyed", "push", "slow", 100),
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
+        Scenario("cancel-operated", (_PUSH, operation("r-1", "c", "cancel", at_ms=5))),
+        Scenario("cancel-foreign", (_OTHERS, signal("r-1", "c", "cancel", at_ms=5))),
         Scenario("two-runs", (start_run("r-1", "one", {"tool": "pay"}), start_run("r-2", "one", {"tool": "push"}))),
         Scenario("two-runs-eager", (_PUSH, start_run("r-2", "one", {"tool": "push"})), changes={"commit_ms": 1}),
         _crowd("crowd", 8, backlog=2, slots=1, active=2),

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from refold.core.ids import home
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.law import Decree
 from refold.simulator.world.people import Say
+
+USER, OPERATOR = "eve", "operator"
+"""Who asks for runs, if nobody else does, and says something of any; and who may."""
 
 _Kind = Literal["run", "repeat", "conflict", "signal", "poison", "erasure"]
 
@@ -61,7 +64,7 @@ def start_run(
     **more: Any,
 ) -> ClientInput:
     """A request to start a run, at its home or in another partition."""
-    value = json.dumps({"run_id": run, "agent": agent, "input": given, **more}).encode()
+    value = json.dumps({"run_id": run, "agent": agent, "input": given, "requester": USER, **more}).encode()
     place = home(run, partitions) + stray
     return ClientInput(at_ms, kind, RUN_REQUESTED, place % partitions, run.encode(), value)
 
@@ -69,9 +72,17 @@ def start_run(
 def signal(
     run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0, partitions: int = PARTITIONS
 ) -> ClientInput:
-    """A signal for a run."""
-    value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": "operator"}).encode()
+    """What a user says of a run."""
+    value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": USER}).encode()
     return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, partitions), f"{run}/{name}".encode(), value)
+
+
+def operation(
+    run: str, name: str, kind: str, data: Any = None, *, at_ms: int = 0, partitions: int = PARTITIONS
+) -> ClientInput:
+    """What the operator says of a run."""
+    value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": OPERATOR}).encode()
+    return ClientInput(at_ms, "signal", RUN_OPERATED, home(run, partitions), f"{run}/{name}".encode(), value)
 
 
 def backlog(size: int) -> Scenario:

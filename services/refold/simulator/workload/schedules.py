@@ -10,7 +10,7 @@ from random import Random
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.app import DANGEROUS
 from refold.simulator.settings import ANSWERS, ORDERS, PARTITIONS
-from refold.simulator.workload.inputs import ClientInput, Scenario, poison, signal, start_run
+from refold.simulator.workload.inputs import USER, ClientInput, Scenario, operation, poison, signal, start_run
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
 from refold.simulator.world.tools import ANY
@@ -86,7 +86,7 @@ def _asking(rng: Random, plain: Scenario) -> Scenario:
 def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     if given.kind not in ("run", "repeat", "conflict") or given.value is None:
         return given
-    request = json.loads(given.value) | {"requester": rng.choice(("eve", "ada")), "labels": {"session": "s-1"}}
+    request = json.loads(given.value) | {"requester": rng.choice((USER, "ada")), "labels": {"session": "s-1"}}
     if isinstance(request["input"], dict) and f"wipe_{request['input']['tool']}" in DANGEROUS:
         request["input"]["tool"] = f"wipe_{request['input']['tool']}"
     return replace(given, value=json.dumps(request).encode())
@@ -103,7 +103,6 @@ def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:
         other, at_ms = json.dumps(given), rng.randrange(400)
         found.append(start_run(run, agent, other, at_ms=at_ms, kind="conflict", partitions=partitions))
     if rng.random() < 0.15:
-        found.append(
-            signal(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500), partitions=partitions)
-        )
+        says = rng.choice((signal, operation))
+        found.append(says(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500), partitions=partitions))
     return found

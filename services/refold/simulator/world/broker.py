@@ -10,7 +10,7 @@ from refold.ports.log import Delivery, Outgoing, Place, Record
 from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
 
 SIM_TOPICS = (
-    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_LOG, topics.RUN_SNAPSHOT),
+    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_OPERATED, topics.RUN_LOG, topics.RUN_SNAPSHOT),
     *(ORDERS, CLAIMS, ANSWERS),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED),
     *(topics.RUN_COMPLETED, topics.RUN_SNAPSHOT, topics.CATALOG, topics.DEAD_LETTER),

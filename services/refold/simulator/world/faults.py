@@ -7,7 +7,7 @@ from random import Random
 from typing import NamedTuple
 
 from refold.core.errors import UsageError
-from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.simulator.settings import ANSWERS, ORDERS
 
 PROCESS = ("die", "die-after", "away", "freeze", "freeze-after", "freeze-read", "pause", "pause-after")
@@ -27,6 +27,7 @@ LEDGER = ("cut", "cut-after")
 FORGETS = {
     "forget-requests": RUN_REQUESTED,
     "forget-signals": RUN_SIGNALLED,
+    "forget-operations": RUN_OPERATED,
     "forget-results": ANSWERS,
     "forget-log": RUN_LOG,
     "forget-orders": ORDERS,

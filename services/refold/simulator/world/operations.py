@@ -8,13 +8,13 @@ from typing import Protocol
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
 from refold.simulator.settings import ANSWERS, ORDERS
-from refold.simulator.workload.inputs import signal
+from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
 from refold.simulator.world.faults import TRUNCATES
 from refold.simulator.world.groups import Groups
@@ -23,7 +23,7 @@ from refold.simulator.world.surroundings import Surroundings
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
 
-MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_LOG, ORDERS, ANSWERS, RUN_COMPLETED)
+MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, RUN_LOG, ORDERS, ANSWERS, RUN_COMPLETED)
 REPEATED = 0.3
 """The share of records that a mirror repeats."""
 
@@ -156,7 +156,7 @@ def _hang(world: Platform) -> None:
     hold = Hold(RunId(run), "quarantined", "hung", "its code held its planner", at_ms=world.now_ms)
     world.broker.write(Outgoing(RUN_SNAPSHOT, place, hold_key(RunId(run)), codec.encode(hold), (), 0))
     world.groups.die(world.groups.owners["planner"][place])
-    given = signal(run, f"retry-{world.now_ms}", "retry", partitions=world.settings.partitions)
+    given = operation(run, f"retry-{world.now_ms}", "retry", partitions=world.settings.partitions)
     again = Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0)
     world.at(HELD_MS, lambda: world.broker.write(again))
 

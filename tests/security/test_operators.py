@@ -1,0 +1,98 @@
+"""Whoever may send what users send says nothing of a run of somebody else: on three brokers, with their own rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.inputs import Inputs, cancelling
+from refold.client.runs import Run, Runs
+from refold.core.errors import UsageError
+from refold.core.ids import home
+from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.runtime.settings import KafkaSettings
+from tests.kafka.secured import PARTITIONS, SecuredCluster
+from tests.planner.test_leaving import served
+from tests.waiting import eventually, under_load
+
+PREFIX = "operated."
+KINDS = ("cancel", "retry", "fail", "repair")
+
+Settings = Callable[[str], KafkaSettings]
+
+
+@pytest.fixture(scope="module")
+def settings(secured_cluster: SecuredCluster) -> Iterator[Settings]:
+    """Give the settings of a role where a planner works with its own rights."""
+    secured_cluster.furnish(PREFIX)
+    own = lambda role: secured_cluster.settings(role, PREFIX)  # noqa: E731
+    with served(own("planner"), "planner-1"):
+        yield own
+
+
+def inputs(settings: Settings, role: str) -> Inputs:
+    return Inputs(runs(settings, role), KafkaPublisher(settings(role), partitions=PARTITIONS))
+
+
+def runs(settings: Settings, role: str = "client") -> Runs:
+    return Runs(KafkaLogReader(settings(role)))
+
+
+def started(settings: Settings, name: str) -> Run:
+    """A run of ada's that waits for its call."""
+    client, request = inputs(settings, "client"), RunRequest(name, "looking", '{"what":"it"}', "ada")
+    return client.started(request, client.start(request), under_load(60)).run
+
+
+@pytest.mark.parametrize("role", ["client", "operator", "approver", "approval", "authority", "executor.default"])
+def test_nobody_but_a_steward_writes_what_operators_say(settings: Settings, role: str) -> None:
+    word = RunOperation("r", "o", "cancel", "{}", "eve")
+
+    with pytest.raises(UsageError, match="grant this principal the ACLs"):
+        KafkaPublisher(settings(role), partitions=PARTITIONS).send(word)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_says_nothing_of_a_run_of_somebody_else(settings: Settings, kind: str) -> None:
+    run, client = started(settings, f"mine-{kind}"), inputs(settings, "client")
+    word = RunSignal(run.state.run_id, "s", kind, '{"head":"","reason":"mine"}', "eve")
+
+    with pytest.raises(UsageError, match="operator"):
+        client.cancel(word, under_load(60))
+
+    now = runs(settings).get(run.state.run_id)
+    assert now.state.head == run.state.head
+    assert len(now.records) == len(run.records)
+
+
+def test_who_asked_for_a_run_cancels_it(settings: Settings) -> None:
+    started(settings, "own")
+    word = cancelling(runs(settings), "own", reason="enough", actor="ada")
+
+    assert inputs(settings, "client").cancel(word, under_load(60)).run.state.status == "cancelled"
+
+
+def test_a_steward_cancels_anybodys_run_and_sends_nothing_else(settings: Settings) -> None:
+    started(settings, "theirs")
+    steward = inputs(settings, "steward")
+    word = cancelling(runs(settings, "steward"), "theirs", reason="enough", actor="op")
+
+    assert steward.cancel(word, under_load(60)).run.state.status == "cancelled"
+    for other in (RunRequest("r", "looking"), RunSignal("theirs", "s", "cancel")):
+        with pytest.raises(UsageError, match="grant this principal the ACLs"):
+            KafkaPublisher(settings("steward"), partitions=PARTITIONS).send(other)
+
+
+def test_what_an_operator_says_in_a_foreign_partition_comes_home(settings: Settings) -> None:
+    name = next(name for name in map("astray-{}".format, range(99)) if home(name, PARTITIONS) != 0)
+    run = started(settings, name).state.run_id
+    KafkaPublisher(settings("steward"), partitions=1).send(RunOperation(run, "o", "cancel", "{}", "op"))
+
+    found = eventually(
+        lambda: (state := runs(settings).get(run).state).over and state, within=60, what="the end of the run"
+    )
+
+    assert found.status == "cancelled"
