@@ -92,6 +92,6 @@ class Human(Actor):
 
     def _send(self, sender: Producer, run: str, data: dict[str, object]) -> None:
         name = f"{TRUTH}{self.said}"
-        signal = {"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"}
-        topic, number = f"{self._prefix}run-signalled", home(run, self._partitions)
-        sender.produce(topic, json.dumps(signal), f"{run}/{name}", number)
+        said = {"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"}
+        topic, number = f"{self._prefix}run-operated", home(run, self._partitions)
+        sender.produce(topic, json.dumps(said), f"{run}/{name}", number)

@@ -22,7 +22,7 @@ from tests.approval.driving import World, request
 from tests.cli.desk import Desk
 from tests.core import approvals
 from tests.core.asked import decide_on
-from tests.core.histories import Log, asking, read_fold, signal
+from tests.core.histories import Log, asking, read_fold
 
 
 class Terminal(StringIO):
@@ -159,12 +159,11 @@ def test_the_question_about_another_attempt_tells_of_the_doubt_and_of_who_settle
     log = asking("once")
     decide_on(log)
     log.feed(log.result(status="unknown"))
-    data = '{"step":1,"attempt":1,"verdict":"did_not_happen","comment":"I looked"}'
 
-    log.feed(signal("resolve", data))
+    decide_on(log, message="I looked")
 
     history = approvals.request(log.live, 1).history
-    assert [(each.attempt, each.what, each.by) for each in history] == [(1, "doubt", ""), (1, "did_not_happen", "ann")]
+    assert [(each.attempt, each.what, each.by) for each in history] == [(1, "doubt", ""), (1, "did_not_happen", "ada")]
     assert history[-1].words == "I looked"
 
 
@@ -172,7 +171,7 @@ def test_a_question_is_the_same_to_the_last_byte_whoever_asks_it_again() -> None
     log = asking("once")
     decide_on(log)
     log.feed(log.result(status="unknown"))
-    log.feed(signal("resolve", '{"step":1,"attempt":1,"verdict":"did_not_happen"}'))
+    decide_on(log)
     first = approvals.request(log.live, 1)
 
     assert named(first) == first

@@ -121,7 +121,7 @@ def test_nobody_answers_in_time(chronicle: Chronicle, runs: Runs) -> None:
         inputs.started(REQUEST, position, 0)
 
 
-def test_a_call_in_doubt_becomes_a_signal(chronicle: Chronicle, runs: Runs) -> None:
+def test_a_call_in_doubt_becomes_an_operation(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
 
     signal = resolution(runs, "r/3", verdict="happened", result={"b": 1}, actor="ann", comment="seen")
@@ -162,7 +162,7 @@ def test_the_same_verdict_again_is_known(chronicle: Chronicle, runs: Runs) -> No
 def test_a_refused_resolution_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
     signal = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
-    letter(chronicle, Cause("run-signalled", home("r", 4), 0), "conflict")
+    letter(chronicle, Cause("run-operated", home("r", 4), 0), "conflict")
 
     with pytest.raises(ConflictError, match="no"):
         Inputs(runs, Hand(chronicle)).resolve(signal, 5)

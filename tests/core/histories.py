@@ -202,8 +202,8 @@ def random_input(log: Log, rng: random.Random) -> Input:
     if rng.random() < (0.5 if opened and opened.phase == "doubt" else 0.1):
         verdict = rng.choice(["happened", "did_not_happen", "give_up", "perhaps"])
         data = f'{{"step":{step},"attempt":{attempt},"verdict":"{verdict}","result":{rng.randint(0, 1)}}}'
-        kind = rng.choice(["resolve"] * 20 + ["cancel", "sing"])
-        return signal(kind, rng.choice([data] * 5 + ["7", "{"]))
+        kind, says = rng.choice(["resolve"] * 20 + ["cancel", "sing"]), rng.choice([operation] * 9 + [signal])
+        return says(kind, rng.choice([data] * 5 + ["7", "{"]))
     status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd", "unauthorised"])
     refused = Failure(rng.choice([*sorted(SENT_BACK), "unauthorised"]), "not now")
     return ToolResult(

@@ -7,7 +7,7 @@ import pytest
 from refold.core.events import CallCompleted, CallDispatched, CallFailed, DoubtResolved, LateResultRecorded
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Again, Ignore, Refuse
-from tests.core.histories import BOOM, NOW, RULES, calling, doubting, resolve, signal
+from tests.core.histories import BOOM, NOW, RULES, calling, doubting, operation, resolve
 
 
 class TestDoubt:
@@ -41,10 +41,10 @@ class TestDoubt:
     def test_a_human_says_that_it_happened(self) -> None:
         log = doubting()
 
-        events = log.feed(signal("resolve", resolve("happened", result={"a": 1}, comment="I saw it")))
+        events = log.feed(operation("resolve", resolve("happened", result={"a": 1}, comment="I saw it")))
 
         assert events == [
-            DoubtResolved(1, 1, "happened", "ann", "I saw it"),
+            DoubtResolved(1, 1, "happened", "op", "I saw it"),
             CallCompleted(1, 1, '{"a":1}'),
         ]
 
@@ -52,30 +52,30 @@ class TestDoubt:
         log = doubting("keyed")
         deadline = NOW + 30_000 + 10_000
 
-        events = log.feed(signal("resolve", resolve("did_not_happen")))
+        events = log.feed(operation("resolve", resolve("did_not_happen")))
 
-        assert events == [DoubtResolved(1, 1, "did_not_happen", "ann"), CallDispatched(1, 2, deadline)]
+        assert events == [DoubtResolved(1, 1, "did_not_happen", "op"), CallDispatched(1, 2, deadline)]
 
     def test_a_human_gives_up(self) -> None:
         log = doubting()
 
-        _, event = log.feed(signal("resolve", resolve("give_up")))  # type: ignore[misc]
+        _, event = log.feed(operation("resolve", resolve("give_up")))  # type: ignore[misc]
 
         assert isinstance(event, CallFailed)
         assert event.failure.code == "given_up"
 
     def test_the_same_word_again_is_ignored_and_another_is_a_conflict(self) -> None:
         log = doubting("keyed")
-        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(operation("resolve", resolve("did_not_happen")))
 
-        assert isinstance(log.feed(signal("resolve", resolve("did_not_happen"))), Ignore)
-        assert isinstance(log.feed(signal("resolve", resolve("happened"))), Refuse)
+        assert isinstance(log.feed(operation("resolve", resolve("did_not_happen"))), Ignore)
+        assert isinstance(log.feed(operation("resolve", resolve("happened"))), Refuse)
 
     @pytest.mark.parametrize(("sent_ms", "holds"), [(NOW - 1, False), (NOW, True), (None, True)])
     def test_what_was_said_before_the_doubt_is_no_answer_to_it(self, sent_ms: int | None, holds: bool) -> None:
         log = doubting("keyed")
 
-        verdict = decide(log.live, signal("resolve", resolve("did_not_happen")), NOW + 9, RULES, sent_ms=sent_ms)
+        verdict = decide(log.live, operation("resolve", resolve("did_not_happen")), NOW + 9, RULES, sent_ms=sent_ms)
 
         assert isinstance(verdict, list) is holds
 
@@ -93,16 +93,16 @@ class TestDoubt:
         ],
     )
     def test_a_resolution_that_does_not_fit_is_refused(self, data: str) -> None:
-        assert isinstance(doubting().feed(signal("resolve", data)), Refuse)
+        assert isinstance(doubting().feed(operation("resolve", data)), Refuse)
 
     def test_what_is_not_in_doubt_is_not_resolved(self) -> None:
-        assert isinstance(calling().feed(signal("resolve", resolve("happened"))), Refuse)
+        assert isinstance(calling().feed(operation("resolve", resolve("happened"))), Refuse)
 
     def test_after_a_human_ordered_it_anew_the_key_window_is_new(self) -> None:
         log = calling("keyed", window_ms=100_000)
         log.feed(log.result(status="doubt"))
         log.now += 120_000
-        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(operation("resolve", resolve("did_not_happen")))
         log.now = log.due().due_ms
 
         assert log.feed(log.due()) == Again(1), "the receiver has not seen the key at all"
@@ -111,13 +111,13 @@ class TestDoubt:
 class TestLateResultsAgainstAHuman:
     def test_the_same_result_is_ignored(self) -> None:
         log = doubting()
-        log.feed(signal("resolve", resolve("happened", result="done")))
+        log.feed(operation("resolve", resolve("happened", result="done")))
 
         assert isinstance(log.feed(log.result(late=True)), Ignore)
 
     def test_another_result_is_recorded_once(self) -> None:
         log = doubting("keyed")
-        log.feed(signal("resolve", resolve("happened", result="mine")))
+        log.feed(operation("resolve", resolve("happened", result="mine")))
 
         events = log.feed(log.result(late=True))
 
@@ -127,7 +127,7 @@ class TestLateResultsAgainstAHuman:
     @pytest.mark.parametrize("status", ["completed", "broken"])
     def test_it_happened_although_given_up(self, status: str) -> None:
         log = doubting("keyed")
-        log.feed(signal("resolve", resolve("give_up")))
+        log.feed(operation("resolve", resolve("give_up")))
 
         (event,) = log.feed(log.result(status=status, late=True))  # type: ignore[misc]
 
@@ -136,7 +136,7 @@ class TestLateResultsAgainstAHuman:
 
     def test_it_happened_while_it_is_run_again(self) -> None:
         log = doubting("keyed")
-        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(operation("resolve", resolve("did_not_happen")))
 
         events = log.feed(log.result(late=True))
 
@@ -147,7 +147,7 @@ class TestLateResultsAgainstAHuman:
 
     def test_it_happened_badly_while_it_is_run_again(self) -> None:
         log = doubting("keyed")
-        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(operation("resolve", resolve("did_not_happen")))
 
         (event,) = log.feed(log.result(status="broken", late=True))  # type: ignore[misc]
 
@@ -157,7 +157,7 @@ class TestLateResultsAgainstAHuman:
 
     def test_equal_results_of_both_attempts_mean_that_it_happened_twice(self) -> None:
         log = doubting("keyed")
-        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(operation("resolve", resolve("did_not_happen")))
         log.feed(log.result(attempt=2))
 
         (event,) = log.feed(log.result(attempt=1, late=True))  # type: ignore[misc]
@@ -167,7 +167,7 @@ class TestLateResultsAgainstAHuman:
 
     def test_a_result_that_no_human_overruled_is_ignored(self) -> None:
         log = doubting()
-        log.feed(signal("resolve", resolve("did_not_happen")))
+        log.feed(operation("resolve", resolve("did_not_happen")))
         log.feed(log.result(attempt=2))
 
         assert isinstance(log.feed(log.result(attempt=2, result='"other"')), Ignore)

@@ -30,7 +30,7 @@ from refold.core.run.fold import fold
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from tests.core import approvals
-from tests.core.histories import NOW, RULES, Log, read_fold, resolve, signal, start
+from tests.core.histories import NOW, RULES, Log, operation, read_fold, resolve, signal, start
 
 ALLOW_ALL = {"name": "all", "when": "true", "allow": True}
 ASK_LEADS = {"name": "leads", "when": "true", "require": {"approvers": ["role:lead"], "expires": "1h"}}
@@ -252,12 +252,12 @@ class TestWhatComesMeanwhile:
 class TestAnOperator:
     @pytest.mark.parametrize("verdict", ["happened", "did_not_happen", "give_up"])
     def test_says_nothing_while_people_are_asked(self, verdict: str) -> None:
-        assert isinstance(asked().feed(signal("resolve", resolve(verdict))), Refuse)
+        assert isinstance(asked().feed(operation("resolve", resolve(verdict))), Refuse)
 
     def test_never_lets_a_once_call_out_again(self) -> None:
         log = asked(rules=judged_by(doubt=None))
 
-        verdict = log.feed(signal("resolve", resolve("did_not_happen")))
+        verdict = log.feed(operation("resolve", resolve("did_not_happen")))
 
         assert verdict == Refuse("unauthorised", NOBODY_SETTLES)
 
@@ -266,7 +266,7 @@ class TestAnOperator:
         assert log.rules.authority
         approvals.put_in_force(log.rules.authority.catalog, {"rules": [ALLOW_ALL], "doubt": OPS})
 
-        assert kinds(log.feed(signal("resolve", resolve("give_up")))) == [ApprovalRequested]
+        assert kinds(log.feed(operation("resolve", resolve("give_up")))) == [ApprovalRequested]
         assert question(log).about == "doubt"
 
     def test_cannot_make_up_a_result_that_the_tool_never_has(self) -> None:
@@ -276,8 +276,8 @@ class TestAnOperator:
 
         log = asked(rules=replace(judged_by(doubt=None), takes=takes))
 
-        assert isinstance(log.feed(signal("resolve", resolve("happened", result="x"))), Refuse)
-        assert kinds(log.feed(signal("resolve", resolve("happened", result=5)))) == [DoubtResolved, CallCompleted]
+        assert isinstance(log.feed(operation("resolve", resolve("happened", result="x"))), Refuse)
+        assert kinds(log.feed(operation("resolve", resolve("happened", result=5)))) == [DoubtResolved, CallCompleted]
 
     def test_who_has_no_policy_at_all_settles_what_is_not_once(self) -> None:
         log = Log()
@@ -285,6 +285,6 @@ class TestAnOperator:
         log.propose("keyed")
         log.feed(log.result(status="doubt"))
 
-        verdict = decide(log.live, signal("resolve", resolve("did_not_happen")), NOW, RULES)
+        verdict = decide(log.live, operation("resolve", resolve("did_not_happen")), NOW, RULES)
 
         assert kinds(verdict) == [DoubtResolved, CallDispatched]

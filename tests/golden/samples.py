@@ -16,7 +16,7 @@ from typing import Any, get_args
 from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from tests.core.histories import Log, calling, doubting, random_log, read_fold, signal, started
+from tests.core.histories import Log, calling, doubting, operation, random_log, read_fold, signal, started
 
 HERE = Path(__file__).parent
 MESSAGES, HISTORIES = HERE / "messages.txt", HERE / "histories.json"
@@ -144,7 +144,7 @@ def _cancelled() -> Log:
 
 def _overruled() -> Log:
     log = doubting()
-    log.feed(signal("resolve", '{"step":1,"attempt":1,"verdict":"did_not_happen","comment":"I looked"}'))
+    log.feed(operation("resolve", '{"step":1,"attempt":1,"verdict":"did_not_happen","comment":"I looked"}'))
     log.feed(log.result(late=True))
     return log
 

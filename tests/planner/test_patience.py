@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.core.ids import home
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from tests.planner.clocked import Rig
 
 PARTITIONS = 3
@@ -98,7 +98,7 @@ def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> N
     rig.run(10)
     [request] = rig.take()
     data = {"step": 1, "attempt": 1, "verdict": "give_up"}
-    rig.signal("r", "resolve", data)  # too early: nobody is in doubt
+    rig.operate("r", "resolve", data)  # too early: nobody is in doubt
     rig.run(1_000)
     refused = [letter.code for letter in rig.letters()]
     rig.now += 1_000
@@ -106,13 +106,13 @@ def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> N
     rig.run(10)
     assert rig.kinds("r")[-1] == "CallDoubted"
 
-    del rig.broker.groups["refold-planner"].committed[RUN_SIGNALLED, 0]
+    del rig.broker.groups["refold-planner"].committed[RUN_OPERATED, 0]
     rig.successor()
     rig.run(10_000)
 
     assert refused == ["conflict"]
     assert rig.kinds("r")[-1] == "CallDoubted"
-    rig.signal("r", "resolve", data, name="later")
+    rig.operate("r", "resolve", data, name="later")
     rig.run(10)
     assert "DoubtResolved" in rig.kinds("r")
 

@@ -126,7 +126,7 @@ class Inputs:
             raise ConflictError(f"run {signal.run_id} is not stalled, it is {run.status}", hint=hint)
         return run.hold
 
-    def resolve(self, signal: RunSignal, timeout_s: float | None = 30.0) -> InputAnswer:
+    def resolve(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Settles a call in doubt; `signal` comes from `resolution`.
 
         **Raises** ConflictError when somebody decided otherwise or the run is over, TimedOutError.
@@ -206,8 +206,8 @@ def cancelling(runs: Runs, run: str, *, reason: str, actor: str, as_operator: bo
     return said(RunId(run), f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), actor)
 
 
-def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunSignal:
-    """The signal that settles a call in doubt, with step and attempt looked up in the log.
+def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunOperation:
+    """What an operator says to settle a call in doubt, with step and attempt looked up in the log.
 
     **Raises** MalformedError for what is no call id, NotFoundError, ConflictError when the call is not in doubt.
     """
@@ -225,7 +225,7 @@ def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, ac
     else:
         attempt = opened.attempt
     content = {"step": step, "attempt": attempt, "verdict": verdict, "result": result, "comment": comment}
-    return RunSignal(name, f"resolve-{secrets.token_hex(6)}", "resolve", canonical.dumps(content), actor)
+    return RunOperation(name, f"resolve-{secrets.token_hex(6)}", "resolve", canonical.dumps(content), actor)
 
 
 def _refuse(letters: Iterator[Record | None], position: Cause) -> None:

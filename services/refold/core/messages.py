@@ -28,8 +28,7 @@ class RunRequest:
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for, or `resolve` (data: {step, attempt,
-    verdict, result, comment}).
+    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for.
     """
 
     run_id: RunId
@@ -43,8 +42,8 @@ class RunSignal:
 class RunOperation:
     """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
 
-    `kind` is `cancel` (data: {reason}), `repair` (data: {head}), or, of a run that is held, `retry` or `fail` (data:
-    {reason}).
+    `kind` is `cancel` (data: {reason}), `resolve` (data: {step, attempt, verdict, result, comment}), `repair` (data:
+    {head}), or, of a run that is held, `retry` or `fail` (data: {reason}).
     """
 
     run_id: RunId

@@ -18,7 +18,7 @@ from refold.relay.service import Relay
 from refold.simulator.checker import objections
 from refold.simulator.reading.history import Datum
 from refold.simulator.settings import SimSettings
-from refold.simulator.workload.inputs import ClientInput, Scenario, signal
+from refold.simulator.workload.inputs import ClientInput, Scenario, operation
 from refold.simulator.workload.schedules import schedule, spare
 from refold.simulator.world.faults import Chance, Fault
 from refold.simulator.world.law import Decree, decree, enact
@@ -170,7 +170,7 @@ class Case:
             if verdict == "happened":
                 data["result"] = json.loads(result)
             self._signals += 1
-            self._publish(signal(name, f"op-{self._signals}", "resolve", data, partitions=world.settings.partitions))
+            self._publish(operation(name, f"op-{self._signals}", "resolve", data, partitions=world.settings.partitions))
             world.at(_AGAIN_MS, lambda: self._resolve(name), waits=False)
 
     def _found(self, key: str) -> tuple[str, str]:

@@ -215,7 +215,7 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         if letter["value"] not in [r.value or b"" for r in written if (r.partition, r.offset) == place]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
-        resolving = letter["topic"] in (RUN_SIGNALLED, RUN_OPERATED) and letter["code"] == "conflict"
+        resolving = letter["topic"] == RUN_OPERATED and letter["code"] == "conflict"
         # A result of a call that the log knew once, and does not know again so far.
         resolving |= letter["code"] == "unknown_call" and world.hit("truncate-log")
         run = world.witness.history.runs.get(letter["key"].decode(errors="replace").partition("/")[0])

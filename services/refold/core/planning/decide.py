@@ -65,8 +65,8 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
     if isinstance(what, Spoilt):
         return _spoilt(state, what)
     if isinstance(what, RunOperation):
-        return _operation(what)
-    return _signal(state, what, now, rules, sent_ms=sent_ms)
+        return _operation(state, what, now, rules, sent_ms=sent_ms)
+    return _signal(state, what)
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
@@ -99,7 +99,7 @@ def _started(agent: str, rules: Rules) -> events.RunStarted:
     return events.RunStarted(rules.versions.get(agent, ""), rules.app)
 
 
-OPERATIONS = ("cancel", "retry", "fail", "repair")
+OPERATIONS = ("cancel", "resolve", "retry", "fail", "repair")
 """What operators say of anybody's run. Users say it of their own where they may at all, which is `cancel`."""
 
 OPERATORS_ONLY = "operators_only"
@@ -166,17 +166,19 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
     return asking.closed(opened, step, failure, may_have_happened=last == "doubt")
 
 
-def _operation(said: RunOperation) -> Ruling:
+def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     """What an operator says; of a run that is held, its holds know more."""
     data = _data(said)
     if isinstance(data, Refuse):
         return data
     if said.kind == "cancel":
         return [_cancelled(said, data)]
+    if said.kind == "resolve":
+        return _resolve(state, said.actor, data, now, rules, sent_ms=sent_ms)
     return Refuse("malformed", f"{said.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
 
 
-def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
+def _signal(state: RunState, signal: RunSignal) -> Ruling:
     data = _data(signal)
     if isinstance(data, Refuse):
         return data
@@ -188,11 +190,9 @@ def _signal(state: RunState, signal: RunSignal, now: int, rules: Rules, *, sent_
             f"{requester!r} asked for run {state.run_id}" if requester else f"nobody says who asked for {state.run_id}"
         )
         return Refuse(OPERATORS_ONLY, f"{whose}, so {signal.actor!r} cancels it only as an operator")
-    if signal.kind == "resolve":
-        return _resolve(state, signal.actor, data, now, rules, sent_ms=sent_ms)
     if signal.kind in OPERATIONS:
         return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")
-    return Refuse("malformed", f"{signal.kind!r} is not a signal; known are cancel and resolve")
+    return Refuse("malformed", f"{signal.kind!r} is not a signal; known is cancel")
 
 
 def _data(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
