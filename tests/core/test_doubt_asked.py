@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from refold.core.approval import decision, signature
 from refold.core.approval.question import named, received
 from refold.core.errors import UsageError
 from refold.core.events import (
@@ -25,7 +26,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import NOBODY_SETTLES, decide
-from refold.core.planning.verdict import Due, Ignore, Refuse, Rules, Unsent
+from refold.core.planning.verdict import Decided, Due, Ignore, Refuse, Rules, Unsent
 from refold.core.run.fold import fold
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
@@ -148,7 +149,7 @@ class TestWhatPeopleSay:
 
         assert kinds(events) == [ApprovalDecided, DoubtResolved, CallDispatched]
         assert isinstance(events, list)
-        assert events[1] == DoubtResolved(1, 1, "did_not_happen", "ada", "the bank has nothing")
+        assert events[1] == DoubtResolved(1, 1, "did_not_happen", "ada, bob", "the bank has nothing")
         order = next(message for message in ordered(log) if isinstance(message, ToolRequest))
         assert (order.attempt, order.settled, order.decision) == (2, given.token, "")
 
@@ -178,6 +179,17 @@ class TestWhatPeopleSay:
 
         assert CallDispatched in kinds(log.feed(given))
 
+    @pytest.mark.parametrize(("verdict", "more"), [("approve", {}), ("answer", {"result": "7"})])
+    def test_counts_only_with_the_votes_of_enough_of_them(self, verdict: Any, more: dict[str, str]) -> None:
+        log = asked()
+        found = decision.build(question(log), verdict, votes=approvals.ADA, issued_ms=log.now, nonce="n", **more)
+        made_up = Decided(log.run_id, log.live.waits_for(1), signature.sign(found.payload(), approvals.KEY))
+
+        refused = log.feed(made_up)
+
+        assert isinstance(refused, Refuse)
+        assert (refused.code, refused.reason) == ("unauthorised", "0 of 2 people stand behind the decision")
+
     @pytest.mark.parametrize("verdict", ["edit", "amend"])
     def test_is_never_an_edit(self, verdict: Any) -> None:
         log = asked()
@@ -198,10 +210,12 @@ class TestWhatPeopleSay:
         assert (order.attempt, order.settled) == (3, again.token)
 
     def test_is_asked_for_again_when_who_said_it_may_say_it_no_more(self) -> None:
-        log = asked(rules=judged_by(doubt={"approvers": ["ada"]}))
+        log = asked(rules=judged_by(doubt={"approvers": ["role:ops"]}))
         given = approvals.decided(log.live, 1, now=log.now)
         assert log.rules.authority
-        approvals.publish(log.rules.authority.catalog, "roles", "roles", {"roles": {}, "revoked": ["ada"]})
+        approvals.publish(
+            log.rules.authority.catalog, "roles", "roles", {"roles": {"ops": ["bob"]}, "revoked": ["ada"]}
+        )
 
         assert kinds(log.feed(given)) == [ApprovalDecided, ApprovalRequested]
         assert (question(log).about, question(log).round) == ("doubt", 2)

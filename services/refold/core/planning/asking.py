@@ -15,6 +15,7 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
 from refold.core.approval.question import args_digest, named, proposal_digest
+from refold.core.approval.recount import unfounded
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import approval_id, call_id, parse_approval_id
@@ -390,6 +391,11 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
     _, asked = _asked(state, step)
+    # No executor acts on these, so nobody but a planner counts their votes again.
+    if decision.verdict == "answer" or (decision.verdict == "approve" and asked.event.about == DOUBT):
+        refused = unfounded(decision, rules.authority.catalog)
+        if refused:
+            return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
     # Its timer ends it. Let in now, a decision would hold or not by which of the two is read first.
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")
