@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from refold.simulator.campaign import SCENARIOS, Named, Summary, backlogs, campaign, pairs, schedules, sieges, singles
 from refold.simulator.shrinking import shrink
@@ -93,12 +94,21 @@ def _tell(name: str, summary: Summary, console: Console) -> bool:
         f"{name}: {summary.cases:,} cases with {summary.struck:,} faults in {summary.seconds:.0f} s, "
         f"{len(summary.wrong)} wrong"
     )
+    if summary.lies:
+        console.print(_lies(summary))
     for case, what in summary.wrong[:SHOWN]:
         again = f"again: {case.command}\n    least: {shrink(case).command}"
         console.print(f"  {what[0]}\n    {again}", style="red", markup=False)
     if summary.missing:
         console.print(f"  this proves nothing: {', '.join(summary.missing)} never happened", style="red")
     return bool(summary.wrong or summary.missing)
+
+
+def _lies(summary: Summary) -> Table:
+    table = Table("lie", "told", "refused", box=None)
+    for name, told in summary.lies.items():
+        table.add_row(name, f"{told.times:,}", f"{told.refused:,}")
+    return table
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
+from refold.simulator.attacks.kinds import ENOUGH, Told, tally
 from refold.simulator.case import CaseOutcome, run_case, run_schedule
 from refold.simulator.workload.calls import CALLS
 from refold.simulator.workload.inputs import Scenario, backlog
@@ -79,9 +80,19 @@ class Summary:
     wrong: list[tuple[Named, tuple[str, ...]]] = field(default_factory=list)
 
     @property
+    def lies(self) -> dict[str, Told]:
+        """How often each kind of lie was told and refused; nothing where nobody lied."""
+        return tally(self.counts) if self.needed is NEEDED_LIES else {}
+
+    @property
     def missing(self) -> list[str]:
-        """Which of the needed things never happened."""
-        return [name for name in self.needed if not self.counts[name]]
+        """Which of the needed things never happened; of lies only after so many cases that they had to."""
+        if not self.lies:
+            return [name for name in self.needed if not self.counts[name]]
+        if self.cases < ENOUGH:
+            return []
+        unrefused = [f"a refusal of {name}" for name, told in self.lies.items() if not all(told)]
+        return [*(name for name in self.needed if not self.counts[name]), *unrefused]
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -91,6 +102,7 @@ class Summary:
             "seconds": round(self.seconds, 1),
             "wrong": [{"command": case.command, "what": list(what)} for case, what in self.wrong],
             "missing": self.missing,
+            **({"lies": {name: told._asdict() for name, told in self.lies.items()}} if self.lies else {}),
             "counts": dict(sorted(self.counts.items())),
         }
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from refold.core.approval.signature import SigningKey
 from refold.core.planning.verdict import Rules
 from refold.core.topics import tool_claimed, tool_completed, tool_requested
 from refold.planner.settings import PlannerSettings
 from refold.runtime.defaults import ACTIVE_RUNS, SLOTS
 
 PARTITIONS = 2
-POOL = "default"
+POOL, OTHER = "default", "other"
+"""The pool of all tools, and one that has none of them."""
+
 ORDERS, CLAIMS, ANSWERS = tool_requested(POOL), tool_claimed(POOL), tool_completed(POOL)
 """Where planners send what executors do, where those say that they are about to, and what came of it."""
 
 INPUTS = PlannerSettings(PARTITIONS, pools=(POOL,)).inputs
 
-Role = Literal["planner", "executor", "approval"]
-SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval")
+ROOT = SigningKey("root-1", "root", bytes([7] * 32))
+"""Whose word the catalog is."""
+
+Role = Literal["planner", "executor", "approval", "other"]
+SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval", "other")
 WINDOWS = {"pushed_briefly": 2_400}
 """How long receivers remember keys, in milliseconds: what the tool declares, and what clocks and stalls may cost."""
 
@@ -32,14 +38,16 @@ class SimSettings:
     `pause_ms` a stall that is shorter than what is left of any lease after its margin, `executor_skew_ms` how far the
     executors' clocks are ahead, `visit_ms` how long somebody stays who joins a group for a while, `away_ms` how long
     nobody is there, which is longer than receivers remember keys, `retention_ms` how long the ledger remembers what is
-    done, `outage_ms` more than half of that. Approval services are there where a scenario has
-    people. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no more.
+    done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
+    executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
+    more.
     """
 
     partitions: int = PARTITIONS
     planners: int = 1
     executors: int = 1
     approvals: int = 0
+    others: int = 0
     sharing: bool = False
     epoch_ms: int = 1_700_000_000_000
     idle_ms: int = 500
@@ -69,4 +77,5 @@ class SimSettings:
 
     def members(self, role: Role) -> int:
         """How many processes a role has at first."""
-        return {"planner": self.planners, "executor": self.executors, "approval": self.approvals}[role]
+        members: dict[Role, int] = {"planner": self.planners, "executor": self.executors, "approval": self.approvals}
+        return members.get(role, self.others)

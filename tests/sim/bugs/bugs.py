@@ -41,6 +41,7 @@ from refold.ports.ledger import Claimed
 from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
+from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.neglectful import NEGLECTFUL
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -265,6 +266,7 @@ BUGS: dict[str, Bug] = {
     **CREDULOUS,
     **CARELESS,
     **NEGLECTFUL,
+    **GULLIBLE,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

@@ -87,5 +87,16 @@ RULES: dict[str, tuple[str, ...]] = {
     "A policy that wants it judges every call again.": ("policy-never-rechecked",),
     "The first valid decision wins.": ("decides-again",),
     "A call that needs a decision waits for it.": ("sent-before-decided",),
+    "A vote is on one question, which is its digest.": ("votes-of-other-questions",),
+    "A vote has its time: it is not of tomorrow, and not of last month.": ("votes-of-the-future", "votes-without-end"),
+    "A key that is bound to people speaks for them alone.": ("key-speaks-for-anybody",),
+    # Who else may write
+    "The catalog is what the root key has signed, and the higher counter is in force.": (
+        "catalog-unsigned",
+        "catalog-goes-back",
+    ),
+    "Redis orders nothing: what no executor of the pool has sealed means nothing.": ("anybody-fills-the-ledger",),
+    "A pool's calls are its own: no other answers them, and none does them.": ("any-pool-answers", "any-pool-acts"),
+    "What a letter says is not sent again, but what lies in the topic.": ("letters-believed",),
 }
 """What is not here is broken without that the simulator sees it, or is kept by more than one rule."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
@@ -12,16 +12,13 @@ from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Platform, Shell
-from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
+from refold.client.letters import original
+from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import home, run_id
 from refold.core.messages import DeadLetter
-from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
 from refold.ports.log import Record
-
-INPUTS = (RUN_REQUESTED, RUN_SIGNALLED)
-"""What is sent again. Any service may write a dead letter that says that it comes from anywhere; whoever sends it again
-has an operator's rights, which reach further than those of the letter's writer."""
 
 letter_group = Commands("Look at inputs that nobody could use, and send them again.")
 
@@ -63,9 +60,9 @@ def replay_letter(
 ) -> None:
     """Publish an input again, as it still lies in its topic, in the partition where it belongs."""
     platform = shell.platform
-    original = _original(platform, letter, _find(platform, letter))
-    topic, key, value = original.topic, original.key or b"", original.value or b""
-    partition = _home(platform, original)
+    found = _original(platform, letter, _find(platform, letter))
+    topic, key, value = found.topic, found.key or b"", found.value or b""
+    partition = _home(platform, found)
     what = f"{len(value)} bytes with key {_text(key)!r} to {topic}/{partition}"
     if dry_run:
         row = {"sent": False, "topic": topic, "partition": partition}
@@ -74,28 +71,17 @@ def replay_letter(
     if not yes and not typer.confirm(f"Send {what}?"):
         output.say("nothing was sent")
         fail(FAILED)
-    at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=original.read_headers() or ())
+    at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=found.read_headers() or ())
     row = {"sent": True, "topic": topic, "partition": at[0], "offset": at[1]}
     shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))
 
 
 def _original(platform: Platform, letter: str, content: DeadLetter) -> Record:
-    """The input that a letter tells of, which has to lie where the letter says that it came from.
+    def records() -> Iterable[Record]:
+        there = content.partition in range(platform.runs.partitions)
+        return platform.runs.reader.scan(content.topic, content.partition) if there else ()
 
-    **Raises** UsageError for what is no input, NotFoundError when it is gone, ConflictError when it is another one.
-    """
-    hint = f"`refold deadletter show {letter}`"
-    if content.topic not in INPUTS:
-        raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
-    there = content.partition in range(platform.runs.partitions)
-    records = platform.runs.reader.scan(content.topic, content.partition) if there else iter(())
-    found = next((record for record in records if record.offset >= content.offset), None)
-    place = f"{content.topic}/{content.partition}/{content.offset}"
-    if found is None or found.offset != content.offset or found.value is None:
-        raise NotFoundError(f"{place} is gone, so nothing vouches for letter {letter}", hint=hint)
-    if (found.key or b"", found.value) != (content.key, content.value):
-        raise ConflictError(f"{place} is not what letter {letter} says that it is", hint=hint)
-    return found
+    return original(content, records, letter=letter)
 
 
 def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:
@@ -121,12 +107,12 @@ def _find(platform: Platform, name: str) -> DeadLetter:
     raise NotFoundError(f"there is no dead letter {name}", hint="`refold deadletter list` shows all")
 
 
-def _home(platform: Platform, original: Record) -> int:
+def _home(platform: Platform, found: Record) -> int:
     """The home of the run that the key names, or the partition where the input lies if it names none."""
     try:
-        return home(run_id((original.key or b"").decode().partition("/")[0]), platform.runs.partitions)
+        return home(run_id((found.key or b"").decode().partition("/")[0]), platform.runs.partitions)
     except (MalformedError, UnicodeDecodeError):
-        return original.partition
+        return found.partition
 
 
 def _row(place: str, content: DeadLetter) -> output.Data:

@@ -1,8 +1,10 @@
-"""A planner that lies: it has all of a planner's rights and none of its manners.
+"""A planner that lies: it has all of a planner's rights and none of its manners, and accomplices with rights of theirs.
 
 It writes what it likes into every topic that planners may write, forged and true, beside honest executors and approval
-services, and in half of the cases beside an honest planner. No tool that needs a decision may run without one for
-exactly that call, however often ledgers are wiped and executors die; and no honest service may crash.
+services, and in half of the cases beside an honest planner. Others write into Redis, the catalog, the dead letters and
+the topics of another pool, and vote and sign what nobody has said. No tool that needs a decision may run without one
+for exactly that call, made of the votes that the policy asks for, however often ledgers are wiped and executors die;
+nothing that attackers made up may be taken for a result; and no honest service may crash.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from refold.core.run import chain
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
 from refold.simulator.app import DANGEROUS
+from refold.simulator.attacks.foothold import SPECIAL
+from refold.simulator.attacks.letters import SENT_AGAIN
 from refold.simulator.attacks.liar import Liar
 from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
 from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
+from refold.simulator.settings import ANSWERS
 from refold.simulator.workload.inputs import Scenario, start_run
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import LEADS, Decree
@@ -30,26 +35,8 @@ from refold.simulator.world.world import World
 LIES_MS, _CALM_MS = 1_600, 1_000
 """Virtual time in which lies are told; then what was ordered gets some more to happen."""
 
-NEEDED_LIES = (
-    "allowed",
-    "wiped",
-    "refused: the call needs a decision and came without",
-    "refused: the token has not three parts",
-    "refused: no key stranger-N is known",
-    "refused: the key approval-N did not sign this",
-    "refused: the call is not at home in this partition",
-    *(
-        f"refused: the decision is for another {what}"
-        for what in ("run", "call", "tool", "arguments", "class", "key", "policy")
-    ),
-    "refused: the decision is for attempts N to N, not N",
-    "refused: the decision has expired",
-    "refused: the key approval-N was revoked",
-    "lie: another's decision",
-    "lie: the run log",
-    "lie: a question",
-)
-"""What has to have happened at least once, or a campaign has proved nothing."""
+NEEDED_LIES = ("allowed", "wiped", "refused: the decision has expired", "refused: the key approval-N was revoked")
+"""What has to have happened at least once beside every kind of lie, or a campaign has proved nothing."""
 
 
 class Bystander(Witness):
@@ -58,9 +45,17 @@ class Bystander(Witness):
     def __init__(self) -> None:
         super().__init__()
         self.heads: dict[str, chain.Head] = {}
+        self.taken: list[str] = []
 
     def writes(self, record: Record) -> None:
-        self.written.setdefault(record.topic, []).append(record)
+        before = self.written.setdefault(record.topic, [])
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        if record.topic in (RUN_LOG, ANSWERS) and SPECIAL.encode() in (record.value or b""):
+            self.taken.append(f"taken: {place} has a result that no tool gave")
+        again = SENT_AGAIN in (record.read_headers() or ())
+        if again and (record.key, record.value) not in [(other.key, other.value) for other in before]:
+            self.taken.append(f"taken: {place} was sent again by the operator, and never lay there")
+        before.append(record)
         if record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == RUN_LOG:
@@ -103,7 +98,7 @@ class Siege(Case):
         self._liar.begin()
         self._drive()
         danger = [text for text in self.world.witness.approvals.wrong if text.startswith("danger")]
-        return (*danger, *decisions(self.world), *_doubled(self.world))
+        return (*danger, *self._bystander.taken, *decisions(self.world), *_doubled(self.world))
 
     def _drive(self) -> bool:
         world = self.world
@@ -132,12 +127,18 @@ def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:
         for number in range(1, rng.choice((2, 3)) if honest else 1)
     )
     decrees = []
-    if rng.random() < 0.25:
+    if rng.random() < 0.4:
         decrees.append(Decree(rng.randrange(300, 1_200), rng.choice(("revoke", "rotate"))))
     if rng.random() < 0.15:
         decrees.append(Decree(rng.randrange(300, 1_200), "policy", "recheck-ask"))
-    policy = rng.choice(("ask", "ask", "ask-two", "brief", "ask-anybody"))
-    changes = {"planners": honest, "executors": rng.choice((1, 1, 2)), "approvals": 1, "sharing": rng.random() < 0.5}
+    policy = rng.choice(("ask", "ask", "ask-two", "brief", "ask-anybody", "rejecting"))
+    changes = {
+        "planners": honest,
+        "executors": rng.choice((1, 1, 2)),
+        "approvals": 1,
+        "others": 1,
+        "sharing": rng.random() < 0.5,
+    }
     chance = Chance(Random(rng.random()), wild=True, rate=0.005, left=rng.randint(0, 3), until_ms=LIES_MS)
     scripts = {ANY: ()} if rng.random() < 0.3 else {}
     scenario = Scenario(f"siege {seed}", inputs, scripts, "truth", changes, None, policy, tuple(decrees), silent=True)

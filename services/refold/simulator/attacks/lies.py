@@ -9,22 +9,14 @@ from random import Random
 from typing import Any
 
 from refold.core.approval import signature
-from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.simulator.app import DANGEROUS
+from refold.simulator.attacks.foothold import Order
 from refold.simulator.reading.tokens import payload_of
 from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.law import FIRST, FORGED, LEADS, STRANGER
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """An order and the partition that it is written into."""
-
-    request: ToolRequest
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)

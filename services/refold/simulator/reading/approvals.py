@@ -17,6 +17,8 @@ from refold.simulator.reading.history import Datum, LoggedRun, Question, read_va
 from refold.simulator.reading.tokens import Law, Laws, open_token
 
 _AGAIN = "again/"
+_WEEK_MS, _AHEAD_MS = 7 * 86_400_000, 300_000
+"""How long a vote counts on a question that never expires, and how far ahead of everybody else it may be dated."""
 
 
 class ApprovalHistory:
@@ -95,8 +97,8 @@ class ApprovalHistory:
         return self._lacks_people(found, partition)
 
     def _lacks_people(self, found: Datum, partition: int) -> str:
-        requests = [each for each in self.asked[found["approval"]] if each["question"] == found["question"]]
-        if not requests:
+        requests = [each for each in self.asked[found["approval"]] if _digest(each) == found["question"]]
+        if not requests or found["approval"] != f"{requests[0]['call_id']}~{found['question'][:32]}":
             return "anybody who asked that question"
         needed, votes = requests[0]["requirement"], found["votes"]
         if not self._vouched(requests[0], partition):
@@ -106,7 +108,7 @@ class ApprovalHistory:
         if found["grant"] and found["grant"]["uses"] > needed["remember_uses"]:
             return "a policy that lets so much be remembered"
         actors = {vote["actor"] for vote in votes}
-        if len(actors) != len(votes) or (found["verdict"] != "reject" and len(actors) < max(1, needed["quorum"])):
+        if found["verdict"] != "reject" and len(actors) < max(1, needed["quorum"]):
             return "a quorum"
         if needed["not_requester"] and requests[0]["requester"] in actors:
             return "anybody but the requester"
@@ -115,7 +117,7 @@ class ApprovalHistory:
         said = [vote for vote in read if all(vote[name] == found[name] for name in same)]
         allowed = {*needed["approvers"], *(needed["escalate_to"] if any(r["level"] for r in requests) else ())}
         for vote in votes:
-            if not any(_says(each, vote, found) for each in said):
+            if not any(_says(each, vote, found) and _timely(each, requests[0], found) for each in said):
                 return f"the vote of {vote['actor']}"
             if not self._entitled(vote["actor"], vote["via"], allowed, said, partition):
                 return f"what entitles {vote['actor']}"
@@ -219,6 +221,21 @@ def _says(vote: Datum, cast: Datum, found: Datum) -> bool:
         found["result"],
     )
     return agrees and (vote["actor"], vote["vote"], vote["issued"]) == (cast["actor"], cast["vote"], cast["at_ms"])
+
+
+def _timely(vote: Datum, asked: Datum, found: Datum) -> bool:
+    """Whether a vote counted when the decision was made: nobody had to wait for it, and nobody had said it long ago."""
+    good_ms, expires_ms = asked["requirement"]["expires_ms"] or _WEEK_MS, asked["expires_ms"]
+    late = expires_ms and max(vote["issued"], found["issued"]) >= expires_ms
+    return not late and -_AHEAD_MS <= found["issued"] - vote["issued"] < good_ms
+
+
+def _digest(asked: Datum) -> str:
+    """The digest of a question, by its own content."""
+    said = {name: value for name, value in asked.items() if name not in ("approval_id", "question", "traceparent")}
+    for name in ("args", "proposed_args"):
+        said[name] = sha256(said[name].encode()).hexdigest() if said[name] or name == "args" else ""
+    return sha256(json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
 
 def _unbound(found: Datum, ask: ToolRequest, tool: ToolFacts) -> Iterator[str]:

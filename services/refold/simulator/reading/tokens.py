@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -15,6 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from refold.ports.log import Record
 from refold.simulator.reading.history import Datum, read_value
+from refold.simulator.settings import ROOT
+
+_ROOT_X = ROOT.public().x
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,19 @@ class Laws:
 
     def __init__(self) -> None:
         self._versions: defaultdict[int, list[tuple[int, Law]]] = defaultdict(lambda: [(0, Law())])
+        self._counters: Counter[tuple[int, str]] = Counter()
 
     def follow(self, record: Record) -> None:
-        """Takes the next record of a partition of the catalog."""
-        entry = read_value(record.value or b"")
-        versions = self._versions[record.partition]
-        law = versions[-1][1].with_entry(entry["name"], entry["kind"], json.loads(entry["content"]))
+        """Takes the next record of a partition of the catalog. One counts that the root key has signed as the next."""
+        versions, name = self._versions[record.partition], (record.key or b"").decode(errors="replace")
+        law, place = versions[-1][1], (record.partition, name)
+        try:
+            entry = read_value(record.value or b"")
+        except (ValueError, KeyError, IndexError, EOFError):
+            return
+        if entry["name"] == name and entry["counter"] > self._counters[place] and _enacted(entry):
+            self._counters[place] = entry["counter"]
+            law = law.with_entry(name, entry["kind"], json.loads(entry["content"]))
         versions.append((record.offset + 1, law))
 
     def known(self, partition: int, position: int) -> Law:
@@ -60,6 +71,14 @@ class Laws:
         return [law for _, law in self._versions[partition]]
 
 
+def _enacted(entry: Datum) -> bool:
+    """Whether the root key has signed an entry as it is."""
+    kid, payload = _read(entry["token"]) or ("", {})
+    content = sha256(entry["content"].encode()).hexdigest()
+    said = {**{name: entry[name] for name in ("actor", "counter", "kind", "name")}, "issued": entry["at_ms"]}
+    return kid == ROOT.kid and payload == {**said, "content": content} and _signed(_ROOT_X, entry["token"])
+
+
 def open_token(token: str, law: Law, use: str) -> Datum | None:
     """What a token says, if one of the keys signed it while it might, for this use."""
     read = _read(token)
@@ -68,6 +87,8 @@ def open_token(token: str, law: Law, use: str) -> Datum | None:
     kid, payload = read
     key, issued = law.keys.get(kid), payload["issued"]
     if key is None or key["use"] != use or payload.get("kind") != use or key["revoked"]:
+        return None
+    if key["actors"] and payload["actor"] not in key["actors"]:
         return None
     if issued < key["not_before_ms"] or (key["retired_ms"] and issued >= key["retired_ms"]):
         return None

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from refold.adapters.memory.broker import MemoryBroker
 from refold.core import topics
 from refold.ports.log import Delivery, Outgoing, Place, Record
-from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
+from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS, OTHER
 
 SIM_TOPICS = (
     *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_OPERATED, topics.RUN_LOG, topics.RUN_SNAPSHOT),
     *(ORDERS, CLAIMS, ANSWERS),
+    *(topics.tool_requested(OTHER), topics.tool_claimed(OTHER), topics.tool_completed(OTHER)),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED),
     *(topics.RUN_COMPLETED, topics.RUN_SNAPSHOT, topics.CATALOG, topics.DEAD_LETTER),
 )

@@ -18,12 +18,13 @@ from refold.ports.log import Membership
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from refold.simulator.app import FACTS, simulated
-from refold.simulator.settings import POOL, Role
+from refold.simulator.settings import OTHER, POOL, Role
 from refold.simulator.world.law import TRUST
 from refold.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
 SEAL = Seal(POOL, b"of the simulated pool")
+_OTHER_SEAL = Seal(OTHER, b"of the other pool")
 
 
 def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
@@ -37,15 +38,16 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         rules=chosen.rules,
         limits=Limits(chosen.payload_bytes, active=chosen.active, topic_bytes=chosen.backlog * INPUT_OVERHEAD),
         trust=TRUST,
+        pools=(POOL, OTHER) if chosen.others else (POOL,),
     )
     service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16))
     return [service], settings.membership
 
 
-def _executor(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
-    chosen = world.settings
+def _executor(world: Surroundings, member: str, seal: Seal = SEAL) -> tuple[list[Service], Membership]:
+    chosen, pool = world.settings, seal.pool
     settings = ExecutorSettings(
-        pool=POOL,
+        pool=pool,
         member=member,
         slots=chosen.slots,
         backlog=chosen.backlog,
@@ -55,14 +57,18 @@ def _executor(world: Surroundings, member: str) -> tuple[list[Service], Membersh
         resend_ms=chosen.resend_ms,
         stale_ms=chosen.retention_ms // 2,
         times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
-        gate=Gate(tools=FACTS, environment=ENVIRONMENT, partitions=chosen.partitions),
-        seal=SEAL,
+        gate=Gate(tools=FACTS, environment=ENVIRONMENT, partitions=chosen.partitions, pool=pool),
+        seal=seal,
         trust=TRUST,
     )
     token = iter(range(1, 1 << 40)).__next__
-    relay = Relay(RelaySettings(POOL, member, sweep_ms=chosen.sweep_ms, seal=SEAL), token=token)
+    relay = Relay(RelaySettings(pool, member, sweep_ms=chosen.sweep_ms, seal=seal), token=token)
     executor = Executor(settings, relay, token=token, fresh=lambda: world.chance.rng.randbytes(8).hex())
     return [executor, relay], settings.membership
+
+
+def _other(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
+    return _executor(world, member, _OTHER_SEAL)
 
 
 def _approval(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
@@ -84,5 +90,6 @@ MAKERS: Mapping[Role, Callable[[Surroundings, str], tuple[list[Service], Members
     "planner": _planner,
     "executor": _executor,
     "approval": _approval,
+    "other": _other,
 }
 """By role: given the name that its group knows it by, what a process of it hosts, and how that is a member."""

@@ -86,7 +86,7 @@ class Groups:
         name = member if number == 1 else f"{member}#{number}"
         services, membership = MAKERS[role](self._world, member)
         process = SimProcess(self._world, role, name, services=services, membership=membership)
-        if role == "executor":
+        if role in ("executor", "other"):
             process.skew_ms = self._world.settings.executor_skew_ms
         if self._world.chance.wild:
             process.skew_ms = self._world.chance.rng.randrange(-100, 101)

@@ -13,13 +13,13 @@ from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import canonical, codec
 from refold.ports.log import Outgoing
+from refold.simulator.settings import ROOT
 from refold.simulator.world.surroundings import Surroundings
 
 FIRST = SigningKey("approval-1", "decision", bytes([1] * 32))
 NEXT = SigningKey("approval-2", "decision", bytes([2] * 32))
 GATEWAY = SigningKey("gateway-1", "vote", bytes([3] * 32))
 BADGE = SigningKey("ada-1", "vote", bytes([4] * 32))
-ROOT = SigningKey("root-1", "root", bytes([7] * 32))
 TRUST: Trust = {ROOT.kid: ROOT.public()}
 STRANGER = SigningKey("stranger-1", "decision", bytes([5] * 32))
 """Nobody has published it."""

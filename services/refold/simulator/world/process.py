@@ -19,7 +19,15 @@ from refold.ports.log import Assigned, Delivery, End, Membership, Place, Record,
 from refold.simulator.settings import Role
 from refold.simulator.world.surroundings import Surroundings
 
-_ALARMS = ("call.unauthorised", "call.refused")
+_REFUSED = {
+    **dict.fromkeys(("call.unauthorised", "call.refused", "request.void", "unauthorised"), "reason"),
+    **dict.fromkeys(("ledger.unreadable", "catalog.void"), "reason"),
+    **dict.fromkeys(("vote.void", "input.dead"), "code"),
+    "question.second": "",
+}
+"""What services say when they put something away, and which part of it says why."""
+
+_SAID_OF_CALLS = ("call.unauthorised", "call.refused")
 _DIGITS = re.compile(r"\d+")
 DAY_MS = 86_400_000
 NO_REPLY = object()
@@ -98,7 +106,7 @@ class SimProcess:
         now = self.world.now_ms
         if not inbox and now < self.due_ms:
             return False
-        wall = now + (self.skew_ms if self.role == "executor" else self._jump_ms(now))
+        wall = now + (self.skew_ms if self.role in ("executor", "other") else self._jump_ms(now))
         orders = self._turn(inbox, effects.Now(wall, now - self._born_ms + 1))
         self._carrying, self._reply = self._carry(orders), None
         return True
@@ -131,8 +139,9 @@ class SimProcess:
         for service in self.services:
             orders += service.turn(inbox, now)
             for name, fields in service.news:
-                if name in _ALARMS and "tool" in fields:
-                    self.world.counts[f"refused: {_DIGITS.sub('N', str(fields['reason']))}"] += 1
+                if name in _REFUSED:
+                    why = _DIGITS.sub("N", str(fields.get(_REFUSED[name], "")))
+                    self.world.counts[f"refused: {why if name in _SAID_OF_CALLS else f'{name}: {why}'}"] += 1
             service.news.clear()
         for effect in orders:
             if isinstance(effect, effects.StartTool) and not effect.probe:

@@ -280,6 +280,8 @@ class World(Surroundings):
         """A tool begins: is it allowed to?"""
         ask = order.request
         self.note("tool", process.name, ask.call_id, ask.attempt)
+        if process.role == "other":
+            self.witness.approvals.wrong.append(f"danger: {ask.call_id} begins in another pool than its own")
         place = home(ask.run_id, self.settings.partitions)
         self.witness.starts(ask, looked=process.looked.pop(order.number))
         # What its process has read of the catalog is what it may rest on; of a partition that it lost, anything.

@@ -1,0 +1,34 @@
+"""Which inputs are sent again of those that dead letters tell of: what lies in its topic, and not what a letter says.
+
+Any service may write a dead letter that says that it comes from anywhere; whoever sends it again has an operator's
+rights, which reach further than those of the letter's writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.core.messages import DeadLetter
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.ports.log import Record
+
+INPUTS = (RUN_REQUESTED, RUN_SIGNALLED)
+"""What is sent again."""
+
+
+def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
+    """The input that a letter tells of, among the `records` of the partition where it says that it lies.
+
+    **Raises** UsageError for what is no input, NotFoundError when it is gone, ConflictError when it is another one.
+    """
+    hint = f"`refold deadletter show {letter}`"
+    if content.topic not in INPUTS:
+        raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
+    found = next((record for record in records() if record.offset >= content.offset), None)
+    place = f"{content.topic}/{content.partition}/{content.offset}"
+    if found is None or found.offset != content.offset or found.value is None:
+        raise NotFoundError(f"{place} is gone, so nothing vouches for letter {letter}", hint=hint)
+    if (found.key or b"", found.value) != (content.key, content.value):
+        raise ConflictError(f"{place} is not what letter {letter} says that it is", hint=hint)
+    return found
