@@ -85,6 +85,7 @@ GULLIBLE: dict[str, Bug] = {
     "votes-of-other-questions": Bug((), ((ballot, "objection", _for_this_question(ballot.objection)),), seeds=120),
     "votes-of-the-future": Bug((), ((ballot, "dated_ahead", _never),), seeds=120),
     "votes-without-end": Bug((), ((ballot, "objection", _good_for_ever(ballot.objection)),), seeds=120),
+    "grants-without-caps": Bug((), ((ballot, "_too_long", _never),), seeds=120),
     "key-speaks-for-anybody": Bug((), ((Vote, "parse", _for_anybody(Vote.parse)),), seeds=120),
 }
 """By name: whose word an executor, a planner or an approval service could take."""

@@ -54,6 +54,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "unauthorised: the key ada-N does not speak for ",
         "a vote does not hold: the key ada-N does not speak for ",
     ),
+    "a vote that remembers too much": (
+        "vote.void: not_remembered",
+        f"{_VOTE}its rule lets an approval be remembered",
+    ),
     "a decision of one vote, twice": ("N of N people stand behind the decision",),
     "a decision of others' votes": (f"{_VOTE}the vote answers another question",),
     # What is around

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from refold.core.approval import decision, signature
-from refold.core.approval.ballot import Vote
-from refold.core.approval.decision import Cast
+from refold.core.approval.ballot import Remember, Vote
+from refold.core.approval.decision import RUN, Cast, Grant
 from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED
@@ -59,7 +59,7 @@ class Elector:
             action="approve",
             issued=now,
         )
-        how = rng.randrange(4)
+        how = rng.randrange(5)
         if how == 0:
             foothold.tell("a vote of the future")
             mine = replace(mine, issued=now + rng.choice((_HOUR_MS, 50 * _WEEK_MS)))
@@ -69,6 +69,9 @@ class Elector:
         elif how == 2:
             foothold.tell("a vote in another's name")
             mine = replace(mine, actor=rng.choice([name for name in LEADS if name != _ADA]))
+        elif how == 3:
+            foothold.tell("a vote that remembers too much")
+            mine = replace(mine, remember=Remember(rng.choice((1_000, _WEEK_MS)), 1_000))
         else:
             foothold.tell("a vote on another question")
             mine = replace(mine, question="0" * 64)
@@ -105,13 +108,28 @@ class Elector:
         foothold.tell("a decision of bad votes")
         votes = tuple(_cast_of(payload_of(token), asked) for token in tokens)
         issued, nonce = foothold.world.now_ms, f"mine-{self._number}"
-        made = decision.build(asked, "approve", votes=votes, issued_ms=issued, nonce=nonce, tokens=tuple(tokens))
+        made = decision.build(
+            asked,
+            "approve",
+            votes=votes,
+            issued_ms=issued,
+            nonce=nonce,
+            grant=_grant_of(payload_of(tokens[0]), asked),
+            tokens=tuple(tokens),
+        )
         token = signature.sign(made.payload(), FIRST)
         if rng.random() < 0.3:
             message = ApprovalDecision(asked.approval_id, asked.run_id, token)
             place = home(asked.run_id, PARTITIONS)
             foothold.write(APPROVAL_DECIDED, place, asked.approval_id, codec.encode(message), by="approval")
         self._send(foothold.order(payload_of(token), token, asked.args))
+
+
+def _grant_of(vote: Datum, asked: ApprovalRequest) -> Grant | None:
+    if not vote["remember"]:
+        return None
+    until_ms, uses = vote["issued"] + vote["remember"]["for_ms"], vote["remember"]["uses"]
+    return Grant(asked.approval_id, RUN, until_ms, uses, use=0, rule=asked.rule)
 
 
 def _cast_of(vote: Datum, asked: ApprovalRequest) -> Cast:
