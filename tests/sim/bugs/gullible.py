@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from refold.core.approval import ballot, catalog
+from refold.core.approval import ballot, catalog, decision
 from refold.core.approval.ballot import Objection, Vote
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.decision import Refusal
+from refold.core.approval.decision import Decision, Refusal
 from refold.core.messages import ApprovalRequest, DeadLetter, ToolRequest
 from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
@@ -63,6 +63,13 @@ def _good_for_ever(original: Objecting) -> Objecting:
     return objection
 
 
+def _about_anything(original: Callable[..., Refusal | None]) -> Callable[..., Refusal | None]:
+    def elsewhere(found: Decision, *args: Any, about: str) -> Refusal | None:
+        return original(found, *args, about=found.asked.get("about", ""))
+
+    return elsewhere
+
+
 def _for_anybody(original: Callable[..., Vote]) -> object:
     return staticmethod(lambda payload, key: original(payload, replace(key, actors=())))
 
@@ -85,6 +92,9 @@ GULLIBLE: dict[str, Bug] = {
     "votes-of-other-questions": Bug((), ((ballot, "objection", _for_this_question(ballot.objection)),), seeds=120),
     "votes-of-the-future": Bug((), ((ballot, "dated_ahead", _never),), seeds=120),
     "votes-without-end": Bug((), ((ballot, "objection", _good_for_ever(ballot.objection)),), seeds=120),
+    "doubt-settled-is-permission": Bug(
+        (), ((decision, "_elsewhere", _about_anything(decision._elsewhere)),), seeds=200
+    ),
     "grants-without-caps": Bug((), ((ballot, "_too_long", _never),), seeds=120),
     "key-speaks-for-anybody": Bug((), ((Vote, "parse", _for_anybody(Vote.parse)),), seeds=120),
 }

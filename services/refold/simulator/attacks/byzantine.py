@@ -32,8 +32,9 @@ from refold.simulator.world.receiver import Deed
 from refold.simulator.world.tools import ANY
 from refold.simulator.world.world import World
 
-LIES_MS, _CALM_MS = 1_600, 1_000
-"""Virtual time in which lies are told; then what was ordered gets some more to happen."""
+LIES_MS, _CALM_MS, _LOOKS_MS = 1_600, 1_000, 100
+"""Virtual time in which lies are told; then what was ordered gets some more to happen. And how long people look who are
+asked what came of a call."""
 
 NEEDED_LIES = ("allowed", "wiped", "refused: the decision has expired", "refused: the key approval-N was revoked")
 """What has to have happened at least once beside every kind of lie, or a campaign has proved nothing."""
@@ -89,7 +90,7 @@ class Siege(Case):
 
     def _convene(self) -> None:
         super()._convene()
-        self.world.witness.on_question = Trusting(self.world, None, self._found, silent=True).asked
+        self.world.witness.on_question = Trusting(self.world, None, self._found, silent=True, looks_ms=_LOOKS_MS).asked
 
     def _count(self) -> None:
         self.world.counts["allowed"] += len({effect.decision for effect in _dangerous(self.world)})

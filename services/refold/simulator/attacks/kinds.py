@@ -17,6 +17,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "request.void: the request has another question",
         "request.void: the request has another name",
     ),
+    "a made-up doubt": ("the decision answers a question about something else",),
+    "a false doubt": ("request.void: the request has another doubt", "request.void: the request has another subject"),
     # Orders, and the decisions that come with them
     "no decision": ("the call needs a decision and came without",),
     "a flag": ("the token has not three parts",),

@@ -10,6 +10,7 @@ from typing import Any
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.approval.question import named
+from refold.core.events import DOUBT, Earlier
 from refold.core.ids import RunId, call_id, home
 from refold.core.messages import ApprovalRequest
 from refold.core.topics import APPROVAL_REQUESTED
@@ -29,7 +30,12 @@ class Inquirer:
 
     def __init__(self, foothold: Foothold) -> None:
         self._foothold, self._rng = foothold, foothold.rng
-        self.moves: Mapping[Callable[[], None], int] = {self._ask: 5, self._ask_falsely: 3, self._swap: 3}
+        self.moves: Mapping[Callable[[], None], int] = {
+            self._ask: 5,
+            self._ask_falsely: 3,
+            self._swap: 3,
+            self._doubt: 3,
+        }
 
     def _question(self) -> ApprovalRequest:
         """A question about a call that might be: its policy does ask for what it says."""
@@ -102,6 +108,28 @@ class Inquirer:
         partition = rng.randrange(PARTITIONS) if rng.random() < 0.1 else None
         question = "0" * 64 if rng.random() < 0.1 else ""
         self._publish(replace(asked, **rng.choice(changes)), partition=partition, question=question)
+
+    def _doubt(self) -> None:
+        """What came of an attempt that maybe nobody has begun? People look, and say what is true."""
+        asked, rng = self._question(), self._rng
+        attempt = rng.choice((2, 2, 3))
+        needed = _policies()[asked.policy].doubt
+        assert needed is not None, "these policies say who settles doubts"
+        past = [Earlier(attempt - 1, "doubt", "nobody can tell")]
+        asked = replace(asked, about=DOUBT, rule=DOUBT, attempt=attempt, covers=attempt, history=past)
+        asked = replace(asked, requirement=needed, expires_ms=0)
+        if rng.random() < 0.3:
+            self._foothold.tell("a false doubt")
+            changes: list[dict[str, Any]] = [
+                {"history": []},
+                {"covers": attempt + 1},
+                {"rule": asked.tool},
+                {"about": "x"},
+            ]
+            self._publish(replace(asked, **rng.choice(changes)))
+        else:
+            self._foothold.tell("a made-up doubt")
+            self._publish(asked)
 
     def _swap(self) -> None:
         """People look at a question: there is another one about its call, by another name or by the same."""

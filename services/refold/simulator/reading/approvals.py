@@ -264,6 +264,8 @@ def _unbound(found: Datum, ask: ToolRequest, tool: ToolFacts) -> Iterator[str]:
         yield "other attempts"
     if tool.effect == "once" and ask.attempt != found["attempt"]:
         yield "one attempt of a call that is sent once"
+    if found["asked"].get("about"):
+        yield "what came of it before"
     if found["verdict"] not in ("approve", "edit"):
         yield f"its opposite: {found['verdict']}"
 
