@@ -30,6 +30,7 @@ class Liar:
         self._world, self._heads, self._rng = world, heads, rng
         self._foothold = foothold = Foothold(world, heads, rng)
         self._until_ms = world.settings.epoch_ms + until_ms
+        self._poisoner = Poisoner(foothold)
         self._moves: dict[Callable[[], None], int] = {
             **Inquirer(foothold).moves,
             self._order: 5,
@@ -41,7 +42,7 @@ class Liar:
             self._crash: 1,
             **Elector(foothold, self._send).moves,
             **Clearance(foothold).moves,
-            **Poisoner(foothold).moves,
+            **self._poisoner.moves,
             **Neighbour(foothold).moves,
             **Usurper(foothold).moves,
         }
@@ -52,6 +53,7 @@ class Liar:
 
     def _act(self) -> None:
         if self._world.now_ms < self._until_ms:
+            self._poisoner.look()
             self._rng.choices(list(self._moves), list(self._moves.values()))[0]()
             self._world.at(self._rng.randrange(5, 65), self._act, waits=False)
 

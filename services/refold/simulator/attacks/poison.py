@@ -25,6 +25,11 @@ class Poisoner:
         self._orders: dict[str, bytes] = {}
         self.moves: Mapping[Callable[[], None], int] = {self._write: 5, self._wipe: 1}
 
+    def look(self) -> None:
+        """Remembers what lies there."""
+        entries = self._foothold.world.ledger.entries()
+        self._orders.update((name, entry.order) for (_, _, name), entry in entries.items() if entry.order)
+
     def _wipe(self) -> None:
         self._foothold.world.counts["wiped"] += 1
         self._foothold.world.ledger.wipe()
@@ -35,8 +40,6 @@ class Poisoner:
         if asked is None:
             return
         place, call = home(asked.run_id, PARTITIONS), asked.call_id
-        entries = self._foothold.world.ledger.entries()
-        self._orders.update((name, entry.order) for (_, _, name), entry in entries.items() if entry.order)
         made = rng.choice((self._lease, self._result, self._done))
         made(place if rng.random() < 0.9 else 1 - place, call, asked.key)
 
