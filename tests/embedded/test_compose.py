@@ -69,7 +69,8 @@ def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[
     for service in stack:
         block = services[service.name]
         assert block["command"] == list(service.argv[3:])
-        assert block["environment"].keys() == {"REFOLD_KAFKA__BOOTSTRAP", "REFOLD_REDIS__URL", *service.env}
+        there = {"REFOLD_KAFKA__BOOTSTRAP", "REFOLD_REDIS__URL", "REFOLD_ALLOW_OPEN"}
+        assert block["environment"].keys() == {*there, *service.env}
         assert not any(volume.startswith("root:") for volume in block["volumes"])
         assert (ROOT / block["build"]["dockerfile"]).is_file()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from refold.core.approval.trust import Trust, trusted
 from refold.core.errors import UnreachableError, UsageError
@@ -17,8 +19,6 @@ ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
 """In the data folder: the root key, and its public half as it stands in REFOLD_TRUST."""
 LEDGER_KEY = Path("executor", "ledger.key")
 """In the data folder: the key of what executors leave in Redis, apart from the keys that they must not have."""
-
-_LOOPBACK = ("127.", "localhost:", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,17 @@ def _first_line(path: Path) -> str:
 
 def on_loopback(bootstrap: str) -> bool:
     """Whether all brokers are at addresses that only this machine reaches, as one of development is."""
-    return all(server.strip().startswith(_LOOPBACK) for server in bootstrap.split(","))
+    return all(map(is_here, bootstrap.split(",")))
+
+
+def is_here(server: str) -> bool:
+    """Whether a server, `HOST:PORT` or a URL, is one that only this machine reaches. A name is resolved by nobody."""
+    kind, mark, place = server.strip().partition("://")
+    try:
+        host = urlsplit(f"//{place if mark else kind}").hostname or ""
+        return (kind, mark) == ("unix", "://") or host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # another name, or no address at all
+        return False
 
 
 def data_dir(data: str = "") -> Path:

@@ -136,6 +136,8 @@ class Settings(BaseSettings):
     """The longest input, argument or result, as JSON text."""
     trust: str = ""
     """The public root keys that sign the catalog: `KID:X`, several with commas, or `@FILE` with that."""
+    allow_open: bool = False
+    """Whether services start beside a Kafka or a Redis that lets everybody do everything, off this machine, too."""
     member: str = ""
     """The name of a process in its group, by default service and host. No fence for anything."""
     kafka: KafkaSettings = KafkaSettings()

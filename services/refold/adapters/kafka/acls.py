@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -240,6 +240,24 @@ def may_do_everything(settings: KafkaSettings) -> bool:
     admin = clients.admin(settings)  # kept until there is an answer: it takes its questions with it
     future = admin.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_S)
     return AclOperation.ALTER in (_answer(future, "describe the cluster").authorized_operations or ())
+
+
+def has_authorizer(settings: KafkaSettings) -> bool:
+    """Whether anybody is refused anything there. **Raises** UnreachableError."""
+    try:
+        Acls(settings).rules()
+    except UsageError as error:
+        return str(error.fields["kafka"]) != "SECURITY_DISABLED"
+    return True
+
+
+def may_write(settings: KafkaSettings, topic: str) -> bool:
+    """Whether this principal may write a topic that is there. **Raises** UnreachableError."""
+    name, admin = settings.prefix + topic, clients.admin(settings)
+    futures = admin.describe_topics(
+        TopicCollection([name]), include_authorized_operations=True, request_timeout=ANSWER_S
+    )
+    return AclOperation.WRITE in (_answer(futures[name], f"describe {name}").authorized_operations or ())
 
 
 def _answer(future: Future[_T], what: str) -> _T:

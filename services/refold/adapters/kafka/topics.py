@@ -115,8 +115,10 @@ class Topics:
     ) -> None:
         self._settings = settings
         self._admin = clients.admin(settings)
+        brokers = self._metadata().brokers.values()
+        self.hosts = {str(broker.host) for broker in brokers}
         # Never one copy by default on a cluster that could hold more.
-        self.replication = settings.replication or min(3, len(self._metadata().brokers))
+        self.replication = settings.replication or min(3, len(brokers))
         self.wanted = wanted_topics(
             pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes
         )

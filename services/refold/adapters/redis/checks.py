@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from urllib.parse import urlsplit, urlunsplit
+from secrets import token_hex
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from redis.exceptions import AuthenticationError, ResponseError
 
@@ -35,11 +36,24 @@ def filled(url: str, *, timeout: timedelta) -> Filled:
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
-    """Whether a server lets in whoever names no user and no password. **Raises** UnreachableError."""
+    """Whether a server lets in whoever has no password: as nobody, or as the user of the URL.
+
+    **Raises** UnreachableError.
+    """
     parts = urlsplit(url)
-    if "ssl_certfile" in parts.query:  # a certificate says who it is
+    options = dict(parse_qsl(parts.query))
+    if "ssl_certfile" in options:  # a certificate says who it is
         return False
-    link = Link(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), timeout=timeout)
+    login, _, place = parts.netloc.rpartition("@")
+    user = options.pop("username", login.partition(":")[0])
+    options.pop("password", None)
+    bare = parts._replace(netloc=place, query=urlencode(options))
+    strangers = [bare, bare._replace(netloc=f"{user}:{token_hex(16)}@{place}")] if user else [bare]
+    return any(_lets_in(urlunsplit(stranger), timeout) for stranger in strangers)
+
+
+def _lets_in(url: str, timeout: timedelta) -> bool:
+    link = Link(url, timeout=timeout)
     try:
         (reply,) = link.exchange([("PING",)])
     except UnreachableError as error:

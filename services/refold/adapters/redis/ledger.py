@@ -94,9 +94,13 @@ class RedisLedger:
                 link.close()
         return found
 
+    def servers(self) -> list[str]:
+        """The URLs of those that hold it, with their passwords. **Raises** UnreachableError."""
+        return self._link.masters()
+
     def open_to_all(self) -> bool:
-        """Whether a server lets in whoever names no user and no password. **Raises** UnreachableError."""
-        return any(checks.open_to_all(url, timeout=self._timeout) for url in self._link.masters())
+        """Whether a server lets in whoever has no password. **Raises** UnreachableError."""
+        return any(checks.open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
         """How full each server is. **Raises** UnreachableError."""

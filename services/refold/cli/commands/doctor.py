@@ -8,16 +8,15 @@ from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import confluent_kafka
 import typer
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import may_do_everything
+from refold.adapters.kafka.acls import has_authorizer, may_do_everything
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
-from refold.cli.addresses import on_loopback
+from refold.cli.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.cli.apps import load_app
 from refold.cli.commands.halting import halt_rows
 from refold.cli.commands.provision import nobody_text
@@ -33,7 +32,6 @@ from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
-from refold.runtime.settings import Settings
 
 doctor_group = Commands()
 
@@ -67,7 +65,7 @@ def doctor(
         ("schemas", _schemas),
         ("app", lambda: _app(app)),
         ("kafka", lambda: _kafka(there, app)),
-        ("redis", lambda: _redis(there.settings)),
+        ("redis", lambda: _redis(there)),
         ("approvals", lambda: _approvals(there)),
     ]
     symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
@@ -152,25 +150,27 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
     local = on_loopback(settings.kafka.bootstrap)
-    if may_do_everything(settings.kafka):
-        text = "it lets you do everything: it has no authorizer, or you are a super user; `refold topics acls`"
-        yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
+    if not has_authorizer(settings.kafka):
+        far: Weight = "warning" if settings.allow_open else "problem"
+        text = "it has no authorizer, so whoever reaches it may do everything; `refold topics acls`"
+        yield "ok" if local else far, text + (" (fine for development)" if local else "")
+    elif may_do_everything(settings.kafka):
+        yield "warning", "it lets you do everything: services need principals of their own; `refold topics acls`"
+    else:
+        yield "ok", "it has an authorizer, and does not let you do everything"
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
         yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
 
 
-def _redis(settings: Settings) -> Iterator[Finding]:
-    at, limit = settings.redis, timedelta(seconds=3)
+def _redis(there: Platform) -> Iterator[Finding]:
+    at, limit = there.settings.redis, timedelta(seconds=3)
     ledger = RedisLedger(at.url, prefix=at.prefix, timeout=limit, cluster=at.cluster)
     problems = ledger.problems()
     yield from (("problem", problem) for problem in problems)
     if not problems:
         yield "ok", f"{public_url(at.url)} answers and keeps what it acknowledges"
-    if ledger.open_to_all():
-        local = (urlsplit(at.url).hostname or "").startswith(("127.", "localhost", "::1"))
-        text = "it lets everybody do everything: a user for each pool, and REFOLD_EXECUTOR__LEDGER_KEY"
-        yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
+    yield from _open(there, ledger)
     for filled in ledger.fullness():
         used = f"{filled.used / (1 << 20):,.0f} MiB"
         if not filled.limit:
@@ -180,6 +180,23 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         text = f"{used} used of {filled.limit / (1 << 20):,.0f}, {share:.0%}"
         full = share >= FULL
         yield "warning" if full else "ok", text + (": executors claim nothing new until there is room" if full else "")
+
+
+def _open(there: Platform, ledger: RedisLedger) -> Iterator[Finding]:
+    local = all(map(is_here, ledger.servers()))
+    far: Weight = "warning" if there.settings.allow_open else "problem"
+    fine = " (fine for development)" if local else ""
+    if ledger.open_to_all():
+        yield "ok" if local else far, f"it lets in whoever has no password: a user with one for each pool{fine}"
+    else:
+        yield "ok", "it asks for a password"
+    beside = there.where.data / LEDGER_KEY if there.where.dev else None
+    if there.settings.executor.ledger_key or (beside and beside.is_file()):
+        yield "ok", "what executors leave there counts under the key of their pool alone"
+        return
+    # Of other machines' settings nothing is known here.
+    text = f"no REFOLD_EXECUTOR__LEDGER_KEY is set here: whoever writes there may answer for tools{fine}"
+    yield "ok" if local else "warning", text if local else f"{text}; an executor would not start"
 
 
 def _approvals(there: Platform) -> Iterator[Finding]:

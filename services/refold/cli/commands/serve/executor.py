@@ -17,6 +17,7 @@ from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
 from refold.cli.addresses import LEDGER_KEY, data_dir
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.exposure import redis_holes
 from refold.cli.lazy import Commands
 from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
@@ -53,10 +54,7 @@ def executor(
         _log.warning("redis.unsafe", problem=problem)
     beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
     seal = Seal(pool, keys.ledger_key(options.executor.ledger_key or beside))
-    if not seal.key:
-        _log.warning(
-            "redis.unsealed", hint="whoever writes this Redis may answer for tools: REFOLD_EXECUTOR__LEDGER_KEY"
-        )
+    process.accept(redis_holes(ledger, seal.key))
     numbers = count(1)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))
     times = Times(

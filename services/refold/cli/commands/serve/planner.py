@@ -31,7 +31,7 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     options, loaded = process.where.settings, load_app(app)
     # Those of earlier versions of the app too: their calls may be under way.
     pools = tuple(sorted({*loaded.pools, *process.topics(loaded.pools).pools()}))
-    process.topics(pools).check()
+    process.check(pools)
     own = PlannerSettings(
         partitions=options.kafka.partitions,
         member=process.member,

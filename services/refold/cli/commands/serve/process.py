@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,6 +15,7 @@ import typer
 from refold.adapters.kafka.topics import Topics
 from refold.cli.addresses import Addresses, addresses
 from refold.cli.apps import load_app
+from refold.cli.exposure import Hole, accept, kafka_holes
 from refold.core.approval.trust import Trust
 from refold.core.errors import UsageError
 from refold.embedded.signals import stop_signals
@@ -56,10 +57,20 @@ class Served:
     where: Addresses
 
     def load(self, app: str, pools: tuple[str, ...] = ()) -> App:
-        """The app, after a look whether Kafka has its topics; of an executor, those of its pool."""
+        """The app, after a look at Kafka as `check` takes it; of an executor, at the topics of its pool."""
         loaded = load_app(app)
-        self.topics(pools or loaded.pools).check()
+        self.check(pools or loaded.pools)
         return loaded
+
+    def check(self, pools: tuple[str, ...]) -> None:
+        """**Raises** when Kafka lacks the topics of some pools, or lets everybody do everything."""
+        topics = self.topics(pools)
+        topics.check()
+        self.accept(kafka_holes(self.where.settings.kafka, topics))
+
+    def accept(self, holes: Iterable[Hole]) -> None:
+        """**Raises** UsageError for what others reach and lets everybody in."""
+        accept(holes, allowed=self.where.settings.allow_open)
 
     def topics(self, pools: tuple[str, ...]) -> Topics:
         """What there should be for some pools."""
