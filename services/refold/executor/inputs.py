@@ -9,17 +9,27 @@ from refold.core.messages import ToolRequest
 from refold.core.wire.seal import OrderPlace
 from refold.runtime.lanes import Owed
 
+HEAVY_BYTES = 65_536
+"""What is smaller counts as nothing once it has a slot."""
+
 
 @dataclass(slots=True, eq=False)
 class Requested(Owed):
     """A call that is to be made, and where the log says so. Done with when its claim is answered, or none will come.
 
-    **Units**: `at_ms` is when the log took it, 0 for what the ledger has pointed at since.
+    **Units**: `bytes` is what it takes here; `at_ms` is when the log took it, 0 for what the ledger has pointed at
+    since.
     """
 
     request: ToolRequest
     offset: int
+    bytes: int
     at_ms: int = 0
+
+    @property
+    def weight(self) -> int:
+        """What it adds to what its slot takes."""
+        return self.bytes if self.bytes > HEAVY_BYTES else 0
 
     @property
     def place(self) -> OrderPlace:
@@ -30,12 +40,13 @@ class Requested(Owed):
 class CallQueue:
     """The calls of a partition that wait for a slot, each once and in order, and those whose tool is not here.
 
-    **Units**: milliseconds, monotonic.
+    **Units**: `bytes` is what all of them take; milliseconds, monotonic.
     """
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, Requested] = OrderedDict()
         self._aside: OrderedDict[str, tuple[int, Requested]] = OrderedDict()
+        self.bytes = 0
 
     def __len__(self) -> int:
         """How many there are in all."""
@@ -56,40 +67,47 @@ class CallQueue:
         if before is not None and before.request.attempt > requested.request.attempt:
             requested.done = True
             return
-        if before is not None:
-            before.done = True
-        if call in self._aside:
-            self._aside.pop(call)[1].done = True
+        self.withdraw(call)
         self._queue[call] = requested
+        self.bytes += requested.bytes
 
     def take(self) -> Requested:
         """The call that is next."""
-        return self._queue.popitem(last=False)[1]
+        requested = self._queue.popitem(last=False)[1]
+        self.bytes -= requested.bytes
+        return requested
 
     def put_aside(self, requested: Requested, until_ms: int) -> None:
         """Nobody here has its tool: whoever takes the partition over until then may have it."""
         self._aside[requested.request.call_id] = until_ms, requested
+        self.bytes += requested.bytes
 
     def bring_back(self) -> None:
         """What has been put aside is looked at once more."""
-        aside, self._aside = self._aside, OrderedDict()
-        for _, requested in aside.values():
+        while self._aside:
+            _, requested = self._aside.popitem(last=False)[1]
+            self.bytes -= requested.bytes
             self.add(requested)
 
     def give_up(self, now_ms: int) -> None:
         """Lets go of what has been put aside for long enough. The planner asks again for what is not answered."""
         while self._aside and (first := next(iter(self._aside.values())))[0] <= now_ms:
-            first[1].done = True
+            self._drop(first[1])
             self._aside.popitem(last=False)
 
     def withdraw(self, call: str) -> None:
         """Forgets a call: a claim would come after the `Close` and find nothing."""
         if requested := self._queue.pop(call, None):
-            requested.done = True
+            self._drop(requested)
         if call in self._aside:
-            self._aside.pop(call)[1].done = True
+            self._drop(self._aside.pop(call)[1])
 
     def clear(self) -> None:
         """Forgets what waits: another member takes it from the last offset that was committed."""
         self._queue.clear()
         self._aside.clear()
+        self.bytes = 0
+
+    def _drop(self, requested: Requested) -> None:
+        requested.done = True
+        self.bytes -= requested.bytes

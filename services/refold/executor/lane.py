@@ -18,7 +18,7 @@ from refold.executor.survey import Survey
 from refold.ports.effects import AskEnd, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
+from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, record_bytes, resumed
 from refold.runtime.ruling import follow
 
 
@@ -150,7 +150,7 @@ class ExecutorLane:
         owed: Owed = closing or Owed(done=True)
         if record.value is not None and self._survey.open(record, poison=poison):
             if isinstance(request, ToolRequest):
-                owed = requested = Requested(request, record.offset, record.at_ms)
+                owed = requested = Requested(request, record.offset, record_bytes(record), record.at_ms)
                 self.enqueue(requested)
             elif request is not None:
                 owed = Owed()

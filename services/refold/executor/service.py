@@ -18,7 +18,7 @@ from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, Look, Looked, Now, ToolEnded
 from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, Lapsed, Release, Renew, Reply, Unlist
 from refold.ports.log import Delivery, Reached, Record
-from refold.runtime.lanes import Lanes
+from refold.runtime.lanes import Lanes, record_bytes
 
 HALTED_MS = 5_000
 """How long a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
@@ -46,7 +46,7 @@ class Executor:
         self.attempts: dict[int, Attempt] = {}
         self.draining = False
         self._by_call: dict[str, Attempt] = {}
-        self._tend_due = self._turns = 0
+        self._tend_due = self._turns = self._acting = 0
         self._missing: set[str] = set()
         self._fetching: dict[tuple[int, int], tuple[str, OrderPlace]] = {}
         self._claimed_in: set[int] = set()
@@ -65,8 +65,8 @@ class Executor:
         self._beat()
         self._admit()
         # The backlog is the process's: slots are, and what waits for them is kept in its memory.
-        waiting, topics = self._waiting, (self._settings.topic,)
-        flow = self.lanes.throttle(lambda lane: waiting, limit=self._settings.backlog, topics=topics)
+        waiting, topics = sum(lane.waiting.bytes for lane in self.lanes), (self._settings.topic,)
+        flow = self.lanes.throttle(lambda lane: waiting, limit=self._settings.backlog_bytes, topics=topics)
         return [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now)]
 
     def next_due_ms(self) -> int | None:
@@ -175,14 +175,19 @@ class Executor:
         asked, lane = self._fetching.pop((home, fetched.offset), None), self.lanes.get(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
             return
-        (key, place), request = asked, request_of(fetched.record) if fetched.record else None
-        if not isinstance(request, ToolRequest) or (request.key, request.call_id, request.attempt) != (key, *place[:2]):
+        (key, place), record = asked, fetched.record
+        request = request_of(record) if record else None
+        if (
+            record is None
+            or not isinstance(request, ToolRequest)
+            or (request.key, request.call_id, request.attempt) != (key, *place[:2])
+        ):
             # Cleaned away: it is settled, or was asked again since and comes with what is read.
             self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
             return
         if not lane.held(request):
             self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
-            lane.enqueue(Requested(request, place.offset))
+            lane.enqueue(Requested(request, place.offset, record_bytes(record)))
 
     def _takes(self, home: int, call: CallId) -> bool:
         """Whether a call whose lease has lapsed is to be taken over here."""
@@ -234,7 +239,7 @@ class Executor:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
         lanes = deque(lane for lane in self.lanes if lane.ready and not self.draining)
         lanes.rotate(self._turns)  # no lane is first for ever
-        while lanes and len(self.attempts) < self._settings.slots:
+        while lanes and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:
             lane = lanes.popleft()
             self._begin(lane, lane.waiting.take())
             if lane.ready:
@@ -263,6 +268,7 @@ class Executor:
         number, claims, catalog, clock = self._token(), lane.claims, lane.catalog, lane.clock
         attempt = Attempt(number, lane.partition, requested, claims, catalog, clock, self._outbox)
         self.attempts[number] = self._by_call[call] = attempt
+        self._acting += requested.weight
         attempt.begin()
 
     def _retire(self, attempt: Attempt) -> None:
@@ -270,8 +276,9 @@ class Executor:
             return
         if self._by_call.get(attempt.request.call_id) is attempt:
             del self._by_call[attempt.request.call_id]
-        if not attempt.busy:
-            self.attempts.pop(attempt.number, None)
+        if not attempt.busy and attempt.number in self.attempts:
+            del self.attempts[attempt.number]
+            self._acting -= attempt.requested.weight
 
 
 def _is_answer(item: Item) -> bool:

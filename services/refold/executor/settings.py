@@ -45,7 +45,9 @@ class Times:
 class ExecutorSettings:
     """How an executor works.
 
-    **Units**: milliseconds. `slots` is how many calls are acted on at once; requests beyond `backlog` stay in Kafka.
+    **Units**: milliseconds; bytes. `slots` is how many calls are acted on at once, as long as the large ones among
+    their requests do not take `acting_bytes` (with its result a call may take ten times that); requests beyond
+    `backlog_bytes` stay in Kafka.
     `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
     `beat_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it is. A
     request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
@@ -57,7 +59,8 @@ class ExecutorSettings:
     pool: str = "default"
     member: str = "executor-1"
     slots: int = defaults.SLOTS
-    backlog: int = 2_000
+    acting_bytes: int = 16 << 20
+    backlog_bytes: int = 8 << 20
     tend_ms: int = 20
     reap_ms: int = 200
     beat_ms: int = 60_000

@@ -14,10 +14,7 @@ from refold.core.wire import headers
 from refold.planner import inputs
 from refold.planner.settings import Limits
 from refold.ports.log import Record
-from refold.runtime.lanes import Outstanding, Owed
-
-INPUT_OVERHEAD = 1_024
-"""What an input takes besides its record."""
+from refold.runtime.lanes import Outstanding, Owed, record_bytes
 
 LARGE_BYTES = 65_536
 """What is larger is read anew when its time comes: read, it takes up to four times as much again."""
@@ -196,7 +193,7 @@ class Inbox:
         if record.value is None:  # what lay here was erased, long after it was answered
             item.finish()
             return item
-        item.bytes = INPUT_OVERHEAD + len(record.key or b"") + len(record.value)
+        item.bytes = record_bytes(record)
         if item.from_people:
             item.bytes += headers.size(record.read_headers())
         item.count_among(self._bytes)

@@ -36,6 +36,14 @@ class Lane(Protocol):
 L = TypeVar("L", bound=Lane)
 T = TypeVar("T")
 
+INPUT_OVERHEAD = 1_024
+"""What an input takes besides its record."""
+
+
+def record_bytes(record: Record) -> int:
+    """What an input takes in memory while it waits, but for its headers."""
+    return INPUT_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+
 
 class Lanes(Generic[L]):
     """The lanes of a process, by partition.
@@ -93,14 +101,14 @@ class Lanes(Generic[L]):
         return [Reopen(partition)]
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
-        """Stops taking inputs for a lane for which more than `limit` wait, until half of them are worked off."""
+        """Stops taking inputs for a lane for which more than `limit` bytes wait, until half of them are worked off."""
         effects: list[Effect] = []
         for partition, lane in self._lanes.items():
-            paused, count = partition in self._paused, waiting(lane)
-            if not paused and count > limit:
+            paused, size = partition in self._paused, waiting(lane)
+            if not paused and size > limit:
                 self._paused.add(partition)
                 effects += [Flow("pause", topic, partition) for topic in topics]
-            elif paused and count < limit // 2:
+            elif paused and size < limit // 2:
                 self._paused.discard(partition)
                 effects += [Flow("resume", topic, partition) for topic in topics]
         return effects

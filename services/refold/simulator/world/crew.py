@@ -10,13 +10,13 @@ from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
-from refold.planner.inbox import INPUT_OVERHEAD
 from refold.planner.service import Planner
 from refold.planner.settings import Limits, PlannerSettings
 from refold.ports.effects import Service
 from refold.ports.log import Membership
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
+from refold.runtime.lanes import INPUT_OVERHEAD
 from refold.simulator.app import FACTS, simulated
 from refold.simulator.settings import OTHER, POOL, Role
 from refold.simulator.world.law import TRUST
@@ -50,7 +50,7 @@ def _executor(world: Surroundings, member: str, seal: Seal = SEAL) -> tuple[list
         pool=pool,
         member=member,
         slots=chosen.slots,
-        backlog=chosen.backlog,
+        backlog_bytes=chosen.backlog * INPUT_OVERHEAD,
         tend_ms=chosen.tend_ms,
         reap_ms=chosen.reap_ms,
         commit_ms=chosen.commit_ms,
