@@ -125,8 +125,8 @@ class TestDeciding:
 
         assert world.letters() == [(APPROVAL_VOTED, offset, "unknown")]
 
-    def test_beyond_so_many_votes_that_wait_no_more_are_read_and_none_is_dropped(self, world: World) -> None:
-        process = Process(world, limits=ApprovalLimits(parked=2)).run()
+    def test_beyond_so_many_bytes_of_votes_that_wait_no_more_are_read_and_none_is_dropped(self, world: World) -> None:
+        process = Process(world, limits=ApprovalLimits(waiting_bytes=4_000)).run()
         questions = [request(f"run-1/{number}") for number in range(5, 25, 2)]
         place = APPROVAL_REQUESTED, home(questions[0].run_id, PARTITIONS)
         process.log.pause(*place)
@@ -135,12 +135,12 @@ class TestDeciding:
             world.vote(asked, "ada")
         for _ in range(20):
             process.turn(limit=1)
-        waiting = max(len(lane.parking) for lane in process.service.lanes)
+        waiting = max(lane.waiting_bytes() for lane in process.service.lanes)
 
         process.log.resume(*place)
         process.run()
 
-        assert waiting == 3
+        assert 4_000 < waiting < 8_000  # and one vote more
         assert world.letters() == []
         assert [world.verdicts(asked) for asked in questions] == [["approve"]] * 10
 

@@ -208,9 +208,9 @@ def test_a_journal_counts_what_it_tells() -> None:
 def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_asked_for_after_them() -> None:
     parking = Parking[str]()
     for awaited, item in (("a", "first"), ("b", "second")):
-        parking.park(awaited, item)
+        parking.park(awaited, item, 10)
     asked = [parking.asks()]
-    parking.park("b", "third")
+    parking.park("b", "third", 5)
     asked.append(parking.asks())
     parking.reached_end(40)
 
@@ -218,17 +218,17 @@ def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_a
     assert parking.take("a") == ["first"]
     assert parking.over(39) == []
     assert parking.over(40) == ["second"]
-    assert (parking.asks(), len(parking)) == (True, 1)
+    assert (parking.asks(), parking.bytes) == (True, 5)
     parking.reached_end(50)
-    assert (parking.over(50), len(parking)) == (["third"], 0)
+    assert (parking.over(50), parking.bytes) == (["third"], 0)
 
 
 def test_what_was_taken_and_parked_again_waits_for_an_end_of_its_own() -> None:
     parking = Parking[str]()
-    parking.park("a", "early")
+    parking.park("a", "early", 1)
     parking.asks()
     parking.take("a")
-    parking.park("a", "late")
+    parking.park("a", "late", 1)
     parking.reached_end(10)
 
     assert parking.over(10) == []

@@ -1,9 +1,10 @@
 """One partition of the approval service: what is asked and said in it, and what it decides.
 
-Everything is read from the start. Until the ends that were captured at the take-over are reached, votes and decisions
-are only kept, because the keys and roles to judge them by may come later. A record that cannot be used becomes a dead
-letter only if it lies at or above those ends: what is older was answered by a predecessor, or fell into its death, and
-must not become one again at every start.
+Everything is read from the start, up to the ends that were captured at the take-over: first the catalog and what is
+asked, then what was decided, then the votes. So each vote finds the keys to judge it by, and whether somebody still
+asks; of the others nothing is kept, whatever was ever written there. A record that cannot be used becomes a dead letter
+only if it lies at or above those ends: what is older was answered by a predecessor, or fell into its death, and must
+not become one again at every start.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from refold.approval import inputs, outbox
 from refold.approval.granting import Grants, may_grant
+from refold.approval.hearing import Hearing
 from refold.approval.outbox import ApprovalOutbox
 from refold.approval.question import KEPT, OpenQuestion, Over, Rivals, ToolDefs, as_judged, vote_in
 from refold.approval.settings import REPLAYED, ApprovalSettings
@@ -25,10 +27,10 @@ from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
+from refold.ports.effects import AskEnd, Effect, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Journal, Positions
-from refold.runtime.parking import Parking
 from refold.runtime.ruling import follow
 
 
@@ -43,16 +45,8 @@ class Equipment:
     journal: Journal
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A vote that waits for its request."""
-
-    record: Record
-    token: str
-
-
 class ApprovalLane:
-    """See the module. `work` is called once a turn, after what came was taken; `parking`: early votes."""
+    """See the module. `work` is called once a turn, after what came was taken; then `orders` has what it wants."""
 
     def __init__(self, assigned: Assigned, equipment: Equipment, mono_ms: int) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
@@ -64,23 +58,21 @@ class ApprovalLane:
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
         self._starts = assigned.starts
+        self._later = [APPROVAL_DECIDED, APPROVAL_VOTED]
+        self.orders: list[Effect] = []
         self._catch_up = CatchUp(assigned, REPLAYED)
         ends = self._catch_up.ends
         self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
         self.live = False
-        self.parking: Parking[Parked] = Parking()
-        self._asked_to = 0
+        self._hearing = Hearing(self.questions, self.outbox, most_void=self._limits.void_bytes)
         self._over = Over(self._limits.remember)
         self._rivals = Rivals()
-        self._held: list[Record] = []
         self._due: dict[str, None] = {}
         self._stale: dict[str, RunId] = {}
         self._again_ms = 0
 
-    # Whose it is
-
     def reads(self) -> Mapping[str, int]:
-        return self._starts
+        return {topic: start for topic, start in self._starts.items() if topic not in self._later}
 
     # What comes in
 
@@ -89,13 +81,10 @@ class ApprovalLane:
         if isinstance(item, Reached):
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
-            self.parking.reached_end(item.offset)
+            self._hearing.parking.reached_end(item.offset)
         else:
             self.clock.read(item.at_ms)
-            if not self.live and item.topic in (APPROVAL_VOTED, APPROVAL_DECIDED):
-                self._held.append(item)
-            else:
-                self._read(item)
+            self._read(item)
             self._reached(item.topic, item.offset + 1)
 
     @property
@@ -116,6 +105,8 @@ class ApprovalLane:
 
     def work(self, votes: int) -> int:
         """Judges what has changed, until about so many votes are counted; returns how many were."""
+        self._read_on()
+        self._hearing.sift(self.catalog, self._equipment.tools, self._answer)
         if not self.live and self._catch_up.done:
             self._go_live()
         # Without a time of now, what has expired meanwhile would be decided all the same.
@@ -136,9 +127,12 @@ class ApprovalLane:
                 self._due[question.request.approval_id] = None
         while self._stale:
             self.outbox.ask_again(*self._stale.popitem(), now=self.now)
-        for parked in self.parking.over(self._asked_to):
-            self.outbox.dead_letter(parked.record, Objection("unknown", "there is no such approval"), now=self.now)
         return counted
+
+    def waiting_bytes(self) -> int:
+        """What votes take that wait for their approval, or, where any may be judged, to be judged."""
+        unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
+        return self._hearing.parking.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 
     def next_due_ms(self) -> int | None:
         """When something waits for time alone, a key that may not sign yet, or for the next turn."""
@@ -152,13 +146,17 @@ class ApprovalLane:
         if topic == CATALOG:
             self.catalog.reached(offset)
         elif topic == APPROVAL_REQUESTED:
-            self._asked_to = max(self._asked_to, offset)
+            self._hearing.asked_to = max(self._hearing.asked_to, offset)
         self._catch_up.reached(topic, offset)
 
+    def _read_on(self) -> None:
+        while self._later and all(self._catch_up.has(topic) for topic in REPLAYED if topic not in self._later):
+            topic = self._later.pop(0)
+            self.orders.append(Read(topic, self.partition, self._starts[topic]))
+        if not self._later and self._hearing.parking.asks():
+            self.orders.append(AskEnd(APPROVAL_REQUESTED, self.partition))
+
     def _go_live(self) -> None:
-        held, self._held = self._held, []
-        for record in sorted(held, key=lambda record: (record.topic != APPROVAL_DECIDED, record.offset)):
-            self._read(record)
         self.live = True
         self.outbox.send(outbox.beat(self.partition))
         self._journal.counts["lane.live"] += 1
@@ -211,7 +209,7 @@ class ApprovalLane:
             )
             self.questions[approval] = question
             self._due[approval] = None
-            for parked in self.parking.take(approval):
+            for parked in self._hearing.parking.take(approval):
                 self._say(question, parked.record, parked.token)
 
     def _voted(self, record: Record) -> None:
@@ -226,14 +224,13 @@ class ApprovalLane:
         elif approval in self._over:
             self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
         else:
-            self.parking.park(approval, Parked(record, message.token))
+            self._hearing.park(approval, record, message.token)
 
     def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
         if question.decided:
             self._say_afterwards(record, token)
             return
-        question.tokens.setdefault(token, record.at_ms)
-        question.fresh.append((record, token))
+        self._hearing.hear(question, record, token)
         self._due[question.request.approval_id] = None
 
     def _say_afterwards(self, record: Record, token: str) -> None:
@@ -268,13 +265,13 @@ class ApprovalLane:
     # Judgement, and what is answered
 
     def _judge(self, question: OpenQuestion) -> None:
-        before, limit, tools = question.decided, self._limits.votes, self._equipment.tools
+        before, limits, tools = question.decided, self._limits, self._equipment.tools
         fresh, question.fresh = question.fresh, []
         void: Mapping[Vote, Objection] = {}
         if not before:
             count = question.count(self.catalog, tools, self.now)
             void = count.void
-            if question.make_room(count, self.catalog.roles, limit):
+            if question.make_room(count, self.catalog.roles, limits):
                 count = question.count(self.catalog, tools, self.now)
             self._conclude(question, count.settled)
         for record, token in fresh:
@@ -284,7 +281,7 @@ class ApprovalLane:
             elif before or vote.action == "revoke-grant":
                 self._answer(record, self._afterwards(vote))
             elif vote.action in KEPT and vote not in void and token not in question.tokens:
-                self._answer(record, Objection("too_many", f"{limit} votes count on this approval"))
+                self._answer(record, Objection("too_many", f"{limits.votes} votes count on this approval"))
             else:
                 self._answer(record, void.get(vote))
         question.tidy()

@@ -67,6 +67,10 @@ class ApprovalOutbox:
         if record.topic == DEAD_LETTER and (short := letters.shortened(record)) != record:
             self.send(short)
 
+    def answerable(self, record: Record) -> Record:
+        """What has to be kept of a record until its sender is answered."""
+        return record if record.offset >= self._ends[record.topic] else record._replace(value=None)
+
     def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
         """Writes the dead letter of what cannot be used; of what was there before the lane, nothing but a count."""
         if record.offset < self._ends[record.topic]:

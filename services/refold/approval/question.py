@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from refold.approval.settings import ApprovalLimits
 from refold.core.approval import ballot, possible
 from refold.core.approval.ballot import BallotResult, Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
@@ -14,6 +15,7 @@ from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import asked_about
 from refold.core.messages import ApprovalRequest
 from refold.ports.log import Record
+from refold.runtime.lanes import record_bytes
 from refold.sdk.tool import ToolDef
 
 ToolDefs = Mapping[str, ToolDef]
@@ -69,10 +71,10 @@ class OpenQuestion:
         known = {vote: token for token, vote in self._read.items()}
         return tuple(known[vote] for vote in votes)
 
-    def make_room(self, count: Count, roles: Roles, limit: int) -> bool:
-        """Drops votes over the limit, and tells whether it did: what does not count goes first, then what came last."""
-        over = len(self.tokens) - limit
-        if over <= 0:
+    def make_room(self, count: Count, roles: Roles, limits: ApprovalLimits) -> bool:
+        """Drops votes over the limits, if there are any: what does not count goes first, then what came last."""
+        over, over_bytes = len(self.tokens) - limits.votes, sum(map(len, self.tokens)) - limits.votes_bytes
+        if over <= 0 and over_bytes <= 0:
             return False
         votes = [vote for vote in self._read.values() if isinstance(vote, Vote) and vote not in count.void]
         last = {vote.actor: vote for vote in sorted(votes, key=ballot.order) if vote.action in ballot.SAYING}
@@ -89,9 +91,21 @@ class OpenQuestion:
         ranked: tuple[list[str], ...] = ([], [], [])
         for token in self.tokens:
             ranked[rank(self._read[token])].append(token)
-        for token in [*ranked[0], *ranked[1], *reversed(ranked[2])][:over]:
+        for token in [*ranked[0], *ranked[1], *reversed(ranked[2])]:
+            if over <= 0 and over_bytes <= 0:
+                break
             del self.tokens[token]
+            over, over_bytes = over - 1, over_bytes - len(token)
         return True
+
+    def give_up(self, token: str, catalog: Catalog, tools: ToolDefs) -> None:
+        """Forgets a vote, if it still is none."""
+        if token in self.tokens and isinstance(self.read(token, catalog, tools), Objection):
+            del self.tokens[token], self._read[token]
+
+    def waiting_bytes(self) -> int:
+        """What votes take whose senders have no answer yet."""
+        return sum(record_bytes(record) for record, _ in self.fresh)
 
     def tidy(self) -> None:
         """Forgets what was answered and will not be asked again."""

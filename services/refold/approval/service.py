@@ -9,8 +9,8 @@ from refold.approval.lane import ApprovalLane, Equipment
 from refold.approval.settings import ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.signature import SigningKey
-from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED
-from refold.ports.effects import AskEnd, Effect, Item, Now, Publish
+from refold.core.topics import APPROVAL_VOTED
+from refold.ports.effects import Effect, Item, Now, Publish
 from refold.ports.log import Delivery
 from refold.runtime.lanes import Journal, Lanes
 from refold.sdk.app import App
@@ -47,10 +47,10 @@ class ApprovalService:
             if lane.outbox.publishes:
                 effects.append(Publish(lane.outbox.publishes))
                 lane.outbox.publishes = []
-            if lane.live and lane.clock.fresh and lane.parking.asks():
-                effects.append(AskEnd(APPROVAL_REQUESTED, lane.partition))
-        limit = self._equipment.settings.limits.parked
-        return effects + self.lanes.throttle(lambda lane: len(lane.parking), limit=limit, topics=(APPROVAL_VOTED,))
+            effects += lane.orders
+            lane.orders = []
+        limit = self._equipment.settings.limits.waiting_bytes
+        return effects + self.lanes.throttle(ApprovalLane.waiting_bytes, limit=limit, topics=(APPROVAL_VOTED,))
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""

@@ -17,15 +17,18 @@ REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 class ApprovalLimits:
     """What a lane keeps.
 
-    **Units**: bytes. While more than `parked` votes wait for an approval that is not known yet, no more are read: the
-    topics of a partition are read in any order. An approval keeps so many `votes`. `remember` is how many approvals
+    **Units**: bytes. While votes take more than `waiting_bytes` that wait for an approval that is not known yet, or to
+    be judged, no more are read. An approval keeps so many `votes`, up to `votes_bytes`; of what nobody can use a lane
+    keeps `void_bytes`, because the key that signed it may come a moment later. `remember` is how many approvals
     that are over are known, so that a request that comes once more is not asked again. A turn counts about `turn_votes`
     anew and leaves the rest to the next: half a second if every signature has to be verified, as a new key in the
     catalog makes it for all that is open.
     """
 
-    parked: int = 1_000
+    waiting_bytes: int = 4 << 20
+    void_bytes: int = 1 << 20
     votes: int = 1_000
+    votes_bytes: int = 4 << 20
     remember: int = 100_000
     turn_votes: int = 400
     payload_bytes: int = defaults.PAYLOAD_BYTES

@@ -14,32 +14,28 @@ W = TypeVar("W")
 
 
 class Parking(Generic[W]):
-    """What a lane has parked, by what it waits for."""
+    """What a lane has parked, by what it waits for, and what all of it takes. **Units**: bytes."""
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._waiting: dict[str, dict[int, W]] = {}
-        self._count = 0
+        self._waiting: dict[str, dict[int, tuple[W, int]]] = {}
+        self.bytes = 0
         self._fresh: list[tuple[str, int]] = []
         self._asked: list[tuple[str, int]] = []
         self._ends: deque[tuple[int, list[tuple[str, int]]]] = deque()
 
-    def __len__(self) -> int:
-        """How many items are parked."""
-        return self._count
-
-    def park(self, awaited: str, item: W) -> None:
+    def park(self, awaited: str, item: W, size: int) -> None:
         """Keeps an item."""
         number = next(self._numbers)
-        self._waiting.setdefault(awaited, {})[number] = item
+        self._waiting.setdefault(awaited, {})[number] = item, size
         self._fresh.append((awaited, number))
-        self._count += 1
+        self.bytes += size
 
     def take(self, awaited: str) -> list[W]:
         """What waits for this, and is parked no longer."""
-        items = [*self._waiting.pop(awaited, {}).values()]
-        self._count -= len(items)
-        return items
+        parked = self._waiting.pop(awaited, {}).values()
+        self.bytes -= sum(size for _, size in parked)
+        return [item for item, _ in parked]
 
     def asks(self) -> bool:
         """Whether the end is to be asked for now; once for all that was parked since the last time."""
@@ -60,8 +56,9 @@ class Parking(Generic[W]):
             for awaited, number in self._ends.popleft()[1]:
                 waiting = self._waiting.get(awaited, {})
                 if number in waiting:
-                    items.append(waiting.pop(number))
-                    self._count -= 1
+                    item, size = waiting.pop(number)
+                    items.append(item)
+                    self.bytes -= size
                 if not waiting:
                     self._waiting.pop(awaited, None)
         return items

@@ -1,0 +1,67 @@
+"""Votes of one partition that no approval counts: those that came before it, and those that nobody can use so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from refold.approval.outbox import ApprovalOutbox
+from refold.approval.question import OpenQuestion, ToolDefs
+from refold.core.approval.ballot import Objection
+from refold.core.approval.catalog import Catalog
+from refold.ports.log import Record
+from refold.runtime.lanes import INPUT_OVERHEAD, record_bytes
+from refold.runtime.parking import Parking
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A vote that waits for its request."""
+
+    record: Record
+    token: str
+
+
+class Hearing:
+    """The votes of a lane on their way to its `questions`.
+
+    What nobody can use is answered at once, and kept as far as there is room: the key that signed it may come a moment
+    later. `asked_to` is how far requests were read. **Units**: `most_void` in bytes.
+    """
+
+    def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
+        self._questions, self._outbox, self._most_void = questions, outbox, most_void
+        self.parking: Parking[Parked] = Parking()
+        self.asked_to = 0
+        self._heard: list[tuple[OpenQuestion, Record, str]] = []
+        self._void: deque[tuple[str, str]] = deque()
+        self._void_bytes = 0
+
+    def park(self, approval: str, record: Record, token: str) -> None:
+        """Keeps a vote until its request is read, or is known not to be there."""
+        self.parking.park(approval, Parked(record, token), record_bytes(record))
+
+    def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
+        """Takes a vote on a question."""
+        question.tokens.setdefault(token, record.at_ms)
+        self._heard.append((question, record, token))
+
+    def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
+        """Hands on what was heard, and answers what nobody can use, or what nobody has asked for."""
+        heard, self._heard = self._heard, []
+        for question, record, token in heard:
+            vote = question.read(token, catalog, tools)
+            if not isinstance(vote, Objection):
+                question.fresh.append((self._outbox.answerable(record), token))
+                continue
+            answer(record, vote)
+            self._void.append((question.request.approval_id, token))
+            self._void_bytes += INPUT_OVERHEAD + len(token)
+        for parked in self.parking.over(self.asked_to):
+            answer(parked.record, Objection("unknown", "there is no such approval"))
+        while self._void_bytes > self._most_void:
+            approval, token = self._void.popleft()
+            self._void_bytes -= INPUT_OVERHEAD + len(token)
+            if known := self._questions.get(approval):
+                known.give_up(token, catalog, tools)
