@@ -111,12 +111,14 @@ def _once(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
 
     def resolve() -> None:
         listed = stage.command("run", "list", "--status", "doubt")
-        call = next(call for row in listed if row["run_id"] == run for call in row["in_doubt"])
+        row = next(row for row in listed if row["run_id"] == run)
+        [call], [question] = row["in_doubt"], row["approvals"]
         screen.tell(f"[bold magenta]in doubt[/]: {call}, as `refold run list --status doubt` shows")
         answer = json.dumps(stage.cloud.effects("switch_mesh")[-1]["id"])
-        screen.tell(f"a human looks at the mesh and runs: refold run resolve {call} --happened '{answer}'")
+        screen.tell(f"a human looks at the mesh and runs: refold run resolve {question} --happened '{answer}'")
         words = ["--happened", answer, "--actor", "operator", "--comment", "seen in the mesh"]
-        said.update(call=call, listed=listed, resolved=stage.command("run", "resolve", call, *words))
+        words += ["--data", str(stage.folder)]  # the key that signs votes is there
+        said.update(call=call, listed=listed, resolved=stage.command("run", "resolve", question, *words))
 
     stage.cloud.hold("switch_mesh")
     _request(stage, run, "deploy_once", screen)

@@ -103,8 +103,8 @@ def _doubt_checks(live: Run, said: dict[str, Any]) -> dict[str, bool]:
         and len(line.attempts) == 1
         and line.effect == "once",
         "it was listed": any(said["call"] in row["in_doubt"] for row in said["listed"]),
-        "the command line resolved it, and the run went on with what the human said": line is not None
-        and said["resolved"]["outcome"] == "accepted"
+        "a signed vote resolved it, and the run went on with what the human said": line is not None
+        and said["resolved"]["what"] == "decided"
         and line.resolved is not None
         and line.resolved.verdict == "happened"
         and line.status == "completed",

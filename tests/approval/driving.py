@@ -16,6 +16,7 @@ from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
+from refold.core.events import Earlier
 from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
@@ -35,6 +36,7 @@ ROLES = {"roles": {"lead": ["ada", "bob", "cyd"], "owner": ["dan"]}, "revoked": 
 KEPT = {"for": "30d", "uses": 9}
 POLICY = Policy.parse(
     {
+        "doubt": {"approvers": ["role:lead"]},
         "rules": [
             {"name": "one", "when": "agent == 'one'", "require": {"approvers": ["role:lead"], "remember": KEPT}},
             {"name": "two", "when": "agent == 'two'", "require": {"approvers": ["role:lead"], "quorum": 2}},
@@ -43,7 +45,7 @@ POLICY = Policy.parse(
                 "when": "agent == 'rising'",
                 "require": {"approvers": ["dan"], "escalate": {"after": "1m", "to": ["role:lead"]}},
             },
-        ]
+        ],
     }
 )
 
@@ -67,6 +69,13 @@ def request(call: str = f"{RUN}/5", *, by: str = "one", **more: Any) -> Approval
     facts = app.tools["restart"].facts
     given = {"version": facts.version, "schema": facts.schema, "effect": facts.effect, **rule(by), **more}
     return questions.request(call, **given)
+
+
+def doubt(call: str = f"{RUN}/5", *, policy: Policy = POLICY, **more: Any) -> ApprovalRequest:
+    """A question that the policy vouches for: what came of attempt 1?"""
+    history = [Earlier(1, "doubt", "the executor died", at_ms=NOW)]
+    asks = {"about": "doubt", "rule": "doubt", "needs": policy.doubt, "policy": policy.digest, "attempt": 2}
+    return request(call, **{**asks, "effect": "once", "history": history, **more})
 
 
 @dataclass

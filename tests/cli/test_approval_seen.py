@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import typer
 
-from refold.cli.commands.approval import Voter
-from refold.client.approvals import ENOUGH_DIGITS, against
-from refold.client.register import Approval
+from refold.cli.voting import Voter
+from refold.client.approvals import ENOUGH_DIGITS
+from refold.client.register import Approval, against
 from refold.client.runs import Run
 from refold.client.timeline import Timeline
 from refold.core.approval.question import named
@@ -58,9 +58,9 @@ def asked(world: World) -> ApprovalRequest:
     return found
 
 
-def seen(desk: Desk, name: str, action: str = "approve", **more: Any) -> str:
+def seen(desk: Desk, name: str, action: str = "approve", *, about: str = "", **more: Any) -> str:
     approval = desk.approvals.named(name)
-    return Sitting(**more)._seen(desk.approvals, name, approval, action)
+    return Sitting(**more)._seen(desk.approvals, name, approval, action, about=about)
 
 
 @pytest.mark.parametrize("digits", [ENOUGH_DIGITS, 32])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.cli.commands import approval
+from refold.cli import voting
 from refold.client.approvals import changed
 from refold.core.approval.ballot import Remember
 from refold.core.approval.signature import SigningKey
@@ -121,7 +121,7 @@ class TestVoting:
 
         assert moved.what == "recorded"
         assert moved.decision is not None
-        assert "which is decided: approve by zoe" in approval.answer_text(moved, "reassign")
+        assert "which is decided: approve by zoe" in voting.told(moved, "reassign")
 
     def test_a_vote_by_somebody_revoked_says_so(self, world: World, desk: Desk) -> None:
         world.publish("roles", "roles", {"roles": {"lead": ["ada"]}, "revoked": ["ada"]})
@@ -273,7 +273,7 @@ class TestWords:
         keys.save(made, tmp_path / "keys" / "vote.json")
         keys.save(keys.new("decision", "svc"), tmp_path / "keys" / "decision.json")
 
-        assert approval.vote_key("", str(tmp_path)).kid == made.kid
+        assert voting.vote_key("", str(tmp_path)).kid == made.kid
 
     @pytest.mark.parametrize("count", [0, 2])
     def test_without_one_key_there_is_no_vote(self, count: int, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.client.approvals import others
+from refold.client.register import others
 from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
 from tests.approval.driving import World

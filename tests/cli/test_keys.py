@@ -330,7 +330,7 @@ def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platfor
         found = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "approvals"]
         told[host] = {each["verdict"] for each in found if "anybody" in each["what"] or "may decide" in each["what"]}
         text = " ".join(each["what"] for each in found)
-        for part in ("speaks for anybody", "whoever has a vote key may decide", "not_requester: false"):
+        for part in ("speaks for anybody", "doubt: whoever has a vote key may decide", "not_requester: false"):
             assert part in text
 
     assert told == {"127.0.0.1": {"ok"}, "0.0.0.0": {"warning"}}

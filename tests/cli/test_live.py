@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
+from tests.cli.policing import APP
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
@@ -47,24 +49,81 @@ def test_a_run_survives_the_kill_of_both_services(dev: Dev) -> None:
     assert shown["head"]["seq"] == dev.lines("run", "events", "m-1")[-1]["seq"]
 
 
-def test_a_call_in_doubt_is_listed_and_resolved(dev: Dev) -> None:
-    hold = dev.data / "hold-d-1"
+def in_doubt(dev: Dev, run: str) -> tuple[str, str]:
+    """A run whose executor was killed in the middle of a call that cannot be repeated: the call, and the question."""
+    hold = dev.data / f"hold-{run}"
     hold.touch()
-    dev.read("run", "start", "risky", "--id", "d-1")
-    eventually(lambda: dev.effects("d-1"))
+    dev.read("run", "start", "risky", "--id", run)
+    eventually(lambda: dev.effects(run))
     dev.kill("executor")
     hold.unlink()
-    (row,) = eventually(lambda: dev.read("run", "list", "--status", "doubt"), what="a call in doubt")
-    (call,) = row["in_doubt"]
-    assert f"refold run resolve {call} --give-up" in dev.refold("run", "show", "d-1").stdout
 
-    resolved = dev.read("run", "resolve", call, "--happened", '"seen"', "--actor", "ann", "--comment", "looked")
+    def listed() -> dict[str, Any] | None:
+        return next((row for row in dev.read("run", "list", "--status", "doubt") if row["run_id"] == run), None)
 
-    assert (resolved["outcome"], resolved["verdict"]) == ("accepted", "happened")
-    assert dev.read("run", "resolve", call, "--happened", '"seen"')["outcome"] == "known"
+    row: dict[str, Any] = eventually(listed, what="a call in doubt")
+    [call], [question] = row["in_doubt"], row["approvals"]
+    eventually(lambda: question in [each["approval"] for each in dev.read("approval", "list")], what="the question")
+    return call, question
+
+
+def letters(dev: Dev) -> list[str]:
+    """The keys of what became a dead letter."""
+    listed = dev.read("deadletter", "list")
+    return [dev.read("deadletter", "show", row["letter"])["key"] for row in listed]
+
+
+def test_a_call_in_doubt_is_settled_by_those_who_are_asked_what_came_of_it(dev: Dev) -> None:
+    call, question = in_doubt(dev, "d-1")
+    assert f"refold run resolve {question} --give-up" in dev.refold("run", "show", "d-1").stdout
+    assert "find out what has happened" in dev.refold("approval", "show", call).stdout
+
+    said = dev.refold("approval", "approve", question, code=2).stderr
+    assert f"refold run resolve {question}" in said
+    assert "which question you have seen" in dev.refold("run", "resolve", call, "--give-up", code=2).stderr
+    wrong = dev.refold("run", "resolve", question, "--happened", "7", "--actor", "ann", code=2).stderr
+    assert "void (edit_not_possible)" in wrong
+    early = dev.refold("run", "resolve", question, "--happened", "7", "--app", str(APP), code=2).stderr
+    assert "string" in early
+    assert "void" not in early
+    resolved = dev.read("run", "resolve", question, "--happened", '"seen"', "--actor", "ann", "--comment", "looked")
+
+    assert (resolved["what"], resolved["verdict"], resolved["call_id"]) == ("decided", "happened", call)
+    ended = eventually(lambda: found if (found := dev.read("run", "show", "d-1"))["status"] == "completed" else None)
+    assert (ended["result"], ended["timeline"][0]["resolved"]["actor"]) == ("seen", "ann")
+    assert "settled as happened by ann: looked" in dev.refold("run", "show", "d-1").stdout
+    assert "decided already: happened by ann" in dev.refold("run", "resolve", question, "--give-up", code=4).stderr
     assert "is not in doubt" in dev.refold("run", "resolve", call, "--give-up", code=4).stderr
-    assert dev.read("run", "show", "d-1")["result"] == "seen"
     assert dev.effects("d-1") == ["d-1 fired"]
+
+
+def test_a_call_that_did_not_happen_goes_out_once_more(dev: Dev) -> None:
+    _, question = in_doubt(dev, "d-2")
+
+    dev.read("run", "resolve", question, "--did-not-happen", "--actor", "ann")
+
+    ended = eventually(lambda: found if (found := dev.read("run", "show", "d-2"))["status"] == "completed" else None)
+    [step] = ended["timeline"]
+    assert (ended["result"], len(step["attempts"]), step["resolved"]["verdict"]) == ("fired", 2, "did_not_happen")
+    assert dev.effects("d-2") == ["d-2 fired", "d-2 fired"]
+
+
+def test_a_call_that_is_given_up_fails_and_nobody_else_s_word_counts(dev: Dev) -> None:
+    call, question = in_doubt(dev, "d-3")
+    data = {"step": 1, "attempt": 1, "verdict": "did_not_happen"}
+    forged = {"run_id": "d-3", "signal_id": "s", "kind": "resolve", "data": data, "actor": "ann"}
+    partition = int(dev.read("run", "show", "d-3")["head"]["partition"])
+    producer = Producer({"bootstrap.servers": dev.state["kafka"]})
+    producer.produce("refold.run-signalled", json.dumps(forged), "d-3/s", partition)
+    assert producer.flush(60) == 0
+
+    eventually(lambda: "d-3/s" in letters(dev), what="a dead letter")
+    assert dev.read("run", "show", "d-3")["in_doubt"] == [call]
+    dev.read("run", "resolve", question, "--give-up", "--actor", "ann")
+
+    ended = eventually(lambda: found if (found := dev.read("run", "show", "d-3"))["status"] == "failed" else None)
+    assert ended["failure"]["code"] == "given_up"
+    assert dev.effects("d-3") == ["d-3 fired"]
 
 
 def test_a_run_that_fails_says_why(dev: Dev) -> None:
@@ -99,7 +158,11 @@ def test_another_start_of_a_run_is_a_conflict_and_a_dead_letter(dev: Dev) -> Non
         in dev.refold("run", "start", "marks", "--id", "c-1", "--input", '{"count": 2}', "--wait", code=4).stderr
     )
 
-    (letter,) = eventually(lambda: dev.read("deadletter", "list", "--code", "conflict"))
+    def conflicts() -> list[dict[str, Any]]:
+        listed = dev.read("deadletter", "list", "--code", "conflict")
+        return [each for each in listed if each["topic"] == "run-requested"]
+
+    (letter,) = eventually(conflicts)
     shown = dev.read("deadletter", "show", letter["letter"])
     assert (shown["topic"], shown["code"], shown["key"]) == ("run-requested", "conflict", "c-1")
     would = dev.read("deadletter", "replay", letter["letter"], "--dry-run")
@@ -107,7 +170,7 @@ def test_another_start_of_a_run_is_a_conflict_and_a_dead_letter(dev: Dev) -> Non
     assert "nothing was sent" in dev.refold("deadletter", "replay", letter["letter"], code=1, given="n\n").stdout
     sent = dev.read("deadletter", "replay", letter["letter"], "--yes")
     assert sent["offset"] > letter["offset"]
-    eventually(lambda: len(dev.read("deadletter", "list", "--code", "conflict")) == 2)
+    eventually(lambda: len(conflicts()) == 2)
     dev.refold("deadletter", "show", "0/99999", code=3)
     dev.refold("deadletter", "show", "here", code=2)
 

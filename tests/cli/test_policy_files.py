@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.client.policies import dead_rules, load_files, problems_of
+from refold.client.policies import dead_rules, load_files, nobody_has, problems_of
+from refold.core.approval.catalog import Roles
 from refold.core.approval.condition import Condition
 from refold.core.approval.policy import Policy, Rule, merge
 from refold.core.errors import UsageError
@@ -304,3 +305,46 @@ def test_a_macro_over_what_somebody_chooses_is_told_unless_a_rule_before_it_judg
     assert problems_of({"p.yaml": {"rules": [size, macro]}}) == []
     assert len(problems_of({"p.yaml": {"rules": [macro, size]}})) == 1
     assert problems_of({"p.yaml": {"rules": [other]}}) == []
+
+
+@pytest.mark.parametrize(
+    ("needed", "told", "fatal"),
+    [
+        ({"approvers": ["role:lead"]}, "", False),
+        ({"approvers": ["*"]}, "'*' lets anybody who can sign a vote send a call again", False),
+        ({"approvers": ["ada"], "escalate": {"after": "1h", "to": ["*"]}}, "'*' lets anybody", False),
+        ({"approvers": ["Role:lead"]}, "a role is written role:lead", False),
+        ({"approvers": ["ada"], "expires": "8h"}, "expires: there is no such field", True),
+        ({"approvers": ["ada"], "escalate": {"to": ["bob"]}}, "escalate.after: it is missing", True),
+        ({"approvers": ["ada"], "quorum": 2}, "2 of 1 people cannot agree", True),
+        ({}, "approvers: it is missing", True),
+        ("ada", "it is not an object", True),
+    ],
+)
+def test_what_is_wrong_with_who_settles_doubts_is_told(needed: Any, told: str, fatal: bool) -> None:
+    reads = {"name": "reads", "when": "tool.effect == 'pure'", "allow": True}
+
+    found = problems_of({"p.yaml": {"doubt": needed, "rules": [reads]}})
+
+    assert [(each.rule, each.fatal) for each in found][:1] == [("doubt", fatal)] * bool(told)
+    assert told in "".join(each.reason for each in found)
+    assert not told or "doubt: " not in found[0].reason
+
+
+def test_a_policy_that_names_nobody_for_doubts_is_told_of_the_tools_that_are_not_sent_again(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(READS)
+    app = str(Path(__file__).with_name("app.py"))
+
+    alone, with_app = (refold("policy", "check", str(tmp_path), *more) for more in ((), ("--app", app)))
+    (tmp_path / "p.yaml").write_text(f"doubt: {{approvers: [role:lead]}}\n{READS}")
+    named = refold("policy", "check", str(tmp_path), "--app", app)
+
+    assert (alone.exit_code, with_app.exit_code, named.exit_code) == (0, 1, 0)
+    said = " ".join(with_app.output.split())
+    assert "doubt: it names nobody, so a call in doubt of fire waits for an operator, and is not tried again" in said
+
+
+def test_a_role_that_nobody_has_is_told_of_doubts_too() -> None:
+    policy = Policy.parse({"doubt": {"approvers": ["role:cfo"]}, "rules": []})
+
+    assert nobody_has(policy, Roles({"lead": frozenset({"ada"})})) == ["role:cfo"]

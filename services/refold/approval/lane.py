@@ -337,7 +337,8 @@ class ApprovalLane:
             self.grants.take(decided, token)
             self._journal.tell("grant.used", grant=grant.id, use=grant.use, run_id=decided.run)
         people = [vote.actor for vote in settled.votes]
-        self._journal.tell("approval.decided", approval_id=decided.approval, verdict=decided.verdict, by=people)
+        told = {"approval_id": decided.approval, "verdict": decided.verdict, "rule": question.request.rule}
+        self._journal.tell("approval.decided", **told, by=people)
         self.outbox.send(record)
 
     def _answer(self, record: Record, void: Objection | None) -> None:

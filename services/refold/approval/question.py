@@ -12,6 +12,7 @@ from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.vouching import suffices
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.events import DOUBT
 from refold.core.ids import asked_about
 from refold.core.messages import ApprovalRequest
 from refold.ports.log import Record
@@ -178,7 +179,9 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
     tool = tools.get(request.tool)
     if tool is None:
         return Objection("edit_not_possible", f"the approval service does not know the tool {request.tool}")
-    if (tool.facts.version, tool.facts.schema) != (request.version, request.schema):
+    # A doubt may outlive a deployment: its result is for code that runs from now on.
+    known = (tool.facts.version, tool.facts.schema) == (request.version, request.schema)
+    if not known and request.about != DOUBT:
         return Objection("edit_not_possible", f"the approval service knows another version of the tool {request.tool}")
     try:
         if vote.action == "edit":

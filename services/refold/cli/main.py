@@ -22,6 +22,7 @@ class Root(Lazy):
         "doctor": ("doctor:doctor_group", "Look at everything that Refold needs, and say what is wrong."),
         "serve": ("serve:serve_group", "Run one service in this process: planner, executor, approval or archivist."),
         "run": ("run:run_group", "Start runs, look at them, settle what is in doubt."),
+        "run resolve": ("resolving:resolve_group", "Settle a call in doubt: say what you found out about its effect."),
         "run erase": ("erasing:erase_group", "Erase a run that is over from every topic, at once."),
         "approval": ("approval:approval_group", "Decide on calls that wait for people."),
         "topics": ("topics:topics_group", "Create the topics, say who may use them, and compare both."),

@@ -10,20 +10,17 @@ from typing import Literal
 
 from refold.client.inputs import Sender
 from refold.client.register import NO_KEY, READ_TOPICS, Approval, Register, reach, said
-from refold.client.runs import Run
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
 from refold.core.approval.people import quorum_of
-from refold.core.approval.question import named
 from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
-from refold.core.events import Cause
+from refold.core.events import DOUBT, Cause
 from refold.core.ids import asked_about, home, parse_approval_id, parse_call_id
-from refold.core.messages import ApprovalVote
-from refold.core.planning.asking import question_of
+from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
 from refold.ports.log import LogReader
@@ -119,6 +116,7 @@ class Approvals:
         *,
         question: str,
         actor: str,
+        about: str = "",
         args: str = "",
         result: str = "",
         message: str = "",
@@ -127,20 +125,24 @@ class Approvals:
     ) -> Vote:
         """A vote on the `question` (its whole digest) that was shown; what goes with which action is told at `Vote`.
 
+        `about` is what they mean to decide on: `doubt` is what came of a call, see `ApprovalRequest`.
+
         **Raises** as `get`; ConflictError when it is not open any more or another question, UsageError for a vote that
         would be void or come to nothing, MalformedError for one that nobody could read.
         """
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="--actor says in whose name you vote")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
-        about = approval.request if approval else self.granted(approval_id)
-        if about.question != question:
+        asked = approval.request if approval else self.granted(approval_id)
+        if asked.question != question:
             raise ConflictError(f"{approval_id} is another question than the one that was shown", hint="look again")
+        if approval and action in ballot.DECIDING and approval.request.about != about:
+            raise _another_matter(approval.request, action)
         vote = Vote(
             approval=approval_id,
             vote=secrets.token_hex(8),
             question=question,
-            environment=about.environment,
+            environment=asked.environment,
             actor=actor,
             action=action,
             issued=approval.now if approval else clock_ms(),
@@ -157,6 +159,13 @@ class Approvals:
         if approval is not None and (problem := _objection(approval, vote)):
             raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")
         return vote
+
+    def asked(self, approval_id: str, timeout_s: float) -> None:
+        """Waits for a question that a run log has and its topic not yet, for a while at most."""
+        register, begun = Register(self._partitions, self._trust), time.monotonic()
+        for _ in self._rounds(register, self._home(approval_id)):
+            if register.find(approval_id) or time.monotonic() - begun > timeout_s:
+                return
 
     def granted(self, approval_id: str) -> Decision:
         """The decision that gave a grant. **Raises** NotFoundError."""
@@ -221,29 +230,6 @@ class Approvals:
 
     def _home(self, approval_id: str) -> int:
         return home(parse_approval_id(approval_id)[0], self._partitions)
-
-
-def against(run: Run | None, approval: Approval) -> str:
-    """What the run log says otherwise than an open question; nothing if it agrees."""
-    if approval.state != "open":
-        return ""
-    request = approval.request
-    state = run.state if run else None
-    step = state.step_of(parse_approval_id(request.approval_id)[1]) if state else None
-    opened = state.open.get(step) if state and step else None
-    if state is None or step is None or opened is None:
-        return "the log does not have this call"
-    if opened.question is None or named(question_of(state, state.call(step), opened)).question != request.question:
-        return "the log does not ask this about the call"
-    return ""
-
-
-def others(approval: Approval, args: str) -> str:
-    """Whom the policy asks about other arguments for certain, if that is not whom it asks now; nothing if it may be."""
-    found = approval.judged(args)
-    if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
-        return ""
-    return " or ".join(f"{needed.quorum} of {', '.join(needed.approvers)}" for needed in found.requirements)
 
 
 def canonical_json(text: str) -> str:
@@ -332,6 +318,16 @@ def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
     return Answered("counted", vote.approval, position, leading=approval.count.leading, quorum=needed)
 
 
+def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
+    """Whoever means the one and says the other would send a call again, or settle what nobody has looked into."""
+    if request.about != DOUBT:
+        hint = f"`refold approval show {request.approval_id}`"
+        return UsageError(f"people are asked whether {request.call_id} may go out, not what came of it", hint=hint)
+    ways = "--happened JSON, --did-not-happen or --give-up"
+    hint = f"find out, then `refold run resolve {request.approval_id}` with {ways}"
+    return UsageError(f"there is nothing to {action}: people are asked what came of {request.call_id}", hint=hint)
+
+
 def _decided(approval_id: str, made: Decision) -> ConflictError:
     hint = f"`refold approval show {approval_id}`"
     return ConflictError(f"{approval_id} is decided already: {said(made)}", hint=hint)
@@ -367,6 +363,8 @@ def _refusal(register: Register, vote: Vote, void: Objection, position: Cause) -
 def _void(register: Register, vote: Vote, void: Objection, *, hint: str) -> UsageError:
     approval = register.find(vote.approval)
     message = f"the vote on {vote.approval} does not count now, it is void ({void.code}): {void.reason}"
+    if approval is not None and void.code == "unentitled" and (people := approval.people()):
+        message += f"; {', '.join(people[:10])} may decide"
     if approval is not None and vote.actor in approval.roles.revoked:
         message += f"; {vote.actor} is revoked by the catalog"
     back = f"`refold approval withdraw {vote.approval}` takes it back"

@@ -13,6 +13,7 @@ from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.core.errors import NotFoundError
 from refold.core.events import (
+    DOUBT,
     ApprovalDecided,
     ApprovalRequested,
     CallDoubted,
@@ -121,6 +122,8 @@ def _followed(
     if isinstance(event, CallJudged):
         said = Judgement("allow", event.rule, event.policy)
     elif isinstance(event, ApprovalRequested):
+        if event.about == DOUBT:  # what came of it judges nothing
+            return known
         said = Judgement("require", event.rule, event.policy, requirement=event.requirement)
     elif event.failure.code == DENIED:
         said = Judgement("deny", event.failure.detail, known.judgement.policy, event.failure.message)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.approval.people import is_same
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
-from refold.core.events import Cause
-from refold.core.ids import EntryId, RunId, home, parse_call_id
+from refold.core.events import CallProposed, Cause
+from refold.core.ids import EntryId, RunId, asked_about, call_id, home, parse_call_id
 from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunOperation, RunRequest, RunSignal
+from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
@@ -30,7 +31,10 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InputAnswer:
-    """What became of an input. `what`: `accepted`, or `known` when the log had it before and nothing changed."""
+    """What became of an input.
+
+    `what`: `accepted`, `known` when the log had it before and nothing changed, or `asked` when people are to say it.
+    """
 
     what: str
     run: Run
@@ -127,7 +131,7 @@ class Inputs:
         return run.hold
 
     def resolve(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
-        """Settles a call in doubt; `signal` comes from `resolution`.
+        """Settles a call in doubt where no policy names people for that; `signal` comes from `resolution`.
 
         **Raises** ConflictError when somebody decided otherwise or the run is over, TimedOutError.
         """
@@ -135,8 +139,10 @@ class Inputs:
         step, attempt, verdict = data["step"], data["attempt"], data["verdict"]
 
         def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
+            opened = run.state.open.get(step)
             if self._answers(run, position):
-                return InputAnswer("accepted", run, position)
+                asked = opened is not None and opened.phase == "doubt" and opened.question is not None
+                return InputAnswer("asked" if asked else "accepted", run, position)
             said = run.state.resolved.get(step)
             if said and said.attempt >= attempt:
                 if said.attempt == attempt and said.verdict != verdict:
@@ -206,6 +212,34 @@ def cancelling(runs: Runs, run: str, *, reason: str, actor: str, as_operator: bo
     return said(RunId(run), f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), actor)
 
 
+class Doubted(NamedTuple):
+    """A call, and the question to people what came of it: empty where nobody is asked that now."""
+
+    tool: str
+    approval: str
+
+
+def doubted(runs: Runs, call: str) -> Doubted:
+    """What people are asked about a call in doubt, by its id or that of a question about it.
+
+    **Raises** MalformedError for what is no call id, NotFoundError.
+    """
+    name, seq = parse_call_id(asked_about(call))
+    state = runs.get(name).state
+    step = _step(state, seq)
+    opened = state.open.get(step)
+    waits = opened is not None and opened.phase == "doubt"
+    return Doubted(state.call(step).tool, state.waits_for(step) if waits else "")
+
+
+def _step(state: RunState, seq: int) -> int:
+    step = state.step_of(seq)
+    if step is None or not isinstance(state.steps[step - 1], CallProposed):
+        call, hint = call_id(state.run_id, seq), f"`refold run show {state.run_id}` lists its calls"
+        raise NotFoundError(f"run {state.run_id} proposed no call {call}", hint=hint)
+    return step
+
+
 def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunOperation:
     """What an operator says to settle a call in doubt, with step and attempt looked up in the log.
 
@@ -213,9 +247,10 @@ def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, ac
     """
     name, seq = parse_call_id(call)
     state = runs.get(name).state
-    step = state.step_of(seq)
-    if step is None:
-        raise NotFoundError(f"run {name} proposed no call {call}", hint=f"`refold run show {name}` lists its calls")
+    step = _step(state, seq)
+    if approval := state.waits_for(step):
+        hint = f"`refold run resolve {approval}` is a vote on it"
+        raise ConflictError(f"people are asked about the call {call}", hint=hint)
     opened, said = state.open.get(step), state.resolved.get(step)
     if said and said.verdict == verdict and (opened is None or opened.phase != "doubt"):
         attempt = said.attempt  # said again: harmless, and the answer is the same

@@ -11,10 +11,11 @@ import yaml
 
 from refold.core.approval.catalog import ROLE, Roles, is_person, no_person
 from refold.core.approval.condition import WALKED
-from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_fallback
+from refold.core.approval.decision import ToolFacts
+from refold.core.approval.policy import UNRULED, Policy, Rule, check_shape, merge, read_doubt, read_fallback
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
-from refold.core.events import Requirement
+from refold.core.events import DOUBT, Requirement
 
 CHOSEN = frozenset({"args", "run.input", "run.labels"})
 """Variables that are as large as a model or a client makes them."""
@@ -76,7 +77,7 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
     """The roles that a policy asks for and that nobody has by the catalog. A login may still say so of somebody."""
     if policy is None:
         return []
-    asked = [policy.fallback, *(rule.requirement for rule in policy.rules)]
+    asked = [policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)]
     named = {name for needed in asked if needed for name in (*needed.approvers, *needed.escalate_to)}
     has = {f"role:{role}" for role, people in roles.by_role.items() if people - roles.revoked}
     return sorted(name for name in named - has if name.startswith("role:"))
@@ -105,6 +106,11 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
                 found += _slips(file, UNRULED, read_fallback(content["fallback"]), content["fallback"])
             except UsageError as error:
                 found.append(Problem(file, UNRULED, _said(error)))
+        if "doubt" in content:
+            try:
+                found += _doubtful(file, read_doubt(content["doubt"]))
+            except UsageError as error:
+                found.append(Problem(file, DOUBT, _said(error)))
         for number, text in enumerate(content["rules"], 1):
             try:
                 rule = Rule.parse(text, number)
@@ -129,6 +135,13 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
     places = {id(rule): file for file, rule in rules}
     dead = dead_rules([rule for _, rule in rules])
     return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+
+
+def sent_once(policy: Policy, tools: Iterable[ToolFacts]) -> list[Problem]:
+    """The tools of which the policy does not say who tells what came of a call, and executors ask for that word."""
+    names = sorted(tool.name for tool in tools if tool.effect == "once") if policy.doubt is None else []
+    told = f"it names nobody, so a call in doubt of {', '.join(names)} waits for an operator, and is not tried again"
+    return [Problem("", DOUBT, told, fatal=False)] if names else []
 
 
 def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
@@ -165,14 +178,7 @@ def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
     """What a requirement may say and nobody means."""
-    named = (*needed.approvers, *needed.escalate_to)
-    found = [
-        f"{name!r} is taken for a person; a role is written role:{name[5:]}"
-        for name in named
-        if name[:5].lower() == "role:" != name[:5]
-    ]
-    people = (name for name in named if name != "*" and not name.lower().startswith(ROLE))
-    found += [f"{no_person(name)}: nobody can vote so" for name in people if not is_person(name)]
+    found = _misnamed(needed)
     if "expires" in text and needed.expires_ms < 1_000:
         left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
         found.append(f"expires: {left} (write 90s, 15m, 2h or 7d)")
@@ -185,9 +191,29 @@ def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -
     return [Problem(file, rule, reason, fatal=False) for reason in found]
 
 
+def _doubtful(file: str, needed: Requirement) -> list[Problem]:
+    """What is said of doubts and nobody means."""
+    found = _misnamed(needed)
+    if "*" in (*needed.approvers, *needed.escalate_to):
+        found.append("'*' lets anybody who can sign a vote send a call again of which nobody knows what came of it")
+    return [Problem(file, DOUBT, reason, fatal=False) for reason in found]
+
+
+def _misnamed(needed: Requirement) -> list[str]:
+    """Names that are nobody's."""
+    named = (*needed.approvers, *needed.escalate_to)
+    found = [
+        f"{name!r} is taken for a person; a role is written role:{name[5:]}"
+        for name in named
+        if name[:5].lower() == "role:" != name[:5]
+    ]
+    people = (name for name in named if name != "*" and not name.lower().startswith(ROLE))
+    return found + [f"{no_person(name)}: nobody can vote so" for name in people if not is_person(name)]
+
+
 def _said(error: UsageError) -> str:
     """The words of an error, without the place that a problem has anyway."""
     message = error.message
-    for place in (error.fields.get("file", ""), f"rule {error.fields.get('rule', '')!r}", "fallback"):
+    for place in (error.fields.get("file", ""), f"rule {error.fields.get('rule', '')!r}", "fallback", DOUBT):
         message = message.removeprefix(f"{place}: ")
     return f"{message} ({error.hint})" if error.hint else message

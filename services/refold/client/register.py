@@ -10,17 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from refold.client.runs import Run
 from refold.core.approval import ballot, decision, possible, signature
 from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import ROLE, Catalog, Roles
 from refold.core.approval.decision import Decision, Grant
 from refold.core.approval.policy import Policy
 from refold.core.approval.possible import Possible
-from refold.core.approval.question import received
+from refold.core.approval.question import named, received
 from refold.core.approval.trust import Trust
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
-from refold.core.ids import asked_about
+from refold.core.events import DOUBT
+from refold.core.ids import asked_about, parse_approval_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
+from refold.core.planning.asking import CAME, question_of
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER
 from refold.core.wire import codec
 from refold.ports.log import Record
@@ -261,11 +264,39 @@ class Register:
         )
 
 
+def against(run: Run | None, approval: Approval) -> str:
+    """What the run log says otherwise than an open question; nothing if it agrees."""
+    if approval.state != "open":
+        return ""
+    request = approval.request
+    state = run.state if run else None
+    step = state.step_of(parse_approval_id(request.approval_id)[1]) if state else None
+    opened = state.open.get(step) if state and step else None
+    if state is None or step is None or opened is None:
+        return "the log does not have this call"
+    if opened.question is None or named(question_of(state, state.call(step), opened)).question != request.question:
+        return "the log does not ask this about the call"
+    return ""
+
+
+def others(approval: Approval, args: str) -> str:
+    """Whom the policy asks about other arguments for certain, if that is not whom it asks now; nothing if it may be."""
+    found = approval.judged(args)
+    if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
+        return ""
+    return " or ".join(f"{needed.quorum} of {', '.join(needed.approvers)}" for needed in found.requirements)
+
+
 def said(made: Decision) -> str:
     """A decision in a few words."""
     people = ", ".join(vote.actor for vote in made.votes)
     grant = f" under grant {made.grant.id}" if made.grant and made.grant.use else ""
-    return f"{made.verdict} by {people}{grant}"
+    return f"{word_for(made.verdict, made.asked.get('about', ''))} by {people}{grant}"
+
+
+def word_for(action: str, about: str) -> str:
+    """What somebody says by an action: by the same one, something else of a doubt."""
+    return CAME.get(action, action) if about == DOUBT else action
 
 
 def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tuple[str, ...]]:

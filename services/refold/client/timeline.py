@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.core import events
+from refold.core.events import DOUBT
 from refold.core.ids import CallId, RunId, approval_id, call_id
 
 StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
@@ -31,6 +32,7 @@ class AttemptLine:
 class Ask:
     """People who were asked about a call. `verdict` is empty while they have not decided, `expire` if they did not.
 
+    `about` is `doubt` where they say what came of it.
     **Units**: milliseconds since 1970; 0 stands for not (yet), or never.
     """
 
@@ -49,6 +51,7 @@ class Ask:
     args: str = ""
     grant: str = ""
     use: int = 0
+    about: str = ""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,12 @@ class StepLine:
     failure: events.Failure | None = None
     resolved: events.DoubtResolved | None = None
     late: list[events.LateResultRecorded] = field(default_factory=list)
+
+    @property
+    def asked(self) -> Ask | None:
+        """What people are asked about it now."""
+        waits = self.approvals and not self.approvals[-1].verdict and self.status in ("approval", "doubt")
+        return self.approvals[-1] if waits else None
 
 
 class Timeline:
@@ -100,8 +109,8 @@ class Timeline:
 
     @property
     def asking(self) -> list[StepLine]:
-        """The calls that wait for people to decide."""
-        return [line for line in self.steps if line.status == "approval"]
+        """The calls about which people are asked something."""
+        return [line for line in self.steps if line.asked]
 
 
 _OfPeople = events.ApprovalRequested | events.ApprovalEscalated | events.ApprovalDecided
@@ -141,9 +150,10 @@ def _consult(
     """What people were asked about a call, and what they said."""
     match event:
         case events.ApprovalRequested(requirement=needed):
-            line.status = "approval"
+            line.status = "doubt" if event.about == DOUBT else "approval"
             people, approval = list(needed.approvers), approval_id(line.call_id, event.question)
             ask = Ask(approval, event.rule, people, needed.quorum, needed.message, at_ms, event.expires_ms)
+            ask.about = event.about
             line.approvals.append(ask)
         case events.ApprovalEscalated():
             ask = line.approvals[-1]

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import data_dir
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, Shell, login, pair, source
+from refold.cli.platform import Shell, login, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, against, canonical_json, changed, others
-from refold.client.register import Approval, reach, said
+from refold.cli.voting import ApprovalArgument, Messenger, Voter, approvals_of
+from refold.client.approvals import Approvals, canonical_json
+from refold.client.register import Approval, against
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
-from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
-from refold.core.ids import parse_approval_id
 from refold.core.wire import canonical
-from refold.runtime import keys
 
 approval_group = Commands(
     "Decide on calls that wait for people. Exit codes of a vote: 0 it counts or is recorded, 2 it is void or"
@@ -32,14 +27,6 @@ approval_group = Commands(
 )
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
-ApprovalArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID", help="RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call."
-    ),
-]
-UNSEEN = ("withdraw", "comment", "remind", "revoke-grant")
-"""What lets nothing out, so that nobody has to have seen the question that it is said about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,7 @@ def list_approvals(
     if state not in APPROVAL_STATES:
         raise UsageError(f"{state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
     wanted = Filter(state, agent, tool, run, approver or (login() if mine else ""))
-    approvals = _approvals(shell.platform)
+    approvals = approvals_of(shell.platform)
     if watch:
         for row in approval_changes(approvals, wanted):
             output.emit(row) if shell.json_ else approval_views.print_change(row)
@@ -106,7 +93,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 @approval_group.command("show")
 def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     """Show what is asked: the call as the log has it, who may decide, and what was said."""
-    approvals = _approvals(shell.platform)
+    approvals = approvals_of(shell.platform)
     shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
     grant = next((each for each in approvals.read().grants() if each.grant.id == given.id), None) if given else None
@@ -121,71 +108,8 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
 @approval_group.command("grants")
 def list_grants(*, shell: Shell) -> None:
     """List what was remembered: calls that pass again without asking, and those that did."""
-    rows = [approval_views.grant_row(grant) for grant in _approvals(shell.platform).read().grants()]
+    rows = [approval_views.grant_row(grant) for grant in approvals_of(shell.platform).read().grants()]
     shell.tell(rows, lambda: approval_views.print_grants(rows))
-
-
-@dataclass(frozen=True)
-class Voter(Shell):
-    """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
-
-    actor: Annotated[
-        str | None, typer.Option("--actor", help="Who says so; without it, your login.", show_default=False)
-    ] = None
-    key: Annotated[
-        str,
-        typer.Option("--key", metavar="FILE", help="The key that signs the vote; without it, the only one in --data."),
-    ] = ""
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for Kafka and the approval service.", min=0.1)
-    ] = 30.0
-
-    def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
-        """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
-        key = vote_key(self.key, self.data)
-        self.platform.wait(self.timeout)
-        approvals = _approvals(self.platform)
-        approval = approvals.named(name)
-        question = self._seen(approvals, name, approval, action)
-        if settings:
-            more["args"] = changed(approvals.get(approval).request.args, settings)
-        actor = login() if self.actor is None else self.actor
-        vote = approvals.vote(approval, action, question=question, actor=actor, **more)
-        if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
-            output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
-        if action == "edit" and (people := others(approvals.get(approval), vote.args)):
-            output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
-        position = approvals.send(vote, key, self.platform.publisher)
-        answer = approvals.answered(vote, position, self.timeout)
-        place = f"[dim]{position.topic}/{position.partition}/{position.offset}[/]"
-        self.tell({**output.plain(answer), "vote": vote.vote}, f"{answer_text(answer, action)}\n{place}")
-
-    def _seen(self, approvals: Approvals, name: str, approval: str, action: str) -> str:
-        """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
-        if action == "revoke-grant":
-            return approvals.granted(approval).question
-        found = approvals.get(approval)
-        digits = parse_approval_id(approval)[2]
-        typed = len(name) - len(approval) + len(digits)
-        if action in UNSEEN or typed >= ENOUGH_DIGITS or found.state != "open":
-            return found.request.question
-        if self.json_ or not sys.stdin.isatty():
-            hint = f"look at `refold approval show {approval}`, then say {action} of {approval}"
-            raise UsageError(f"{name} does not say which question you have seen", hint=hint)
-        approval_views.print_approval(found, otherwise=against(self.runs.find(found.request.run_id), found))
-        typer.confirm(f"\n{action} this?", abort=True, err=True)
-        return found.request.question
-
-
-@dataclass(frozen=True)
-class Messenger(Voter):
-    """A voter who may say why."""
-
-    message: Annotated[str, typer.Option("--message", "-m", help="Why; it stays in the history.")] = ""
-
-    def vote(self, name: str, action: str, **more: Any) -> None:
-        """Votes, with the message."""
-        super().vote(name, action, message=self.message, **more)
 
 
 @approval_group.command()
@@ -288,41 +212,6 @@ _plain("reject", "Say that the call must not go out; the agent sees the message.
 _plain("remind", "Remind those who may decide; it stays in the history.")
 _plain("withdraw", "Take your own vote back, as long as nothing is decided.")
 _plain("revoke-grant", "End what was remembered: from now on the same call is asked again.")
-
-
-def answer_text(answer: Answered, action: str) -> str:
-    """What became of a vote, in words."""
-    name = f"[bold]{output.escape(answer.approval)}[/]"
-    if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
-        return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
-    if answer.what == "decided" and answer.decision:
-        return f"{name} is decided: {output.escape(said(answer.decision))}"
-    if answer.what == "decided_otherwise" and answer.decision:
-        return f"{name} was decided without this vote: {output.escape(said(answer.decision))}"
-    if answer.what == "counted":
-        return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
-    decides = answer.decision if action != "revoke-grant" else None
-    by = f", which is decided: {output.escape(said(decides))}" if decides else ""
-    return f"it is recorded with {name}{by}"
-
-
-def _approvals(platform: Platform) -> Approvals:
-    most = platform.settings.max_payload_bytes
-    reader, trust, partitions = platform.runs.reader, platform.trust, platform.runs.partitions
-    return Approvals(reader, trust, partitions=partitions, payload_bytes=most)
-
-
-def vote_key(path: str, data: str) -> SigningKey:
-    """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
-    if path:
-        return keys.load(Path(path), "vote")
-    folder = data_dir(data) / "keys"
-    usable = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == "vote"]
-    if len(usable) != 1:
-        hint = "`refold keys new NAME --use vote` makes one; --key names its file"
-        names = f" ({', '.join(key.kid for key in usable)})" if usable else ""
-        raise UsageError(f"there are {len(usable)} keys for votes in {folder}{names}", hint=hint)
-    return usable[0]
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from refold.cli.platform import Platform, RedisOption, Shell, connect
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import UsageError
+from refold.core.events import DOUBT
 from refold.core.redaction import public_url
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
@@ -243,9 +244,13 @@ def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:
 
 
 def _anybody(policy: Policy | None) -> Iterator[str]:
-    """What a policy leaves to whoever has a vote key, or to who asked. (A deny or an allow asks nobody.)"""
-    asks = [(rule.name, rule.requirement) for rule in policy.rules] if policy else []
-    for name, needed in [*asks, (UNRULED, policy.fallback if policy else None)]:
+    """What a policy leaves to whoever has a vote key, to who asked, or to an operator; a deny asks nobody."""
+    if policy is None:
+        return
+    if policy.doubt is None:
+        yield f"{DOUBT}: nobody is named, so calls in doubt wait for an operator, and `once` calls are not sent again"
+    asks = [(rule.name, rule.requirement) for rule in policy.rules]
+    for name, needed in [*asks, (UNRULED, policy.fallback), (DOUBT, policy.doubt)]:
         if needed and "*" in (*needed.approvers, *needed.escalate_to):
             yield f"{name}: whoever has a vote key may decide"
         if needed and not needed.not_requester:

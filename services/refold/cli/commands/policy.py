@@ -24,6 +24,7 @@ from refold.client.policies import Problem
 from refold.core.approval.catalog import Roles
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
+from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
@@ -34,14 +35,16 @@ policy_group = Commands("Write, try and publish the rules that judge every call.
 FilesArgument = Annotated[
     list[str], typer.Argument(metavar="FILES", help="Policy files, or folders of them; together they are one policy.")
 ]
-AppOption = Annotated[
-    str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the versions and tags of its tools.")
-]
+AppOption = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for what its tools declare.")]
 
 
 @policy_group.command("check")
-def check_policy(files: FilesArgument, *, teller: Teller) -> None:
-    """Say what is wrong with policy files, rules that no call can reach too; exit code 1 if there is anything."""
+def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
+    """Say what is wrong with policy files, rules that no call can reach too; exit code 1 if there is anything.
+
+    With --app also which of its tools nobody can send again after a doubt.
+    """
+    tools = load_app(app_).tools.values() if app_ else ()
     content: dict[str, Any] = {}
     try:
         content = policies.load_files(files)
@@ -49,6 +52,7 @@ def check_policy(files: FilesArgument, *, teller: Teller) -> None:
     except MalformedError as error:
         wrong = [policies.Problem("", "", f"{error.message} ({error.hint})")]
     policy = None if any(problem.fatal for problem in wrong) else merged_policy(content)
+    wrong += policies.sent_once(policy, (tool.facts for tool in tools)) if policy else []
     digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
     row = {"ok": not wrong, "digest": digest, "rules": rules, "files": sorted(content), "problems": wrong}
     lines = [f"[{'red' if each.fatal else 'yellow'}]{output.escape(_problem_text(each))}[/]" for each in wrong]
@@ -222,7 +226,7 @@ def explain_judgement(
 
 
 def _problem_text(problem: Problem) -> str:
-    rule = f"rule {problem.rule!r}: " if problem.rule else ""
+    rule = f"{DOUBT}: " if problem.rule == DOUBT else f"rule {problem.rule!r}: " if problem.rule else ""
     return f"{f'{problem.file}: ' if problem.file else ''}{rule}{problem.reason}"
 
 

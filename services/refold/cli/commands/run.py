@@ -18,7 +18,7 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pair, source
 from refold.cli.views import runs as run_views
 from refold.cli.views import verification, watching
-from refold.client.inputs import InputAnswer, Inputs, cancelling, resolution
+from refold.client.inputs import InputAnswer, Inputs, cancelling
 from refold.client.runs import Run, Runs
 from refold.client.verify import verify_log
 from refold.core import ids
@@ -196,32 +196,6 @@ def fail_run(
     said = _operation(run, "fail", operator, canonical.dumps({"reason": reason}))
     answer = _inputs(operator.platform).fail(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
-
-
-@run_group.command("resolve")
-def resolve_call(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ, as `refold run show` prints it.")],
-    *,
-    happened: Annotated[
-        str | None, typer.Option("--happened", metavar="JSON", help="The effect happened, with this result.")
-    ] = None,
-    did_not_happen: Annotated[bool, typer.Option("--did-not-happen", help="It did not happen: run it.")] = False,
-    give_up: Annotated[bool, typer.Option("--give-up", help="Nobody can tell: the call fails.")] = False,
-    comment: Annotated[str, typer.Option("--comment", help="How you know; it stays in the history.")] = "",
-    operator: Operator,
-) -> None:
-    """Settle a call in doubt: say what you found out about its effect."""
-    if (happened is not None) + did_not_happen + give_up != 1:
-        raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
-    verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
-    result = canonical.parse(source(happened)) if happened is not None else None
-    call = ids.asked_about(call)
-    actor = operator.actor or login()
-    signal = resolution(operator.runs, call, verdict=verdict, result=result, actor=actor, comment=comment)
-    answer = _inputs(operator.platform).resolve(signal, operator.timeout)
-    known = "was resolved before as" if answer.what == "known" else "is resolved as"
-    text = f"call [bold]{output.escape(call)}[/] {known} {verdict}; the run"
-    operator.tell_answer(answer, text, call_id=call, verdict=verdict)
 
 
 @run_group.command("repair")

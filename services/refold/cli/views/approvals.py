@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, warn
-from refold.client.register import Approval, Granted, said
+from refold.client.register import Approval, Granted, said, word_for
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.people import quorum_of
 from refold.core.approval.question import args_digest
-from refold.core.events import Requirement
+from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
@@ -54,8 +54,16 @@ def row(found: Approval) -> Data:
         "held": found.held,
         "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
         "call_id": request.call_id,
+        "about": request.about,
+        "resolve": resolve_commands(request.approval_id) if request.about == DOUBT else [],
         "others": list(found.others),
     }
+
+
+def resolve_commands(name: str) -> list[str]:
+    """What people may say of a call in doubt, as commands to run."""
+    start = f"refold run resolve {name}"
+    return [f"{start} --happened '{{...}}'", f"{start} --did-not-happen", f"{start} --give-up"]
 
 
 def data(found: Approval) -> Data:
@@ -79,6 +87,8 @@ def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
     columns = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
     print_table(columns, map(_cells, rows))
     say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
+    if any(each["about"] == DOUBT for each in rows):
+        say("[dim]of what is in doubt nobody knows what came of it: find out, then `refold run resolve`[/]")
     if any(len(canonical.dumps(each["args"])) > _ARGUMENTS for each in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
@@ -134,7 +144,10 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     request = found.request
     state = "held" if found.held else found.state
     by = f" ({escape(said(found.decision))})" if found.decision else ""
+    doubt = request.about == DOUBT
     say(f"[bold]{escape(request.call_id)}[/] is {state}{by}")
+    if doubt:
+        say(f"[bold magenta]nobody knows what came of attempt {request.attempt - 1}: find out what has happened[/]")
     facts = {
         "held": found.held,
         "in the run": ended,
@@ -145,9 +158,9 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "asked for by": f"says: {request.requester}" if request.requester else "nobody says",
         "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
-        "attempt": f"{request.attempt}, good up to {request.covers}",
+        "attempt": "" if doubt else f"{request.attempt}, good up to {request.covers}",
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
-        f"; `refold policy explain {request.call_id}` tells more",
+        + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
         "why": request.requirement.message or "-",
         "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum_of(request)}"
         + (", not the requester" if request.requirement.not_requester else "")
@@ -174,7 +187,8 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     if found.state == "open":
         say(f"\n[dim]{_size(request.args)}[/]")
         name = escape(request.approval_id)
-        say(f"refold approval approve {name}\nrefold approval reject {name} --message '...'")
+        ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
+        say("\n".join(map(escape, resolve_commands(request.approval_id)) if doubt else ways))
 
 
 def _print_past(request: ApprovalRequest) -> None:
@@ -297,7 +311,8 @@ def _print_said(found: Approval) -> None:
         void = f"  [red]{fate}[/]" if fate in ("withdrawn", "superseded") else ""
         if fate == "void":
             void = f"  [red]void, it does not count now: {escape(found.count.void[vote].reason)}[/]"
-        words = " ".join(filter(None, (vote.action, ", ".join(vote.to), vote.message)))
+        action = word_for(vote.action, found.request.about)
+        words = " ".join(filter(None, (action, ", ".join(vote.to), vote.message)))
         say(f"  {in_utc(vote.issued)}  {escape(vote.actor)}  {escape(words)}{void}")
         if vote.action == "edit":
             _print_diff(diff(found.request.args, vote.args))
@@ -313,7 +328,9 @@ def _said(found: Approval, vote: Vote) -> Data:
 
 
 def _cells(each: Data) -> list[str]:
-    state = f"{each['state']}: {each['verdict']}" if each["verdict"] else each["state"]
+    state = f"{each['state']}: {word_for(each['verdict'], each['about'])}" if each["verdict"] else each["state"]
+    if each["about"] == DOUBT and each["state"] == "open":
+        state = "in doubt"
     return [
         escape(each["call_id"]),
         escape(f"held: {each['held']}" if each["held"] else state),

@@ -60,6 +60,7 @@ def print_in_force(found: Data) -> None:
             rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
         asked = _outcome("require", plain(policy.fallback)) if policy.fallback else _outcome("deny", "nobody decides")
         rows.append(("[dim]no rule holds, or one that allows fails[/]", "", asked))
+        rows.append(("[dim]nobody knows what came of a call[/]", "", _settled_by(policy)))
         print_table(("rule", "when", "then"), rows)
     for old in found["policies"]:
         if old != found["current"]:
@@ -142,6 +143,13 @@ def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanati
 def _outcome(outcome: str, detail: Data | str) -> str:
     text = detail if isinstance(detail, str) else _asks(detail)
     return f"[{_COLOURS[outcome]}]{outcome}[/] {escape(text)}"
+
+
+def _settled_by(policy: Policy) -> str:
+    """Who says what came of a call in doubt."""
+    if policy.doubt is None:
+        return "an operator says so, and a call with effect once is not sent again"
+    return _outcome("require", plain(policy.doubt))
 
 
 def _asks(needed: Data) -> str:

@@ -9,9 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from refold.cli.output import Data, escape, json_text, moment, plain, print_table, say, styled
+from refold.cli.views.approvals import resolve_commands
 from refold.client.catalog import Shelves
+from refold.client.register import word_for
 from refold.client.runs import JudgedRecord, Run
 from refold.client.timeline import Ask, AttemptLine, StepLine
+from refold.core.events import DOUBT
 from refold.core.ids import log_key
 
 CUT = 70
@@ -70,7 +73,7 @@ def run_data(run: Run) -> Data:
             plain(line) | {"args": json_text(line.args), "result": json_text(line.result)}
             for line in run.timeline.steps
         ],
-        "resolve": [command for line in run.timeline.in_doubt for command in resolve_commands(line)],
+        "resolve": [command for line in run.timeline.in_doubt for command in _ways_out(line)],
     }
 
 
@@ -87,10 +90,9 @@ def halted(run: Run, catalog: Shelves) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def resolve_commands(line: StepLine) -> list[str]:
-    """What a human may say of a call in doubt, as commands to run."""
-    start = f"refold run resolve {line.call_id}"
-    return [f"{start} --happened '{{...}}'", f"{start} --did-not-happen", f"{start} --give-up"]
+def _ways_out(line: StepLine) -> list[str]:
+    """What may be said of a call in doubt, as commands to run."""
+    return resolve_commands(line.asked.approval_id if line.asked else line.call_id)
 
 
 def event_rows(run: Run) -> list[Data]:
@@ -224,7 +226,8 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
     if step.failure and step.status == "failed" and not rejected:
         lines.append(f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]")
-    if step.resolved:
+    voted = any(ask.about == DOUBT and ask.actors for ask in step.approvals)  # then it is there already who said what
+    if step.resolved and not voted:
         why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""
         lines.append(f"       [magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]")
     for late in step.late:
@@ -232,7 +235,7 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
         lines.append(f"       [magenta]late result{contradicts}: {escape(late.result, 60)}[/]")
     if step.status == "doubt":
         lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
-        lines += [f"         {escape(command)}" for command in resolve_commands(step)]
+        lines += [f"         {escape(command)}" for command in _ways_out(step)]
     return lines
 
 
@@ -244,6 +247,8 @@ def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
         many = f"{ask.quorum} of " if ask.quorum > 1 else ""
         until = f" until {moment(ask.expires_ms)}" if ask.expires_ms else ""
         lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
+        if ask.about == DOUBT:
+            return lines
         why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
         return [*lines, why] if ask.rule else lines
     if ask.verdict == "expire" and ask.said:
@@ -251,12 +256,18 @@ def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
     by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
     grant = f" [dim](use {ask.use} of the grant {escape(ask.grant)})[/]" if ask.use else ""
     why = f": {escape(ask.said, 200)}" if ask.said else ""
-    lines = [f"[magenta]{_VERDICTS.get(ask.verdict, escape(ask.verdict))} {by}{why}[/]{grant}"]
+    lines = [f"[magenta]{_verdict(ask)} {by}{why}[/]{grant}"]
     if ask.grant and not ask.use:
         lines.append(f"  [magenta]and granted for the same call again: {escape(ask.grant)}[/]")
     if ask.args:
         lines.append(f"  with other arguments: {escape(ask.args, 200)}")
     return lines
+
+
+def _verdict(ask: Ask) -> str:
+    if ask.about == DOUBT:
+        return f"settled as {escape(word_for(ask.verdict, ask.about))}"
+    return _VERDICTS.get(ask.verdict, escape(ask.verdict))
 
 
 _VERDICTS = {

@@ -1,0 +1,88 @@
+"""`refold run resolve`: what came of a call of which nobody knows it, as the people say whom the policy names for that.
+
+Where it names nobody, an operator does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.apps import load_app
+from refold.cli.lazy import Commands
+from refold.cli.platform import login, source
+from refold.cli.voting import Voter, approvals_of, told
+from refold.client.approvals import canonical_json
+from refold.client.inputs import Inputs, doubted, resolution
+from refold.core.errors import UsageError
+from refold.core.events import DOUBT
+from refold.core.ids import asked_about
+from refold.core.planning.asking import CAME
+
+resolve_group = Commands()
+
+
+@resolve_group.command()
+def resolve_call(
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it.")
+    ],
+    *,
+    happened: Annotated[
+        str | None, typer.Option("--happened", metavar="JSON|@FILE|-", help="The effect happened, with this result.")
+    ] = None,
+    did_not_happen: Annotated[bool, typer.Option("--did-not-happen", help="It did not happen: run it.")] = False,
+    give_up: Annotated[bool, typer.Option("--give-up", help="Nobody can tell: the call fails.")] = False,
+    comment: Annotated[str, typer.Option("--comment", help="How you know; it stays in the history.")] = "",
+    app_: Annotated[
+        str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], to check the result before it is said.")
+    ] = "",
+    voter: Voter,
+) -> None:
+    """Settle a call in doubt: say what you found out about its effect.
+
+    Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
+    """
+    if (happened is not None) + did_not_happen + give_up != 1:
+        raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
+    verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
+    result = canonical_json(source(happened)) if happened is not None else ""
+    if app_ and result:
+        _check(voter, call, result, app_)
+    if call == asked_about(call) and not doubted(voter.runs, call).approval:
+        if not _say(voter, call, verdict, result=result, comment=comment):
+            return
+        output.note(f"the policy names people for that by now, so they are asked what came of {call}")
+    if approval := doubted(voter.runs, call).approval:
+        approvals_of(voter.platform).asked(approval, voter.timeout)
+    action = next(action for action, word in CAME.items() if word == verdict)
+    vote, answer = voter.cast(call, action, about=DOUBT, result=result, message=comment)
+    row = {**output.plain(answer), "vote": vote.vote, "call_id": asked_about(call), "verdict": verdict}
+    voter.tell(row, told(answer, action))
+
+
+def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str) -> bool:
+    """An operator's word, where nobody else is asked; tells whether people are, because of it."""
+    actor = login() if voter.actor is None else voter.actor
+    value = output.json_text(result) if result else None
+    signal = resolution(voter.runs, call, verdict=verdict, result=value, actor=actor, comment=comment)
+    platform = voter.platform
+    answer = Inputs(platform.runs, platform.publisher).resolve(signal, voter.timeout)
+    if answer.what == "asked":
+        return True
+    state = answer.run.state
+    row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, "call_id": call, "verdict": verdict}
+    known = "was resolved before as" if answer.what == "known" else "is resolved as"
+    text = f"call [bold]{output.escape(call)}[/] {known} {verdict}; the run is {output.styled(state.status)}"
+    voter.tell(row, text)
+    return False
+
+
+def _check(voter: Voter, call: str, result: str, app: str) -> None:
+    """**Raises** UsageError when the tool could not have had such a result."""
+    tool = load_app(app).tools.get(name := doubted(voter.runs, call).tool)
+    if tool is None:
+        raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
+    tool.result.load(result)

@@ -1,0 +1,144 @@
+"""What all commands share by which people decide: the key that signs, the question that was seen, what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from refold.cli import output
+from refold.cli.addresses import data_dir
+from refold.cli.platform import Platform, Shell, login
+from refold.cli.views import approvals as approval_views
+from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, changed
+from refold.client.register import against, others, reach, said, word_for
+from refold.core.approval.ballot import DECIDING, Vote
+from refold.core.approval.signature import SigningKey
+from refold.core.errors import UsageError
+from refold.core.ids import parse_approval_id
+from refold.runtime import keys
+
+ApprovalArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call."
+    ),
+]
+ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
+"""What lets nothing out, so that nobody has to have seen the question that it is said about."""
+
+
+@dataclass(frozen=True)
+class Voter(Shell):
+    """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
+
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Who says so; without it, your login.", show_default=False)
+    ] = None
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="FILE", help="The key that signs the vote; without it, the only one in --data."),
+    ] = ""
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for Kafka and the approval service.", min=0.1)
+    ] = 30.0
+
+    def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
+        """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
+        vote, answer = self.cast(name, action, settings=settings, **more)
+        self.tell({**output.plain(answer), "vote": vote.vote}, told(answer, action))
+
+    def cast(
+        self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
+    ) -> tuple[Vote, Answered]:
+        """Votes; returns the vote, and what became of it."""
+        key = vote_key(self.key, self.data)
+        self.platform.wait(self.timeout)
+        approvals = approvals_of(self.platform)
+        approval = approvals.named(name)
+        question = self._seen(approvals, name, approval, action, about=about)
+        if settings:
+            more["args"] = changed(approvals.get(approval).request.args, settings)
+        actor = login() if self.actor is None else self.actor
+        vote = approvals.vote(approval, action, question=question, actor=actor, about=about, **more)
+        if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
+            output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
+        if action == "edit" and (people := others(approvals.get(approval), vote.args)):
+            output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
+        position = approvals.send(vote, key, self.platform.publisher)
+        return vote, approvals.answered(vote, position, self.timeout)
+
+    def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
+        """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
+        if action == "revoke-grant":
+            return approvals.granted(approval).question
+        found = approvals.get(approval)
+        digits = parse_approval_id(approval)[2]
+        typed = len(name) - len(approval) + len(digits)
+        refused = action in DECIDING and found.request.about != about
+        if action in ASIDES or typed >= ENOUGH_DIGITS or found.state != "open" or refused:
+            return found.request.question
+        say = word_for(action, about)
+        if self.json_ or not sys.stdin.isatty():
+            hint = f"look at `refold approval show {approval}`, then say {say} of {approval}"
+            raise UsageError(f"{name} does not say which question you have seen", hint=hint)
+        approval_views.print_approval(found, otherwise=against(self.runs.find(found.request.run_id), found))
+        typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
+        return found.request.question
+
+
+@dataclass(frozen=True)
+class Messenger(Voter):
+    """A voter who may say why."""
+
+    message: Annotated[str, typer.Option("--message", "-m", help="Why; it stays in the history.")] = ""
+
+    def vote(self, name: str, action: str, **more: Any) -> None:
+        """Votes, with the message."""
+        super().vote(name, action, message=self.message, **more)
+
+
+def told(answer: Answered, action: str) -> str:
+    """What became of a vote and where it lies, as lines of markup."""
+    position = answer.position
+    return f"{_outcome(answer, action)}\n[dim]{position.topic}/{position.partition}/{position.offset}[/]"
+
+
+def _outcome(answer: Answered, action: str) -> str:
+    """What became of a vote, in words."""
+    name = f"[bold]{output.escape(answer.approval)}[/]"
+    if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
+        return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
+    if answer.what == "decided" and answer.decision:
+        return f"{name} is decided: {output.escape(said(answer.decision))}"
+    if answer.what == "decided_otherwise" and answer.decision:
+        return f"{name} was decided without this vote: {output.escape(said(answer.decision))}"
+    if answer.what == "counted":
+        return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
+    decides = answer.decision if action != "revoke-grant" else None
+    by = f", which is decided: {output.escape(said(decides))}" if decides else ""
+    return f"it is recorded with {name}{by}"
+
+
+def approvals_of(platform: Platform) -> Approvals:
+    """The approvals of a platform."""
+    most = platform.settings.max_payload_bytes
+    reader, trust, partitions = platform.runs.reader, platform.trust, platform.runs.partitions
+    return Approvals(reader, trust, partitions=partitions, payload_bytes=most)
+
+
+def vote_key(path: str, data: str) -> SigningKey:
+    """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
+    if path:
+        return keys.load(Path(path), "vote")
+    folder = data_dir(data) / "keys"
+    usable = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == "vote"]
+    if len(usable) != 1:
+        hint = "`refold keys new NAME --use vote` makes one; --key names its file"
+        names = f" ({', '.join(key.kid for key in usable)})" if usable else ""
+        raise UsageError(f"there are {len(usable)} keys for votes in {folder}{names}", hint=hint)
+    return usable[0]
