@@ -71,7 +71,7 @@ def rulings_of(history: History) -> dict[int, list[Ruling]]:
             amounts[step] = json.loads(fields["args"]).get("amount", 0)
         elif name == "ApprovalRequested":
             asked[step] = fields
-        elif name == "ApprovalDecided":
+        elif name == "ApprovalDecided" and asked[step]["about"] != "doubt":  # that lets nothing out by itself
             if fields["verdict"] == "edit":
                 amounts[step] = json.loads(fields["args"])["amount"]
             actors = frozenset(vote["actor"] for vote in payload(fields["token"]).get("votes", ()))

@@ -6,37 +6,68 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from confluent_kafka import Producer
 
+from refold.core.approval import signature
+from refold.core.approval.ballot import Vote
+from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
+from refold.core.messages import ApprovalVote
+from refold.core.wire import codec
+from refold.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.actor import Actor, producer
-from tests.chaos.raw import Chain, Event, History
+from tests.chaos.people import VOTED, Said
+from tests.chaos.raw import Chain, Event, Fields, History
+from tests.chaos.rules import SETTLER
 
 PATIENCE_S = 1.0
 """How long the operator lets things settle before looking: whatever was on its way to the world has arrived by then."""
 
 AGAIN_S = 8.0
-TRUTH = "truth-"
-"""How the signals of the operator are called, with a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """What is asked of a call in doubt, by the log: the key that its effect has, and when the operator looks."""
+
+    call: str
+    asked: Fields
+    key: str
+    due: float
+
+    @property
+    def approval(self) -> str:
+        """The id of the question."""
+        return f"{self.call}~{self.asked['question'][:32]}"
 
 
 class Human(Actor):
-    """A thread that resolves every doubt truthfully, as plain JSON. While `asleep` is set nothing is said.
+    """A thread that settles every doubt truthfully, by a vote. While `asleep` is set nothing is said.
 
     An operator who says "it did not happen" while the process that might still do it is merely stopped, is wrong a
-    moment later: campaigns set `asleep` for as long as they hold an executor stopped.
+    moment later: campaigns set `asleep` for as long as they hold an executor stopped. `votes` are all that were meant.
+    `ask` tells what came of a call, by its key, `know` whether people are asked a question by now.
     """
 
-    def __init__(self, bootstrap: str, prefix: str, *, partitions: int, ask: Callable[[str], int | None]) -> None:
-        super().__init__(f"human-{prefix}")
-        self._bootstrap, self._prefix, self._partitions, self._ask = bootstrap, prefix, partitions, ask
-        self.said = 0
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        key: SigningKey,
+        *,
+        ask: Callable[[str], int | None],
+        know: Callable[[str], bool],
+    ) -> None:
+        super().__init__(f"human-{settings.prefix}")
+        self._settings, self._key, self._ask, self._know = settings, key, ask, know
+        self.votes: dict[str, Said] = {}
         self.asleep = threading.Event()
         self._woke = 0.0
         self._chain = Chain()
-        self._doubts: dict[tuple[str, int], tuple[int, str, float]] = {}
+        self._doubts: dict[tuple[str, int], _Doubt] = {}
 
     @property
     def open(self) -> int:
@@ -48,12 +79,12 @@ class Human(Actor):
         return [run for run, history in list(self._chain.runs.items()) if len(history.events) > 2 and not history.end]
 
     def _work(self) -> None:
-        sender, chain = producer(self._bootstrap), self._chain
-        keys: dict[tuple[str, int], str] = {}
-        for record in raw.tail(self._bootstrap, f"{self._prefix}run-log"):
+        sender, chain = producer(self._settings.bootstrap), self._chain
+        calls: dict[tuple[str, int], tuple[str, str]] = {}
+        for record in raw.tail(self._settings.bootstrap, f"{self._settings.prefix}run-log"):
             if record is not None:
                 if accepted := chain.feed(record):
-                    self._note(keys, *accepted)
+                    self._note(calls, *accepted)
                 continue
             if self._stopped.is_set():
                 sender.flush(10)
@@ -61,16 +92,18 @@ class Human(Actor):
             self._speak(sender)
             sender.poll(0)
 
-    def _note(self, keys: dict[tuple[str, int], str], history: History, events: list[Event]) -> None:
+    def _note(self, calls: dict[tuple[str, int], tuple[str, str]], history: History, events: list[Event]) -> None:
         run = history.run
-        for name, fields in events:
+        for seq, (name, fields) in enumerate(events, history.seq - len(events) + 1):
             place = run, fields.get("step", 0)
-            if name in ("CallProposed", "ApprovalDecided") and fields["key"]:
-                keys[place] = fields["key"]  # an edit makes another call of it
-            elif name == "CallDoubted":
-                self._doubts[place] = fields["attempt"], keys[place], time.monotonic() + PATIENCE_S
-            elif name in ("DoubtResolved", "CallCompleted", "CallFailed"):
+            if name == "CallProposed":
+                calls[place] = f"{run}/{seq}", fields["key"]
+            elif name == "ApprovalDecided":
                 self._doubts.pop(place, None)
+                if fields["key"]:
+                    calls[place] = calls[place][0], fields["key"]  # an edit makes another call of it
+            elif name == "ApprovalRequested" and fields["about"] == "doubt":
+                self._doubts[place] = _Doubt(calls[place][0], fields, calls[place][1], time.monotonic() + PATIENCE_S)
             elif name in raw.TERMINAL:
                 for open_place in [open_place for open_place in self._doubts if open_place[0] == run]:
                     del self._doubts[open_place]
@@ -81,17 +114,26 @@ class Human(Actor):
             self._woke = now + PATIENCE_S
         if now < self._woke:
             return
-        for (run, step), (attempt, key, due) in list(self._doubts.items()):
-            if due > now:
-                continue
-            self._doubts[run, step] = attempt, key, now + AGAIN_S
-            value = self._ask(key)
-            verdict = {"verdict": "did_not_happen"} if value is None else {"verdict": "happened", "result": value}
-            self.said += 1
-            self._send(sender, run, {"step": step, "attempt": attempt, **verdict})
+        for place, doubt in list(self._doubts.items()):
+            if doubt.due <= now and self._know(doubt.approval):
+                self._doubts[place] = replace(doubt, due=now + AGAIN_S)
+                self._vote(sender, place[0], doubt, self._ask(doubt.key))
 
-    def _send(self, sender: Producer, run: str, data: dict[str, object]) -> None:
-        name = f"{TRUTH}{self.said}"
-        said = {"run_id": run, "signal_id": name, "kind": "resolve", "data": data, "actor": "operator"}
-        topic, number = f"{self._prefix}run-operated", home(run, self._partitions)
-        sender.produce(topic, json.dumps(said), f"{run}/{name}", number)
+    def _vote(self, sender: Producer, run: str, doubt: _Doubt, value: int | None) -> None:
+        """It happened, with this value, or it did not happen: then the call may go out once more."""
+        asked, name = doubt.asked, f"truth-{len(self.votes) + 1}"
+        vote = Vote(
+            approval=doubt.approval,
+            vote=name,
+            question=asked["question"],
+            environment=asked["environment"],
+            actor=SETTLER,
+            action="approve" if value is None else "answer",
+            issued=time.time_ns() // 1_000_000,
+            result="" if value is None else json.dumps(value),
+        )
+        self.votes[name] = Said(vote.approval, SETTLER, vote.action)
+        message = ApprovalVote(vote.approval, name, run, signature.sign(vote.payload(), self._key))
+        topic, number = f"{self._settings.prefix}{VOTED}", home(run, self._settings.partitions)
+        key: Any = f"{vote.approval}/{name}"
+        sender.produce(topic, codec.encode(message), key, number)

@@ -25,8 +25,8 @@ class Evidence:
     """What the world has seen.
 
     **Shape**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
-    `poison` and `resolutions` are (topic, partition, offset) of what the user and the operator sent on purpose, as the
-    topics have it; `effects` the recorder's lines. `votes` are the ids of what people have sent, by their places,
+    `poison` are (topic, partition, offset) of what the user sent on purpose, as the topics have it; `effects` the
+    recorder's lines. `votes` are the ids of what people have sent, by their places,
     `failing` the runs whose agent gives up at its end.
     """
 
@@ -34,7 +34,6 @@ class Evidence:
     maybe: set[str]
     cancelled: set[str]
     poison: set[tuple[str, int, int]]
-    resolutions: set[tuple[str, int, int]]
     effects: list[Fields]
     run_log: list[Raw]
     outcomes: list[Raw]
@@ -271,7 +270,7 @@ def calls_of(history: History) -> list[Call]:
 
 
 def _letters(verdict: Verdict, evidence: Evidence) -> None:
-    """A dead letter for every poison, and for nothing else but resolutions and votes that came too late or are void."""
+    """A dead letter for every poison, and for nothing else but votes that came too late or are void."""
     found: dict[tuple[str, int, int], Fields] = {}
     for record in evidence.letters:
         letter = raw.decode(record.value or b"")
@@ -284,9 +283,7 @@ def _letters(verdict: Verdict, evidence: Evidence) -> None:
         verdict.lost.append(f"the poison at {place} has no dead letter")
     for place, letter in found.items():
         code = letter["code"]
-        if place in evidence.resolutions and code == "conflict":
-            verdict.counts["resolutions_too_late"] += 1
-        elif place in evidence.votes and _may_be_void(evidence, place, letter):
+        if place in evidence.votes and _may_be_void(evidence, place, letter):
             verdict.counts[f"votes_void.{code}"] += 1
         elif place not in evidence.poison:
             verdict.wrong.append(f"{place} is a dead letter: {code}: {letter['reason']}")

@@ -77,6 +77,10 @@ class People(Actor):
         self._due: list[tuple[float, int, Fields, _Word]] = []
         self._number = 0
 
+    def know(self, approval: str) -> bool:
+        """Whether they are asked this: a run asks it in its log first."""
+        return (approval, 0) in self._seen
+
     def _work(self) -> None:
         sender = producer(self._settings.bootstrap)
         for record in raw.tail(self._settings.bootstrap, f"{self._settings.prefix}approval-requested"):
@@ -94,11 +98,16 @@ class People(Actor):
             sender.poll(0)
 
     def _consider(self, ask: Fields) -> None:
-        """Make up all minds about a request. It comes again after a planner's death, and with every escalation."""
+        """Make up all minds about a request. It comes again after a planner's death, and with every escalation.
+
+        What came of a call the operator knows.
+        """
         name = ask["approval_id"], ask["level"]
         if name in self._seen:
             return
         self._seen.add(name)
+        if ask["about"] == "doubt":
+            return
         for word in [*self._noise(), *self._words(ask)]:
             self._number += 1
             heapq.heappush(self._due, (time.monotonic() + word.after_s, self._number, ask, word))

@@ -25,6 +25,9 @@ REQUESTER = "rita"
 
 ONCALL = ("ada", "bob", "cleo")
 STRANGER = "eve"
+SETTLER = "operator"
+"""Says what came of calls that are in doubt."""
+
 ROLES: dict[str, Any] = {"roles": {"oncall": [*ONCALL, REQUESTER]}}
 
 GRACE_MS = 12_000
@@ -55,7 +58,7 @@ def _policy(people: dict[str, dict[str, Any]], *, recheck: bool) -> Policy:
     rules += [
         {"name": kind, "when": f'args.label.endsWith("-{kind}")', "require": needed} for kind, needed in people.items()
     ]
-    return Policy.parse({"recheck": recheck, "rules": rules})
+    return Policy.parse({"recheck": recheck, "doubt": {"approvers": [SETTLER]}, "rules": rules})
 
 
 POLICY = _policy(_PEOPLE, recheck=False)

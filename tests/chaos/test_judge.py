@@ -88,7 +88,6 @@ def truth(**other: Any) -> Evidence:
         maybe=set(),
         cancelled=set(),
         poison={POISON},
-        resolutions=set(),
         effects=[EFFECT],
         run_log=entries(proposed(), ended()),
         outcomes=[outcome(), outcome()],

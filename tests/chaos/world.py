@@ -22,7 +22,7 @@ from tests.chaos import consent, raw, recorder, rules
 from tests.chaos.actor import Actor, producer
 from tests.chaos.consent import Papers
 from tests.chaos.echo import Echo
-from tests.chaos.human import TRUTH, Human
+from tests.chaos.human import Human
 from tests.chaos.judge import Evidence, Verdict, judge
 from tests.chaos.people import VOTED, People
 from tests.chaos.raw import Raw
@@ -107,10 +107,10 @@ class World:
         self.cancelled: set[str] = set()
         self.failing: set[str] = set()
         self._producer: Producer | None = None
-        bootstrap, prefix = settings.bootstrap, settings.prefix
-        self.human = Human(bootstrap, prefix, partitions=settings.partitions, ask=self.happened)
+        prefix = settings.prefix
         self.rulers = [Ruler(settings, kind, seed=seed + n) for n, kind in enumerate(("roles", "current"), 4)]
         self.people = People(settings, outside.keys.vote, seed=seed + 2, gone=self.rulers[0].decreed)
+        self.human = Human(settings, outside.keys.vote, ask=self.happened, know=self.people.know)
         self.echo = Echo(settings, seed=seed + 3)
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._follow_outcomes, name=f"outcomes-{prefix}", daemon=True)
@@ -211,7 +211,6 @@ class World:
                 maybe=mine - self.acked.keys(),
                 cancelled=self.cancelled,
                 poison=places(found, "run-requested", is_poison),
-                resolutions=places(found, "run-signalled", lambda record: TRUTH.encode() in record.key),
                 effects=[line for line in recorder.read(self._outside.effects) if line["run"] in mine],
                 run_log=found["run-log"],
                 outcomes=found["run-completed"],
@@ -222,7 +221,7 @@ class World:
                 papers=Papers(
                     [asked[place] for place in sorted(asked)],
                     found["approval-decided"],
-                    dict(self.people.votes),
+                    {**self.people.votes, **self.human.votes},
                     consent.key_of(public.x),
                     decrees,
                 ),
