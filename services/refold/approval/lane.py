@@ -61,12 +61,11 @@ class ApprovalLane:
         self._later = [APPROVAL_DECIDED, APPROVAL_VOTED]
         self.orders: list[Effect] = []
         self._catch_up = CatchUp(assigned, REPLAYED)
-        ends = self._catch_up.ends
-        self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, equipment.number, ends=ends)
+        number, ends = equipment.number, self._catch_up.ends
+        self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, number, ends=ends)
         self.live = False
         self._hearing = Hearing(self.questions, self.outbox, most_void=self._limits.void_bytes)
-        self._over = Over(self._limits.remember)
-        self._rivals = Rivals()
+        self._over, self._rivals = Over(self._limits.remember), Rivals()
         self._due: dict[str, None] = {}
         self._stale: dict[str, RunId] = {}
         self._again_ms = 0

@@ -248,9 +248,8 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
     )
     by = ", ".join(actors)
     if asked.event.about == DOUBT:
-        after = foreseen(state, [taken], now)
         said = events.DoubtResolved(step, opened.attempt, CAME[found.verdict], by, found.message)
-        return [taken, *settled(after, said, found.result, now, rules)]
+        return [taken, *settled(foreseen(state, [taken], now), said, found.result, now, rules)]
     if found.verdict == "reject":
         failure = events.Failure("rejected", found.message or f"{by} said no", by)
         return [taken, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
@@ -336,12 +335,10 @@ CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 
 def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
     """The question what came of a call that is in doubt; nothing where no policy says whom to ask."""
-    opened, authority = state.open[step], rules.authority
-    named_by = authority.settlers(opened.policy) if authority else None
-    if authority is None or named_by is None:
+    opened, call, authority = state.open[step], state.call(step), rules.authority
+    if authority is None or (named_by := authority.settlers(opened.policy)) is None:
         return []
-    found = Judgement("require", DOUBT, named_by[0], requirement=named_by[1])
-    call, attempt = state.call(step), opened.attempt + 1
+    found, attempt = Judgement("require", DOUBT, named_by[0], requirement=named_by[1]), opened.attempt + 1
     return [_ask(state, call, found, authority, seq=opened.seq, attempt=attempt, now=now, about=DOUBT)]
 
 
@@ -353,7 +350,7 @@ def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, 
     if said.verdict == "give_up":
         failure = events.Failure("given_up", "a human gave the call up, its outcome unknown")
         return [said, events.CallFailed(step, attempt, failure)]
-    # What they say of this attempt they say of those before it; who is asked about the next one is told of it.
+    # Of this attempt, and of those before it.
     return [said, *send(foreseen(state, [said], now), step, attempt + 1, now, rules, may_have_happened=False)]
 
 
@@ -392,10 +389,9 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
         return Refuse("unauthorised", reason)
     _, asked = _asked(state, step)
     # No executor acts on these, so nobody but a planner counts their votes again.
-    if decision.verdict == "answer" or (decision.verdict == "approve" and asked.event.about == DOUBT):
-        refused = unfounded(decision, rules.authority.catalog)
-        if refused:
-            return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
+    unseen = decision.verdict == "answer" or (decision.verdict == "approve" and asked.event.about == DOUBT)
+    if unseen and (refused := unfounded(decision, rules.authority.catalog)):
+        return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
     # Its timer ends it. Let in now, a decision would hold or not by which of the two is read first.
     if asked.expires_ms and now >= asked.expires_ms:
         return Ignore("the approval has expired")
