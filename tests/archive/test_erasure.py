@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
@@ -162,7 +163,10 @@ def test_a_record_belongs_to_the_run_that_its_key_names(topic: str, key: bytes, 
 
 
 def test_a_claim_belongs_to_the_run_that_it_names_itself() -> None:
+    undone = codec.encode(replace(codec.decode(ToolClaim, CLAIM), claim_id="u1", prev="c1", undone=True))
+
     assert run_of(record(tool_claimed("default"), 0, b"some-key/c1", CLAIM)) == RUN
+    assert run_of(record(tool_claimed("default"), 0, b"some-key/u1", undone)) == RUN
     assert run_of(record(tool_claimed("default"), 0, b"beat/executor", b"?")) == ""
 
 

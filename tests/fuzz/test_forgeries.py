@@ -76,7 +76,7 @@ def test_of_more_than_ten_thousand_forgeries_none_is_let_through() -> None:
 
 
 EXPECTED = {
-    *("environment", "run", "run id", "call", "step", "tool", "tool's name", "effect class"),
+    *("environment", "run", "call", "step", "tool", "tool's name", "effect class"),
     *("class", "arguments' text", "arguments", "decided key", "key", "policy"),
     *("version of the tool", "schema of the tool"),
 }
@@ -84,6 +84,7 @@ REFUSALS = {
     *("the call is not at home in this partition", "the decision has expired", "the decision was issued in the future"),
     *("ann may not decide any more", "bob may not decide any more", "the decision says reject"),
     *("the decision says answer", "the decision is for attempts 2 to 4", "the token is not a decision"),
+    "the call is not one of its run",
 }
 
 

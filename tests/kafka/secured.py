@@ -32,6 +32,14 @@ MORE_POOLS = ("elsewhere", "newer")
 """Those of a play, whose executors can log in; their topics and rights are made where it is staged."""
 
 
+def _user(role: str) -> str:
+    return f"refold-{role.replace('.', '-')}"
+
+
+USERS = [*map(_user, roles((*POOLS, *MORE_POOLS))), OUTSIDER]
+"""Who can log in."""
+
+
 @dataclass(frozen=True)
 class SecuredCluster:
     """A running cluster with the users of every role, an outsider, and the topics and rights of the default prefix."""
@@ -65,8 +73,7 @@ class SecuredCluster:
 @pytest.fixture(scope="session")
 def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
-    users = [*map(_user, roles((*POOLS, *MORE_POOLS))), OUTSIDER]
-    with SecuredKafka(tmp_path_factory.mktemp("secured"), users) as kafka:
+    with SecuredKafka(tmp_path_factory.mktemp("secured"), USERS) as kafka:
         cluster = SecuredCluster(kafka)
         cluster.furnish("refold.")
         yield cluster
@@ -79,7 +86,3 @@ def membership(role: str) -> Membership:
     if role.startswith("executor."):
         return ExecutorSettings(pool=role.removeprefix("executor."), member="executor-1").membership
     return ApprovalSettings(partitions=PARTITIONS).membership
-
-
-def _user(role: str) -> str:
-    return f"refold-{role.replace('.', '-')}"

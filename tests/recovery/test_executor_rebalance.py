@@ -222,9 +222,11 @@ def test_a_policy_that_was_read_with_the_claim_is_obeyed() -> None:
     policy = [entry(0, f"policy/{name}", "policy", content), entry(1, "current", "current", name)]
 
     effects = bench.turn(read, *policy)
-
     assert not [effect for effect in effects if isinstance(effect, StartTool)]
-    assert asked(effects, Complete)
+    link = appended(effects)  # nothing came of the claim
+    bench.turn(Delivery(link.token, 1))
+
+    assert asked(bench.turn(claimed(1, codec.decode(ToolClaim, link.value or b""))), Complete)
 
 
 def test_a_failed_try_whose_completion_was_not_answered_closes_nothing() -> None:
@@ -301,8 +303,13 @@ def test_what_is_halted_after_its_claim_was_never_begun_and_says_so() -> None:
     bench.turn(Delivery(claim.token, 0))
 
     effects = bench.turn(HALT, claimed(0, codec.decode(ToolClaim, claim.value or b"")))
-
     assert [effect for effect in effects if isinstance(effect, StartTool)] == []
+    link = appended(effects)
+    bench.turn(Delivery(link.token, 1))
+    undone = codec.decode(ToolClaim, link.value or b"")
+    effects = bench.turn(claimed(1, undone))
+
+    assert (undone.undone, undone.attempt) == (True, 1)
     ((_, told),) = asked(effects, Complete)
     assert isinstance(told, Complete)
     result = codec.decode(ToolResult, ExecutorSettings().seal.open("result", 0, told.result)[1])
@@ -333,11 +340,11 @@ class TestBlind:
         assert [e for e in bench.turn(after_ms=2_000) if isinstance(e, AskEnd)] == [AskEnd("catalog", 0)]
         return bench
 
-    @pytest.mark.parametrize(("tool", "claims"), [("fire", 0), ("other", 1)])
-    def test_it_takes_no_call_that_needs_a_decision(self, tool: str, claims: int) -> None:
+    @pytest.mark.parametrize(("changes", "claims"), [({"tool": "fire"}, 0), ({"settled": "a word"}, 0), ({}, 1)])
+    def test_it_takes_no_call_that_rests_on_what_people_say(self, changes: dict[str, str], claims: int) -> None:
         bench = self.bench()
 
-        effects = bench.turn(request(0, replace(REQUEST, tool=tool)), after_ms=90_000)
+        effects = bench.turn(request(0, replace(REQUEST, **{"tool": "other", **changes})), after_ms=90_000)
 
         assert len(asked(effects, Claim)) == claims
 

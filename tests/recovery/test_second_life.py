@@ -137,7 +137,8 @@ def test_a_higher_attempt_whose_arguments_people_have_edited_is_seen_by_the_lowe
 def test_the_attempts_of_another_life_are_not_counted_with_those_of_this() -> None:
     known = chains(replace(CLAIM, key="key", attempt=7)).of(SECOND)
 
-    assert (known.head, known.claimed, known.passed) == ("c-1", True, False)
+    assert (known.head, known.claimed, known.passed) == ("c-1", False, False)
+    assert (known.shared, known.open) == (True, True)
 
 
 # Tombstones

@@ -1,6 +1,7 @@
 """Dangerous tools, one of each class, whose only effect is a line in a file: what the outside world counts.
 
-`how`: `hold` does not end after its effect, `slow` takes a moment, all else is for policies to look at.
+`how`: `hold` does not end after its effect, `slow` takes a moment, `drops` loses the answer (`drops once` but the first
+time), `refuses once` does nothing the first time and says so; all else is for policies to look at.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
-from refold import DID_NOT_HAPPEN, App
+from refold import DID_NOT_HAPPEN, App, NotDone
 
 app = App("vault")
 VERSION = os.environ.get("TOOL_VERSION", "1")
@@ -60,8 +61,10 @@ def secret(label: str, how: str = "plain") -> str:
 @app.tool(effect="once", version=VERSION, pool=POOL, timeout=TIMEOUT)
 def note(label: str, how: str = "plain") -> str:
     """Left to the policy alone: an executor runs it without a decision."""
+    if how == "refuses once" and _first(label, how):
+        raise NotDone("busy")
     leave("note", label)
-    return label
+    return linger(label, how)
 
 
 DANGEROUS = ("wipe", "refund", "deploy", "secret")
@@ -85,6 +88,17 @@ def leave(*words: str, file: str = "effects") -> None:
 
 def linger(label: str, how: str) -> str:
     """What comes after an effect; nobody sets the event."""
+    if how == "drops" or (how == "drops once" and _first(label, how)):
+        raise ConnectionError("the answer is lost")
     if how in ("hold", "slow"):
         threading.Event().wait(20.0 if how == "hold" else 0.3)
     return label
+
+
+def _first(label: str, how: str) -> bool:
+    """Whether nobody has asked before."""
+    try:
+        (folder() / f"{label} {how}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from tests.embedded.secured import SecuredKafka
-from tests.kafka.secured import SecuredCluster
+from tests.kafka.secured import USERS, SecuredCluster
 from tests.security import (
     controls,
+    doubts,
     edits,
     grants,
     halted,
@@ -46,6 +46,7 @@ def plays() -> Iterator[Play]:
         edits,
         grants,
         mistaken,
+        doubts,
         replays,
         slips,
         halted,
@@ -81,7 +82,7 @@ def main() -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with SecuredKafka(folder / "kafka", [f"refold-{role}" for role in PRINCIPAL_ROLES]) as kafka:
+        with SecuredKafka(folder / "kafka", USERS) as kafka:
             with Stage(SecuredCluster(kafka), folder) as stage:
                 rows, falls = play(stage), list(stage.falls)
             kafka.kill()

@@ -13,8 +13,8 @@ Kind = Literal["attack", "limit", "control"]
 class Play(NamedTuple):
     """Something to try.
 
-    `kind`: an `attack` has no effect; a `limit` is what the design does not stop, and says so; a `control` shows that
-    what is allowed happens. `allowed` is how many effects may be seen, and for all but attacks have to be.
+    `kind`: an `attack` is stopped; a `limit` is what the design does not stop, and says so; a `control` shows that what
+    is allowed happens. `allowed` is how many effects have to be seen: those of an attack had somebody's leave.
     """
 
     what: str
@@ -33,6 +33,4 @@ class Row(NamedTuple):
     @property
     def wrong(self) -> bool:
         """Whether this is a finding."""
-        if self.play.kind == "attack":
-            return not self.outcome.stopped or self.effects > 0
-        return self.effects != self.play.allowed or self.outcome.stopped != (self.play.kind == "control")
+        return self.effects != self.play.allowed or self.outcome.stopped != (self.play.kind != "limit")

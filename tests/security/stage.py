@@ -53,8 +53,9 @@ RULES = [
     {"name": "open", "when": "tool.name == 'note'", "require": OPEN},
     {"name": "one", "when": "true", "require": LEAD},
 ]
-POLICY = Policy.parse({"rules": RULES})
-STRICT = Policy.parse({"recheck": True, "rules": RULES})
+DOUBT = {"approvers": ["role:lead"], "quorum": 2}
+POLICY = Policy.parse({"doubt": DOUBT, "rules": RULES})
+STRICT = Policy.parse({"recheck": True, "doubt": DOUBT, "rules": RULES})
 """The same rules, and they want to see every call again."""
 
 OLD = Policy.parse({"rules": [{"name": "one", "when": "true", "require": OPEN}]})

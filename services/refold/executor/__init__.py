@@ -14,5 +14,6 @@ begin an effect later than a margin before its lease ends; a result that it stil
 
 Where to look: `service` has the attempts of a process, `lane` is one partition: what waits for a slot (`inputs`), the
 claim chain as read from the topic (`claim_chain`), the catalog. `attempt` is one try of one call from claim to
-`outcome`, `gate` says whether it may run, the `outbox` sends what all of them want. `adapters.tools` runs the code.
+`outcome`, `chained` one that asks the claim chain, `gate` says whether it may run, the `outbox` sends what all of them
+want. `adapters.tools` runs the code.
 """

@@ -1,8 +1,8 @@
 """One try of one call, from its claim to its outcome, as a machine without I/O.
 
-The phases in order; `probed` and `once` calls pass the chained ones, the others skip them:
+The phases in order; `probed` and `once` calls pass those in brackets (`chained`), the others skip them:
 
-    claiming -> [waiting -> chaining -> reading -> [probing]] -> running -> completing -> over
+    claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
 
 An attempt asks through the `outbox` and is told the answers by name. Every answer that says "somebody else" ends it:
 letting go is always safe, because the planner dispatches again what stays unanswered.
@@ -10,25 +10,22 @@ letting go is always safe, because the planner dispatches again what stays unans
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
-from refold.core.messages import ToolClaim, ToolRequest, ToolResult
+from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.executor import outcome
-from refold.executor.claim_chain import Claims, Lineage
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
-from refold.executor.settings import CHAINED
 from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.ports.log import NEVER
 from refold.runtime.clock import LogClock
 
-Phase = Literal["claiming", "waiting", "chaining", "reading", "probing", "running", "completing", "over"]
+Phase = Literal["claiming", "waiting", "chaining", "reading", "probing", "running", "undoing", "completing", "over"]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +40,6 @@ class Attempt:
     number: int
     home: int
     requested: Requested
-    claims: Claims
     catalog: Catalog
     clock: LogClock
     outbox: ExecutorOutbox[Attempt]
@@ -57,9 +53,6 @@ class Attempt:
     settled: bool = False
     busy: bool = False
     timed_out: bool = False
-    heads_seen: set[str] = field(default_factory=set)
-    claim: ToolClaim | None = None
-    claim_offset: int = 0
     result: ToolResult | None = None
 
     @property
@@ -79,14 +72,14 @@ class Attempt:
         return self.clock.now_ms
 
     @property
-    def chained(self) -> bool:
-        """Whether the claim chain has a say."""
-        return self.request.effect in CHAINED
+    def effect(self) -> str:
+        """Its class, which is not for a planner alone to say."""
+        return self.outbox.settings.gate.effect(self.request)
 
     @property
     def lease_ms(self) -> int:
         """The lease that this attempt asks for."""
-        return self.outbox.settings.times.lease(self.request)
+        return self.outbox.settings.times.lease(self.request.tool, self.effect)
 
     @property
     def _place(self) -> tuple[int, str, str]:
@@ -126,11 +119,7 @@ class Attempt:
             self._let_go()
         elif isinstance(reply, ledger.Claimed):
             self.takeover = reply.takeover
-            if self.chained:
-                self.phase = "waiting"
-                self.look()
-            else:
-                self._run()
+            self._granted()
         else:
             self.phase = "over"
             if isinstance(reply, ledger.Stored):
@@ -141,80 +130,22 @@ class Attempt:
             else:
                 assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
-    # The claim chain
+    def _granted(self) -> None:
+        """The ledger knows of nobody else who acts on it."""
+        self._run()
 
     def look(self) -> None:
-        """Looks at the chain: act on it, wait for it, or let go. Called whenever it or the time has moved on."""
-        if self.phase == "reading":
-            self._read_back()
-        if self.phase != "waiting" or not self.claims.ready:
-            return
-        if self.closed:
-            self._let_go()
-            return
-        known = self.claims.of(self.request)
-        if self.heads_seen and set(known.seen_ms) != self.heads_seen:
-            self._let_go()
-        elif known.passed:
-            # The planner has gone on and ignores the word; in another life of the run it waits for this very attempt.
-            self._late(self._result("doubt", outcome.PASSED))
-            self._let_go()
-        elif all(self._over(head, seen_ms) for head, seen_ms in known.seen_ms.items()):
-            self._extend(known)
-        else:
-            self.heads_seen = set(known.seen_ms)
-
-    def _over(self, claim: str, seen_ms: int) -> bool:
-        """Whether nobody may begin anything under a claim any more."""
-        return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
-
-    def _extend(self, known: Lineage) -> None:
-        if (refused := self._refusal()) and not refused.stale:
-            self._refuse(refused)  # before the chain hears of it, and before a probe tells anybody
-            return
-        self.phase, self.right_ms = "chaining", self.now
-        call, attempt, me = self.request.call_id, self.request.attempt, self.outbox.settings.member
-        # Nobody can know what became of a `once` call that was claimed before.
-        doubt = self.request.effect == "once" and known.claimed
-        self.claim = ToolClaim(call, self.outbox.fresh(), known.head, attempt, doubt, me, self.request.key)
-        self.heads_seen = set(known.seen_ms)
-        self.outbox.claim(self.claim, self, home=self.home, trace=self.request.traceparent)
+        """Looks at what has been read of the chain by now; `chained` attempts have one."""
 
     def appended(self, offset: int | None) -> None:
-        """The log's answer for the claim. None: unknown, so it may stand there, and it may not be acted upon.
-
-        What the log does not take is not acted upon either, and the planner asks again.
-        """
-        if self.phase != "chaining":
-            return
-        if offset is None or offset == NEVER:
-            self._let_go()
-        else:
-            self.phase, self.claim_offset = "reading", offset
-            self._read_back()
-
-    def _read_back(self) -> None:
-        assert self.claim is not None, "reading follows an append"
-        if self.claims.position <= self.claim_offset:
-            return
-        known, before = self.claims.of(self.request), self.heads_seen
-        # Of two who claim the call under two keys, the one whose claim lies behind the other's lets go.
-        if known.head != self.claim.claim_id or set(known.others) != before - {self.claim.prev}:
-            self._let_go()
-        elif self.claim.doubt:
-            self._finish(self._result("doubt", outcome.IN_DOUBT))
-        elif self.request.effect == "probed" and before:
-            self.phase = "probing"
-            self._start(probe=True)
-        else:
-            self._run()
+        """The log's answer for a link of the chain."""
 
     def leave(self) -> None:
         """The partition is another member's, so neither its chain nor its catalog is read here any more.
 
         What has not begun lets go: it would rest on what was in force once.
         """
-        if self.phase in ("claiming", "waiting", "chaining", "reading", "probing"):
+        if self.phase == "claiming":
             self._let_go()
 
     def _let_go(self) -> None:
@@ -257,17 +188,15 @@ class Attempt:
 
         The head of a chain knows that nobody else has: what it refuses, it refuses after it has asked.
         """
-        if self.claim:  # nothing is sent under it, so the next attempt does not wait for it
-            self.outbox.ended.add(self.claim.claim_id)
         place = {"call_id": self.request.call_id, "tool": self.request.tool, "partition": self.home}
         event = "call.refused" if refused.stale else "call.unauthorised"
         self.outbox.journal.tell(event, **place, code=refused.code, reason=refused.message)
-        failure, status = Failure(refused.code, refused.message), "unauthorised"
-        if self.takeover and self.request.effect == "keyed":
-            status = "unknown"
-        elif self.chained and self.claim is None and self.claims.of(self.request).claimed:
-            status = "doubt"
-        self._finish(replace(self._result(status, failure), retryable=refused.stale))
+        result = self._result(self._unsent(), Failure(refused.code, refused.message))
+        self._not_done(replace(result, retryable=refused.stale))
+
+    def _unsent(self) -> str:
+        """What is to be said of a call when nothing of it was sent here."""
+        return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:
         """The tool's or the probe's run is over."""
@@ -276,11 +205,13 @@ class Attempt:
             self._probed(ended)
         elif self.phase == "running":
             by = self.outbox.settings.member
-            self._finish(outcome.outcome_of(self.request, ended, by=by, takeover=self.takeover))
+            result = outcome.outcome_of(self.request, ended, by=by, takeover=self.takeover)
+            if result.status == "failed":
+                self._not_done(result)
+            else:
+                self._finish(result)
         elif self.timed_out and ended.status == "completed":
             self._late(self._result("completed", result=ended.result))
-        if self.claim and not self.busy:
-            self.outbox.ended.add(self.claim.claim_id)
 
     def _probed(self, ended: ToolEnded) -> None:
         if ended.status == "happened":
@@ -312,6 +243,10 @@ class Attempt:
         if self.phase == "running" and not self.settled:
             self._stop("cancelled")
         self.closed = self.settled = True
+
+    def _not_done(self, result: ToolResult) -> None:
+        """The end of an attempt that had no effect."""
+        self._finish(result)
 
     def _finish(self, result: ToolResult) -> None:
         self.phase, self.result = "completing", result

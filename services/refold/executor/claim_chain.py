@@ -21,11 +21,16 @@ BEAT = b"beat/"
 
 @dataclass(slots=True)
 class ClaimChain:
-    """The valid claims under a key: the last one, when this process first saw it, which attempts of which call."""
+    """The valid claims under a key: the last one, when this process first saw it, the highest attempt of each call.
+
+    `open` is the last claim to act, unless it was taken back. Whoever claims to act has made sure that nothing came of
+    the claims before, so it stands for all of them.
+    """
 
     head: ToolClaim
     seen_ms: int
-    attempts: frozenset[tuple[str, int]]
+    highest: Mapping[str, int]
+    open: ToolClaim | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +39,20 @@ class Lineage:
 
     **Shape**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
     `others` are the heads of chains which have the same call under another key: people may have edited its arguments,
-    and claims had no key once. **Units**: `seen_ms` is when this process first saw each of these heads. `claimed`:
-    somebody may have acted on just this, in this life of the run or another. `passed`: a higher attempt of the call
-    has been claimed.
+    and claims had no key once. **Units**: `seen_ms` is when this process first saw each of these heads, but for those
+    under which nobody acts any more. `claimed`: just this attempt was claimed before. `shared`: so was another call's
+    with the same effect, in another life of the run. `open`: somebody may have acted on what was claimed before, and
+    has not said since that nothing came of it; `begun` is the highest such attempt of this call. `passed`: a higher
+    attempt of the call has been claimed.
     """
 
     head: str = ""
     others: tuple[str, ...] = ()
     seen_ms: Mapping[str, int] = field(default_factory=dict)
     claimed: bool = False
+    shared: bool = False
+    open: bool = False
+    begun: int = 0
     passed: bool = False
 
 
@@ -72,8 +82,14 @@ class Claims:
         # is the last one no more, so every reader leaves it out, its writer too: reading back tells who may act.
         if claim.prev != (chain.head.claim_id if chain else "") or record.key != record_key(claim):
             return
-        attempts = (chain.attempts if chain else frozenset()) | {(claim.call_id, claim.attempt)}
-        self._chains[claim.chain] = ClaimChain(claim, mono_ms, attempts)
+        if claim.undone and not (chain and _takes_back(claim, chain.head)):
+            return
+        known = chain.highest if chain else {}
+        highest = {**known, claim.call_id: max(claim.attempt, known.get(claim.call_id, 0))}
+        acts = claim if not claim.undone else None
+        if claim.doubt:  # it changes nothing of what was claimed before
+            acts = chain.open if chain else None
+        self._chains[claim.chain] = ClaimChain(claim, mono_ms, highest, acts)
         names = self._by_call.get(claim.call_id, ())
         if claim.chain not in names:
             self._by_call[claim.call_id] = (*names, claim.chain)
@@ -90,17 +106,27 @@ class Claims:
             return Lineage()
         others = [self._chains[name] for name in names]
         chains = [own, *others] if own else others
-        known = {pair for chain in chains for pair in chain.attempts if pair[0] == call}
+        highest = max(chain.highest.get(call, 0) for chain in chains)
+        acted = [chain.open for chain in chains if chain.open]
         return Lineage(
             own.head.claim_id if own else "",
             tuple(chain.head.claim_id for chain in others),
-            {chain.head.claim_id: chain.seen_ms for chain in chains},
+            {chain.head.claim_id: chain.seen_ms for chain in chains if not chain.head.undone},
+            claimed=highest == request.attempt,
             # Attempts are counted by the life of a run that made them: a claim of another one may be any of this.
-            claimed=(call, request.attempt) in known or (own is not None and any(c != call for c, _ in own.attempts)),
-            passed=any(attempt > request.attempt for _, attempt in known),
+            shared=own is not None and any(name != call for name in own.highest),
+            open=bool(acted),
+            begun=max((claim.attempt for claim in acted if claim.call_id == call), default=0),
+            passed=highest > request.attempt,
         )
 
 
 def record_key(claim: ToolClaim) -> bytes:
     """The record key of a claim: unique, so that compaction keeps the whole chain."""
     return f"{claim.chain}/{claim.claim_id}".encode()
+
+
+def _takes_back(undone: ToolClaim, claim: ToolClaim) -> bool:
+    """Whether it says of this claim, under which somebody was to act, that nothing came of it."""
+    same = (undone.call_id, undone.attempt) == (claim.call_id, claim.attempt)
+    return same and not (undone.doubt or claim.doubt or claim.undone)

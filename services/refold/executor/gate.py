@@ -1,4 +1,4 @@
-"""The executor's own gate: which calls need a decision, and whether the one that came with a call allows it.
+"""The executor's own gate: which calls need a decision, and whether those that came with a call allow it.
 
 It rests on nothing that a planner says: the tools are those of the app in this process, the keys are the operator's,
 and the call is what the bytes say that are about to be sent.
@@ -18,6 +18,11 @@ from refold.core.approval.recount import unasked, unfounded
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ToolRequest
 
+CHAINED = frozenset({"probed", "once"})
+"""The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
+
+_STRICTER = ("pure", "keyed", "probed", "once")
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -35,6 +40,13 @@ class Gate:
         declared = tool is not None and tool.approval
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
 
+    def effect(self, request: ToolRequest) -> str:
+        """The class that a call is treated by: the stricter one of what is ordered and what the tool here declares."""
+        tool = self.tools.get(request.tool)
+        known = [name for name in (request.effect, tool.effect if tool else "pure") if name in _STRICTER]
+        # A class of a later version is treated as the strictest.
+        return max(known, key=_STRICTER.index) if request.effect in known else "once"
+
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
         """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log.
 
@@ -46,9 +58,12 @@ class Gate:
             return Refusal("wrong_pool", message, stale=False)
         if halted := self.halted(request, catalog):
             return Refusal("halted", halted, stale=True)
+        # The claims that say what was sent before are there, and nowhere else.
+        if self.effect(request) in CHAINED and (refused := decision.away(request, partition, self.partitions)):
+            return refused
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
-            decided = self._open(request, authority)
+            decided = self._open(request.decision, authority)
             if isinstance(decided, Refusal):
                 return decided
             tool = self.tools.get(request.tool)
@@ -66,6 +81,26 @@ class Gate:
             return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
         return None
 
+    def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: int) -> Refusal | None:
+        """Why it is not known that nothing came of the attempts before; None if people have said so.
+
+        `begun` is the highest attempt that somebody may have acted on. `stale`: nobody has, or who did may not say it
+        any more. So people are asked; all else is made up.
+        """
+        authority, tool = Authority(self.tools, self.environment, catalog), self.tools.get(request.tool)
+        if not request.settled or tool is None:
+            return Refusal("in_doubt", "nobody has said what came of the attempts before", stale=True)
+        decided = self._open(request.settled, authority)
+        if isinstance(decided, Refusal):
+            return decided
+        if authority.changed(decided.policy):
+            return Refusal("policy_changed", "another policy is in force, and it wants to ask again", stale=True)
+        return (
+            decision.unsettled(decided, request, tool, environment=self.environment, begun=begun)
+            or unfounded(decided, catalog)
+            or unasked(decided, request, catalog, self.tools)
+        )
+
     def halted(self, request: ToolRequest, catalog: Catalog) -> str:
         """Why a call is halted, or nothing."""
         return catalog.halts.why(tool=request.tool, pool=self.pool, agent=request.agent, requester=request.requester)
@@ -74,18 +109,18 @@ class Gate:
         """Whether a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""
         tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
-            decided = self._open(request, Authority(self.tools, self.environment, catalog))
+            decided = self._open(request.decision, Authority(self.tools, self.environment, catalog))
             # No attempt went out before the decision, so the receiver has known the key for that long at most.
             if isinstance(decided, Refusal) or arrives_ms > decided.issued + tool.key_window_ms:
                 return True
         return bool(request.key_expires_ms) and arrives_ms > request.key_expires_ms
 
     @staticmethod
-    def _open(request: ToolRequest, authority: Authority) -> Decision | Refusal:
-        if not request.decision:
+    def _open(token: str, authority: Authority) -> Decision | Refusal:
+        if not token:
             return Refusal("unauthorised", "the call needs a decision and came without", stale=False)
         try:
-            return authority.open(request.decision)
+            return authority.open(token)
         except UnauthorisedError as error:
             withdrawn = error.fields.get("reason") in signature.WITHDRAWN
             return Refusal("decision_revoked" if withdrawn else "unauthorised", error.message, stale=withdrawn)

@@ -104,7 +104,7 @@ class ExecutorLane:
         if why := settings.gate.halted(request, self.catalog):
             return why
         blind_ms = self._sight.blind_ms(self._outbox.now.mono_ms)
-        if blind_ms > settings.blind_ms and settings.gate.needs_decision(request):
+        if blind_ms > settings.blind_ms and (settings.gate.needs_decision(request) or request.settled):
             return f"nobody could read the end of the catalog for {blind_ms / 1000:.0f} s"
         return ""
 

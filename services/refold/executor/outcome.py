@@ -9,7 +9,7 @@ from refold.core.messages import ToolRequest, ToolResult
 from refold.ports.effects import ToolEnded
 from refold.ports.ledger import Superseded
 
-IN_DOUBT = Failure("in_doubt", "an earlier claim of this attempt may have had its effect, and the tool cannot be asked")
+IN_DOUBT = Failure("in_doubt", "what was claimed before may have had its effect, and the tool cannot be asked")
 KEY_FORGOTTEN = Failure(
     "key_window", "an earlier try may have had its effect, and the receiver may have forgotten its key by now"
 )

@@ -11,6 +11,8 @@ from refold.core.messages import ToolRequest
 from refold.core.wire.headers import call_key
 from refold.core.wire.seal import OrderPlace
 from refold.executor.attempt import Attempt
+from refold.executor.chained import ChainedAttempt
+from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane, request_of
 from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
@@ -125,7 +127,7 @@ class Executor:
         """Lets attempts look at claims that have come."""
         homes, self._claimed_in = self._claimed_in, set()
         for attempt in list(self.attempts.values()) if homes else ():
-            if attempt.home in homes and attempt.phase in ("waiting", "reading"):
+            if attempt.home in homes and attempt.phase in ("waiting", "reading", "undoing"):
                 attempt.look()
                 self._retire(attempt)
 
@@ -265,9 +267,10 @@ class Executor:
             lane.waiting.put_aside(requested, self._outbox.now.mono_ms + self._settings.aside_ms)
             return
         self._outbox.keys.add(call, requested.request.key)
-        number, claims, catalog, clock = self._token(), lane.claims, lane.catalog, lane.clock
-        attempt = Attempt(number, lane.partition, requested, claims, catalog, clock, self._outbox)
-        self.attempts[number] = self._by_call[call] = attempt
+        common = self._token(), lane.partition, requested, lane.catalog, lane.clock, self._outbox
+        chained = self._settings.gate.effect(requested.request) in CHAINED
+        attempt = ChainedAttempt(*common, claims=lane.claims) if chained else Attempt(*common)
+        self.attempts[attempt.number] = self._by_call[call] = attempt
         self._acting += requested.weight
         attempt.begin()
 

@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from refold.core.approval.trust import NOBODY, Trust
-from refold.core.messages import ToolRequest
 from refold.core.topics import CATALOG, executors, tool_claimed, tool_requested
 from refold.core.wire.seal import Seal
-from refold.executor.gate import Gate
+from refold.executor.gate import CHAINED, Gate
 from refold.ports.ledger import DEFAULT_RETENTION
 from refold.ports.log import Membership
 from refold.runtime import defaults
-
-CHAINED = frozenset({"probed", "once"})
-"""The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +31,9 @@ class Times:
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
 
-    def lease(self, request: ToolRequest) -> int:
+    def lease(self, tool: str, effect: str) -> int:
         """The lease of a call: what its tool declares, else that of its class."""
-        by_class = self.chained_lease_ms if request.effect in CHAINED else self.lease_ms
-        return self.by_tool.get(request.tool) or by_class
+        return self.by_tool.get(tool) or (self.chained_lease_ms if effect in CHAINED else self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from refold.core.run.chain import Head, LogRecord
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.executor import attempt as attempt_module
 from refold.executor import outcome
 from refold.executor import service as executor_service
 from refold.executor.attempt import Attempt
+from refold.executor.chained import ChainedAttempt
 from refold.executor.claim_chain import Lineage
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
@@ -57,7 +57,7 @@ class SkipsTheClaim(Attempt):
         self._claimed(Claimed(takeover=False))
 
 
-class ActsBeforeTheClaim(Attempt):
+class ActsBeforeTheClaim(ChainedAttempt):
     """Begins the effect while the claim is still under way."""
 
     def begin(self) -> None:
@@ -69,22 +69,24 @@ class ActsBeforeTheClaim(Attempt):
         self.phase = "running"
 
 
-class DoubtsOutsideTheChain(Attempt):
+class DoubtsOutsideTheChain(ChainedAttempt):
     """Declares doubt without a claim that says so."""
 
     def _extend(self, known: Lineage) -> None:
-        if self.request.effect == "once" and known.claimed:
+        if self.effect == "once" and (known.claimed or known.open):
             self._finish(self._result("doubt", outcome.IN_DOUBT))
         else:
             super()._extend(known)
 
 
-class TakesATimeoutForAFailure(Attempt):
+class TakesATimeoutForAFailure(ChainedAttempt):
     """Says that it did not happen when it does not know."""
 
     def _finish(self, result: ToolResult) -> None:
-        timed_out = result.failure is not None and result.failure.code == "timeout"
-        super()._finish(replace(result, status="failed") if timed_out else result)
+        if result.status == "unknown" and result.failure and result.failure.code == "timeout":
+            self._not_done(replace(result, status="failed"))
+        else:
+            super()._finish(result)
 
 
 class CommitsBeforeTheClaim(ExecutorLane):
@@ -253,7 +255,7 @@ BUGS: dict[str, Bug] = {
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),
     "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes)),
     "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
-    "claim-chain-skipped": Bug(("once",), ((attempt_module, "CHAINED", frozenset()),)),
+    "claim-chain-skipped": Bug(("once",), ((executor_service, "CHAINED", frozenset()),)),
     "doubt-outside-the-chain": Bug(("once",), _executor(DoubtsOutsideTheChain)),
     "key-per-attempt": Bug(("keyed",), ((commands, "request", _key_per_attempt(commands.request)),)),
     "timeout-is-failure": Bug(("once-late",), _executor(TakesATimeoutForAFailure)),

@@ -11,7 +11,7 @@ from refold.core.planning import asking, decide, matrix
 from refold.core.planning.verdict import Ignore, Ruling, Start
 from refold.core.run.state import RunState
 from refold.executor import service as executor_service
-from refold.executor.attempt import Attempt
+from refold.executor.chained import ChainedAttempt
 from refold.planner import hosting
 from refold.planner import outbox as outbox_module
 from refold.planner.answering import Answering
@@ -26,39 +26,41 @@ from tests.sim.bugs.planting import Bug, Patch
 EARLY_MS = 5_000
 
 
-class Impatient(Attempt):
+class Impatient(ChainedAttempt):
     """Does not wait for the lease of whoever has claimed last."""
 
     def _over(self, claim: str, seen_ms: int) -> bool:
-        """See `Attempt`."""
+        """See `ChainedAttempt`."""
         return True
 
 
-class Sure(Attempt):
+class Sure(ChainedAttempt):
     """Acts as soon as its claim is written, whoever was first."""
 
     def appended(self, offset: int | None) -> None:
-        """See `Attempt`."""
+        """See `ChainedAttempt`."""
         if offset is not None and self.claim and not self.claim.doubt and self.phase == "chaining":
             self._run()
         else:
             super().appended(offset)
 
 
-class Incurious(Attempt):
+class Incurious(ChainedAttempt):
     """Does not ask whether it has happened before."""
 
     def _read_back(self) -> None:
-        if self.claim:
-            self.claim = replace(self.claim, prev="")
+        self.known = replace(self.known, seen_ms={})
         super()._read_back()
 
 
-class Shut(Attempt):
+class Shut(ChainedAttempt):
     """Takes what is not known of an attempt for a failure."""
 
     def _finish(self, result: Any) -> None:
-        super()._finish(replace(result, status="failed") if result.status == "unknown" else result)
+        if result.status == "unknown":
+            self._not_done(replace(result, status="failed"))
+        else:
+            super()._finish(result)
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -144,8 +146,8 @@ def _of_its_own(original: Callable[..., Any]) -> Callable[..., Any]:
     return take
 
 
-def _attempt(cls: type[Attempt]) -> tuple[Patch, ...]:
-    return ((executor_service, "Attempt", cls),)
+def _attempt(cls: type[ChainedAttempt]) -> tuple[Patch, ...]:
+    return ((executor_service, "ChainedAttempt", cls),)
 
 
 def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:

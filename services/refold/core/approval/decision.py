@@ -365,6 +365,8 @@ def disowned(decision: Decision, roles: Roles) -> Refusal | None:
 
 def away(request: ToolRequest, partition: int, partitions: int) -> Refusal | None:
     """A call is claimed in its run's home alone: elsewhere there would be a second claim chain for it."""
+    if not request.call_id.startswith(f"{request.run_id}/"):
+        return _final("the call is not one of its run")
     if home(request.run_id, partitions) != partition:
         return _final("the call is not at home in this partition")
     return None

@@ -1,0 +1,193 @@
+"""An attempt of a `probed` or `once` call: what it asks of the claim chain, and what it tells it.
+
+Before it acts it has a claim at the head of the chain, in the log, and has read it back. Of a `once` call nobody acts
+whose chain has an earlier claim, unless whoever made it has taken it back, or people have said that nothing came of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from refold.core.approval.decision import Refusal
+from refold.core.messages import ToolClaim, ToolResult
+from refold.executor import outcome
+from refold.executor.attempt import Attempt
+from refold.executor.claim_chain import Claims, Lineage
+from refold.ports.effects import ToolEnded
+from refold.ports.log import NEVER
+
+
+@dataclass(eq=False)
+class ChainedAttempt(Attempt):
+    """See `Attempt`. `known` is what the chains said when it claimed, `link` what it has written there last.
+
+    `left`: nobody here reads the chain any more.
+    """
+
+    claims: Claims = field(kw_only=True)
+    known: Lineage = field(default_factory=Lineage)
+    waited_for: frozenset[str] = frozenset()
+    claim: ToolClaim | None = None
+    link: ToolClaim | None = None
+    link_offset: int | None = None
+    left: bool = False
+
+    def _granted(self) -> None:
+        self.phase = "waiting"
+        self.look()
+
+    def look(self) -> None:
+        """Looks at the chain: act on it, wait for it, or let go. Called whenever it or the time has moved on."""
+        if self.phase in ("reading", "undoing"):
+            self._read_back()
+        if self.phase != "waiting" or not self.claims.ready:
+            return
+        if self.closed:
+            self._let_go()
+            return
+        known = self.claims.of(self.request)
+        heads = frozenset(known.seen_ms)
+        if self.waited_for and not heads <= self.waited_for:  # a head that was taken back is no reason to let go
+            self._let_go()
+        elif known.passed:
+            # The planner has gone on and ignores the word; in another life of the run it waits for this very attempt.
+            self._late(self._result("doubt", outcome.PASSED))
+            self._let_go()
+        elif all(self._over(head, seen_ms) for head, seen_ms in known.seen_ms.items()):
+            self._extend(known)
+        else:
+            self.waited_for = heads
+
+    def _over(self, claim: str, seen_ms: int) -> bool:
+        """Whether nobody may begin anything under a claim any more."""
+        return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
+
+    def _extend(self, known: Lineage) -> None:
+        self.known = known
+        unsettled = self._unsettled()
+        for refused in (self._refusal(), unsettled):
+            if refused and not refused.stale:
+                self._refuse(refused)  # before the chain hears of it, and before a probe tells anybody
+                return
+        self.phase, self.right_ms = "chaining", self.now
+        call, attempt, me = self.request.call_id, self.request.attempt, self.outbox.settings.member
+        # Nobody can know what became of a `once` call that was claimed before. A second claim of the same attempt is in
+        # doubt whatever it comes with, for it may have come with that before.
+        doubt = self.effect == "once" and (known.claimed or unsettled is not None)
+        self.claim = ToolClaim(call, self.outbox.fresh(), known.head, attempt, doubt, me, self.request.key)
+        self._append(self.claim)
+
+    def _unsettled(self) -> Refusal | None:
+        """Why a `once` call may not go out, by the attempts that were claimed before; None if it may."""
+        if self.effect != "once" or self.known.claimed:
+            return None
+        found = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=self.known.begun)
+        # Where nothing is in doubt nobody has to say anything; but what was made up is told.
+        return None if found and found.stale and not self.known.open else found
+
+    def _append(self, link: ToolClaim) -> None:
+        self.link, self.link_offset = link, None
+        self.outbox.claim(link, self, home=self.home, trace=self.request.traceparent)
+
+    def appended(self, offset: int | None) -> None:
+        """The log's answer for a link. None: unknown, so it may stand there, and it may not be acted upon.
+
+        What the log does not take is not acted upon either, and the planner asks again.
+        """
+        unknown = offset is None or offset == NEVER
+        if self.phase == "chaining" and unknown:
+            self._let_go()
+        elif self.phase == "undoing" and (unknown or self.left):
+            self._undone(heard=not unknown)
+        elif offset is not None and self.phase in ("chaining", "undoing"):
+            self.phase, self.link_offset = "reading" if self.phase == "chaining" else "undoing", offset
+            self._read_back()
+
+    def _read_back(self) -> None:
+        if self.link_offset is None or self.claims.position <= self.link_offset:
+            return
+        assert self.claim is not None, "reading follows an append"
+        assert self.link is not None, "reading follows an append"
+        found = self.claims.of(self.request)
+        first = found.head == self.link.claim_id
+        if self.phase == "undoing":
+            self._undone(heard=first)
+        # Of two who claim the call under two keys, the one whose claim lies behind the other's lets go.
+        elif not first or found.others != self.known.others:
+            self._let_go()
+        elif self.claim.doubt:
+            self._over_with()
+            self._finish(self._result("doubt", outcome.IN_DOUBT))
+        elif self.effect == "probed" and self.known.seen_ms:
+            self.phase = "probing"
+            self._start(probe=True)
+        else:
+            self._run()
+
+    def leave(self) -> None:
+        """See `Attempt`."""
+        self.left = True
+        if self.phase in ("waiting", "chaining", "reading", "probing"):
+            self._let_go()
+        elif self.phase == "undoing":
+            self._undone(heard=True)  # whoever has the partition now reads the link, or finds that it is not there
+        else:
+            super().leave()
+
+    # The effect
+
+    def _run(self) -> None:
+        if self._unsettled():
+            # What people have said does not hold any more. So the claim is not taken back: it stands for those before.
+            self._over_with()
+            self._finish(self._result("doubt", outcome.IN_DOUBT))
+        else:
+            super()._run()
+
+    def _refuse(self, refused: Refusal) -> None:
+        self._over_with()
+        super()._refuse(refused)
+
+    def _unsent(self) -> str:
+        if self.claim is None and (found := self.claims.of(self.request)) and (found.claimed or found.shared):
+            return "doubt"
+        return super()._unsent()
+
+    def ended(self, ended: ToolEnded) -> None:
+        """See `Attempt`."""
+        late = self.timed_out and self.phase == "over" and ended.status == "failed"
+        super().ended(ended)
+        if not self.busy:
+            self._over_with()
+        if late and self.effect == "once":  # nobody else can say it: people are asked by now
+            by = self.outbox.settings.member
+            self._not_done(outcome.outcome_of(self.request, ended, by=by, takeover=self.takeover))
+
+    def _over_with(self) -> None:
+        """Nothing is sent under the claim any more, so nobody here waits for it."""
+        if self.claim:
+            self.outbox.ended.add(self.claim.claim_id)
+
+    # What is taken back
+
+    def _not_done(self, result: ToolResult) -> None:
+        """The chain hears that nothing came of the claim before anybody does who may send the call again.
+
+        If the process dies in between, the same attempt is claimed a second time, and in doubt.
+        """
+        if self.effect != "once" or self.claim is None:
+            super()._not_done(result)
+            return
+        self.phase, self.result = "undoing", result
+        self._append(replace(self.claim, claim_id=self.outbox.fresh(), prev=self.claim.claim_id, undone=True))
+
+    def _undone(self, *, heard: bool) -> None:
+        """Tells what became of it. What the chain has not heard, people are asked about; they are if it is unknown."""
+        assert self.result is not None, "what is taken back has a result"
+        if not heard and self.result.status == "failed":
+            self.result = replace(self.result, status="unknown")
+        if self.timed_out:  # the ledger has had its word
+            self.phase = "over"
+            self._late(self.result)
+        else:
+            self._finish(self.result)

@@ -1,0 +1,215 @@
+"""Whether a `once` call goes out again by what the claim chain says. A planner says nothing of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.halts import Halts
+from refold.core.ids import CallId, home
+from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.wire import codec
+from refold.executor.gate import Gate
+from refold.ports.log import Revoked
+from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, tried
+
+# What the chain says by itself
+
+
+def test_a_try_that_says_that_nothing_came_of_it_needs_nobody_to_be_tried_again() -> None:
+    shop = tried("failed")
+
+    for attempt in (2, 3):
+        shop.ask(order(attempt))
+        shop.end("failed")
+    shop.ask(order(4))
+    shop.end(result='"ok"')
+
+    assert shop.tries() == [1, 2, 3, 4]
+    assert shop.said() == "completed"
+    assert shop.links()[:4] == ["claim 1", "undone 1", "claim 2", "undone 2"]
+
+
+@pytest.mark.parametrize("status", ["unknown", "broken", "completed"])
+def test_a_try_of_which_anything_may_have_come_is_in_doubt_at_the_next_one(status: str) -> None:
+    shop = tried(status)
+    shop.ledger.wipe()
+
+    shop.ask(order(2))
+
+    assert shop.tries() == [1]
+    assert shop.said() == "doubt: in_doubt"
+    assert shop.links()[-1] == "doubt 2"
+
+
+def test_a_doubt_that_was_declared_is_no_try_but_what_was_before_it_stays_one() -> None:
+    shop = tried()
+    for attempt in (2, 3):
+        shop.ask(order(attempt))
+
+    assert shop.tries() == [1]
+    assert shop.links() == ["claim 1", "doubt 2", "doubt 3"]
+
+
+def test_the_same_attempt_is_never_claimed_twice_not_even_after_nothing_came_of_it() -> None:
+    """Who died between the link and the result, or whose ledger forgot: others may act on it by now."""
+    shop = tried("failed")
+    shop.ledger.wipe()
+
+    shop.ask(order(1))
+
+    assert (shop.tries(), shop.said()) == ([1], "doubt: in_doubt")
+    shop.ask(order(2))
+    assert shop.tries() == [1, 2]
+
+
+def test_the_chain_hears_that_nothing_came_of_it_before_the_ledger_does() -> None:
+    shop = Shop()
+    shop.ask(order())
+    shop.did.clear()
+
+    shop.end("failed")
+
+    assert shop.did == ["link", "result"]
+    assert shop.said().startswith("failed")
+
+
+def test_a_link_that_comes_after_a_declared_doubt_is_void_and_people_are_asked() -> None:
+    shop = Shop()
+    shop.ask(order())
+    (head,) = (codec.decode(ToolClaim, record.value or b"") for record in shop.claims)
+    doubt = replace(head, claim_id="another", prev=head.claim_id, doubt=True, executor="another")
+    shop.foreign(doubt)
+
+    shop.end("failed")
+
+    assert shop.said().startswith("unknown")
+    shop.ask(order(2))
+    shop.turn(after_ms=LEASE_MS)
+    assert (shop.tries(), shop.said()) == ([1], "doubt: in_doubt")
+
+
+def test_a_failure_after_the_timeout_is_told_and_needs_nobody_either() -> None:
+    shop = Shop()
+    shop.ask(order())
+    shop.turn(after_ms=3_000)
+    assert shop.said() == "unknown: timeout"
+
+    shop.end("failed")
+
+    assert (shop.results[-1].status, shop.results[-1].late) == ("failed", True)
+    shop.ask(order(2))
+    assert shop.tries() == [1, 2]
+
+
+def test_what_is_halted_between_its_claim_and_its_effect_is_taken_back() -> None:
+    shop = Shop()
+    shop.between = lambda: setattr(shop.catalog, "halts", Halts().with_entry("all", "stop"))
+
+    shop.ask(order())
+
+    assert (shop.tries(), shop.said()) == ([], "unauthorised: halted")
+    shop.between = lambda: None
+    shop.catalog.halts = Halts()
+    shop.ask(order(2))
+    assert shop.tries() == [2]
+    assert shop.links() == ["claim 1", "undone 1", "claim 2"]
+
+
+def test_a_link_under_way_when_the_partition_goes_is_told_all_the_same() -> None:
+    shop = Shop()
+    shop.ask(order())
+    shop.deaf = True
+    shop.end("failed")
+    assert shop.results == []
+
+    shop.turn(Revoked(0))
+    shop.turn(after_ms=100)
+
+    assert shop.said().startswith("failed")
+
+
+def test_a_tool_that_fails_when_the_partition_is_gone_takes_its_claim_back_too() -> None:
+    shop = Shop()
+    shop.ask(order())
+    shop.turn(Revoked(0))
+
+    shop.end("failed")
+
+    assert shop.links() == ["claim 1", "undone 1"]
+    assert shop.said().startswith("failed")
+
+
+def test_who_waits_for_a_claim_goes_on_when_it_is_taken_back() -> None:
+    shop = Shop()
+    shop.foreign(claim(1, "c1"))
+    shop.ask(order(2))
+    assert shop.tries() == []
+
+    shop.foreign(claim(1, "u1", "c1", undone=True))
+
+    assert shop.tries() == [2]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        claim(1, "u1", "d1", undone=True),
+        claim(2, "u1", "d1", undone=True),
+        claim(2, "u1", "d1", undone=True, doubt=True),
+    ],
+)
+def test_only_a_claim_to_act_is_taken_back_and_by_its_own_name(link: ToolClaim) -> None:
+    shop = Shop()
+    for each in (claim(1, "c1"), claim(2, "d1", "c1", doubt=True), link):
+        shop.foreign(each)
+
+    shop.ask(order(3))
+    shop.turn(after_ms=LEASE_MS)
+
+    assert (shop.tries(), shop.said()) == ([], "doubt: in_doubt")
+
+
+@pytest.mark.parametrize("changes", [{"attempt": 2}, {"call_id": "run-1/7"}, {"doubt": True}])
+def test_a_link_about_another_attempt_than_the_one_before_it_is_void(changes: dict[str, Any]) -> None:
+    shop = Shop()
+    for each in (claim(1, "c1"), replace(claim(1, "u1", "c1", undone=True), **changes)):
+        shop.foreign(each)
+
+    shop.ask(order(3))
+    shop.turn(after_ms=LEASE_MS)
+
+    assert (shop.tries(), shop.said()) == ([], "doubt: in_doubt")
+
+
+# What a planner says
+
+
+def test_an_order_says_nothing_of_the_class() -> None:
+    shop = tried()
+
+    for effect in ("pure", "keyed", "probed"):
+        shop.ask(order(2, effect=effect))
+
+    assert shop.tries() == [1]
+    assert {result.status for result in shop.results} == {"unknown", "doubt"}
+
+
+@pytest.mark.parametrize("effect", ["once", "probed", "pure"])
+def test_an_order_where_the_claims_of_its_run_are_not_is_refused(effect: str) -> None:
+    gate, request = Gate(TOOLS, "test", partitions=2), order(2, effect=effect)
+    here = home(request.run_id, 2)
+    stray = replace(request, call_id=CallId("run-9/5"))
+
+    def refused(at: int, ordered: ToolRequest) -> str:
+        found = gate.refusal(ordered, Catalog(), partition=at, now_ms=1)
+        return found.code if found and not found.stale else ""
+
+    assert (refused(here, request), refused(1 - here, request), refused(here, stray)) == (
+        "",
+        "unauthorised",
+        "unauthorised",
+    )
