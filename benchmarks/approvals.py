@@ -14,6 +14,7 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
 from refold.core.approval.policy import Policy
+from refold.core.approval.signature import SigningKey
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 from refold.embedded.valkey import EmbeddedValkey
@@ -67,12 +68,13 @@ def policy_rates(engine: Engine, load: int) -> dict[str, Any]:
     return {"steps_per_s": rates, "shares": shares}
 
 
-def put_in_force(settings: KafkaSettings, policy: Policy | None) -> None:
-    """Publishes a policy that new runs get, or that they get none."""
+def put_in_force(settings: KafkaSettings, policy: Policy | None, *known: SigningKey) -> None:
+    """Publishes a policy that new runs get, or that they get none, and what people and services sign with."""
     publisher = KafkaPublisher(settings, partitions=settings.partitions, source="bench")
-    entries = [CatalogEntry("current", "current", canonical.dumps(policy.digest if policy else ""))]
+    entries = [CatalogEntry(f"key/{key.kid}", "key", canonical.dumps(key.public().content())) for key in known]
+    entries += [CatalogEntry("current", "current", canonical.dumps(policy.digest if policy else ""))]
     if policy:
-        entries.insert(0, CatalogEntry(f"policy/{policy.digest}", "policy", canonical.dumps(policy.content)))
+        entries.insert(-1, CatalogEntry(f"policy/{policy.digest}", "policy", canonical.dumps(policy.content)))
     catalog.publish(publisher, catalog.read(KafkaLogReader(settings), TRUST), entries, AUTHORITY)
 
 

@@ -47,10 +47,14 @@ class Engine:
         Topics(self.settings).apply()
         self._supervisor = Supervisor()
         for service in ("planner", "executor"):
-            command = [sys.executable, "-m", "refold", "serve", service, "--app", APP]
-            self._supervisor.add(Child(service, command, folder / f"{service}.log", self.environment))
+            self.serve(service)
         self.client = Client(self.settings)
         self.client.finish(self.client.start("ten", 1), timeout_s=30)
+
+    def serve(self, service: str, *words: str) -> None:
+        """Starts a service."""
+        command = [sys.executable, "-m", "refold", "serve", service, "--app", APP, *words]
+        self._supervisor.add(Child(service, command, self.folder / f"{service}.log", self.environment))
 
     def kill(self, service: str) -> None:
         """`kill -9`; the supervisor starts it again at once."""
