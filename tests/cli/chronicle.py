@@ -86,21 +86,25 @@ class Chronicle:
         """What reads the topics."""
         return MemoryLogReader(self.broker)
 
-    def add(self, run: str, *batches: Sequence[Event], emit: bool = True) -> None:
+    def add(self, run: str, *batches: Sequence[Event], emit: bool = True, cause: Cause | None = None) -> None:
         """Appends an entry per batch, and with `emit` the commands that each implies."""
         for events in batches:
             before = self.states.get(run, RunState(run))
-            name, entry, value = self.entry(run, list(events), seq=before.head.seq + 1, prev=before.head.id)
+            name, entry, value = self.entry(
+                run, list(events), seq=before.head.seq + 1, prev=before.head.id, cause=cause
+            )
             offset = self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
             self.states[run] = after = evolve(self.states.get(run), entry, name)
             for command in commands(after, entry, offset) if emit else []:
                 message = codec.encode(command.message) if command.message else None
                 self.write(command.topic, run, key=command.key.encode(), value=message)
 
-    def entry(self, run: str, events: list[Event], *, seq: int, prev: bytes) -> tuple[EntryId, Entry, bytes]:
+    def entry(
+        self, run: str, events: list[Event], *, seq: int, prev: bytes, cause: Cause | None = None
+    ) -> tuple[EntryId, Entry, bytes]:
         """An entry with a nonce of its own: its id, itself and its bytes."""
         self.nonce += 1
-        cause = Cause("run-requested", home(run, 4), 0)
+        cause = cause or Cause("run-requested", home(run, 4), 0)
         entry = Entry(run, seq, prev, NOW + self.nonce, cause, "planner", self.nonce.to_bytes(16, "big"), events)
         name, value = codec.encode_entry(entry)
         return name, entry, value

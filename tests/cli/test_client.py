@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from refold.client.inputs import Inputs, cancelling, resolution
+from refold.client.inputs import Doubted, Inputs, cancelling, resolution
+from refold.client.inputs import doubted as question_of
 from refold.client.runs import Runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import (
+    ApprovalRequested,
     AttemptFailed,
     CallDispatched,
     Cause,
     DoubtResolved,
     Event,
     Failure,
+    Requirement,
     RunCancelled,
     RunRequested,
     RunStarted,
@@ -157,6 +160,20 @@ def test_the_same_verdict_again_is_known(chronicle: Chronicle, runs: Runs) -> No
     chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
 
     assert Inputs(runs, Hand(chronicle)).resolve(signal, 5).what == "known"
+
+
+def test_an_operator_s_word_may_come_to_a_question_to_people(chronicle: Chronicle, runs: Runs) -> None:
+    """A policy that names people was published after the call had fallen in doubt."""
+    chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
+    signal = resolution(runs, "r/3", verdict="did_not_happen", actor="ann", comment="")
+    asks = ApprovalRequested(1, 2, 2, "digest", "doubt", Requirement(["ada"]), "dev", "1", "", "0" * 64, about="doubt")
+    chronicle.add("r", [asks], cause=Cause("run-operated", home("r", 4), 0))
+
+    assert Inputs(runs, Hand(chronicle)).resolve(signal, 5).what == "asked"
+    assert question_of(runs, "r/3") == Doubted("push", f"r/3~{'0' * 32}")
+    assert question_of(runs, "r/3~00") == question_of(runs, "r/3")
+    with pytest.raises(ConflictError, match="people are asked about the call r/3"):
+        resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
 
 
 def test_a_refused_resolution_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:

@@ -22,6 +22,7 @@ _KEY = SigningKey("testing", "decision", bytes(range(32)))
 
 _ANYBODY: Mapping[str, Any] = {
     "fallback": {"approvers": ["*"], "not_requester": False, "expires": "24h"},
+    "doubt": {"approvers": ["*"], "not_requester": False},
     "rules": [{"name": "all but what asks itself", "when": "true", "allow": True}],
 }
 
