@@ -74,6 +74,10 @@ def _for_anybody(original: Callable[..., Vote]) -> object:
     return staticmethod(lambda payload, key: original(payload, replace(key, actors=())))
 
 
+def _never_any(*_: object, **__: object) -> None:
+    return None
+
+
 def _never(*_: object) -> None:
     return None
 
@@ -92,6 +96,8 @@ GULLIBLE: dict[str, Bug] = {
     "votes-of-other-questions": Bug((), ((ballot, "objection", _for_this_question(ballot.objection)),), seeds=120),
     "votes-of-the-future": Bug((), ((ballot, "dated_ahead", _never),), seeds=120),
     "votes-without-end": Bug((), ((ballot, "objection", _good_for_ever(ballot.objection)),), seeds=120),
+    "nothing-came-of-it": Bug((), ((Gate, "unsettled", _never_any),), seeds=120),
+    "any-word-settles": Bug((), ((decision, "unsettled", _never_any),), seeds=200),
     "doubt-settled-is-permission": Bug(
         (), ((decision, "_elsewhere", _about_anything(decision._elsewhere)),), seeds=200
     ),

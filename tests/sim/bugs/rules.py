@@ -89,6 +89,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "A call that needs a decision waits for it.": ("sent-before-decided",),
     "A vote is on one question, which is its digest.": ("votes-of-other-questions",),
     "A vote has its time: it is not of tomorrow, and not of last month.": ("votes-of-the-future", "votes-without-end"),
+    "What is sent once goes out again when people have said that nothing came of it.": (
+        "nothing-came-of-it",
+        "any-word-settles",
+    ),
     "What people say of a doubt lets nothing out by itself.": ("doubt-settled-is-permission",),
     "A policy says how much of an approval is remembered.": ("grants-without-caps",),
     "A key that is bound to people speaks for them alone.": ("key-speaks-for-anybody",),

@@ -22,6 +22,7 @@ from refold.simulator.attacks.letters import SENT_AGAIN
 from refold.simulator.attacks.liar import Liar
 from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
+from refold.simulator.reading.history import read_value
 from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
 from refold.simulator.settings import ANSWERS
 from refold.simulator.workload.inputs import Scenario, start_run
@@ -47,6 +48,7 @@ class Bystander(Witness):
         super().__init__()
         self.heads: dict[str, chain.Head] = {}
         self.taken: list[str] = []
+        self.doubted = 0
 
     def writes(self, record: Record) -> None:
         before = self.written.setdefault(record.topic, [])
@@ -57,6 +59,8 @@ class Bystander(Witness):
         if again and (record.key, record.value) not in [(other.key, other.value) for other in before]:
             self.taken.append(f"taken: {place} was sent again by the operator, and never lay there")
         before.append(record)
+        if record.topic == ANSWERS and _doubted(record):
+            self.doubted += 1
         if record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == RUN_LOG:
@@ -93,6 +97,7 @@ class Siege(Case):
         self.world.witness.on_question = Trusting(self.world, None, self._found, silent=True, looks_ms=_LOOKS_MS).asked
 
     def _count(self) -> None:
+        self.world.counts["refused: in doubt"] += self._bystander.doubted
         self.world.counts["allowed"] += len({effect.decision for effect in _dangerous(self.world)})
 
     def _judge(self) -> tuple[str, ...]:
@@ -108,6 +113,12 @@ class Siege(Case):
             if not world.round():
                 world.advance()
         return True
+
+
+def _doubted(record: Record) -> bool:
+    """Whether an executor says that it did not act, because nobody knows what came of the attempt before."""
+    told = read_value(record.value or b"")
+    return told["status"] == "doubt" and (told["failure"] or {}).get("code") == "in_doubt"
 
 
 def _dangerous(world: World) -> list[Deed]:

@@ -47,6 +47,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "wipe_book is a tool of pool ",
         "wipe_pay is a tool of ",
     ),
+    # What is sent once, sent again
+    "a second attempt": ("in doubt",),
+    "a second attempt, by a permission": ("the decision answers a question about something else",),
+    "a second attempt, by the word on another call": (f"{_ANOTHER}call", f"{_ANOTHER}run"),
+    "a second attempt, by a word of before": ("the decision is about what came before attempt N",),
     # Votes, and decisions that the approval service's own host has made of them
     "an accomplice's key": ("N of N people stand behind the decision",),
     "a vote on another question": ("vote.void: wrong_question", f"{_VOTE}the vote answers another question"),

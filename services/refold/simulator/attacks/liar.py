@@ -11,6 +11,7 @@ from refold.core.ids import RunId, home, log_key
 from refold.core.run.chain import Head
 from refold.core.topics import APPROVAL_REQUESTED, RUN_LOG, tool_requested
 from refold.core.wire import codec
+from refold.simulator.attacks.doubts import Denier
 from refold.simulator.attacks.foothold import Foothold, Order, rights
 from refold.simulator.attacks.letters import Clearance
 from refold.simulator.attacks.lies import HARMLESS, LIES, Means
@@ -41,6 +42,7 @@ class Liar:
             self._babble: 2,
             self._crash: 1,
             **Elector(foothold, self._send).moves,
+            **Denier(foothold, self._send).moves,
             **Clearance(foothold).moves,
             **self._poisoner.moves,
             **Neighbour(foothold).moves,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -37,11 +37,11 @@ class Inquirer:
             self._doubt: 3,
         }
 
-    def _question(self) -> ApprovalRequest:
+    def _question(self, tools: Sequence[str] = DANGEROUS) -> ApprovalRequest:
         """A question about a call that might be: its policy does ask for what it says."""
         rng, world = self._rng, self._foothold.world
         law = world.witness.approvals.laws.all(0)[-1]
-        tool: ToolFacts = FACTS[rng.choice(DANGEROUS)]
+        tool: ToolFacts = FACTS[rng.choice(tools)]
         run, step, args = RunId(f"z-{rng.randrange(4)}"), rng.choice((1, 1, 2)), f'{{"n":{rng.choice((1, 1, 2))}}}'
         attempt = rng.choice((1, 1, 1, 2))
         rule = _policies()[law.current].rules[0]
@@ -111,7 +111,7 @@ class Inquirer:
 
     def _doubt(self) -> None:
         """What came of an attempt that maybe nobody has begun? People look, and say what is true."""
-        asked, rng = self._question(), self._rng
+        asked, rng = self._question((*DANGEROUS, "pay", "pay", "pay")), self._rng
         attempt = rng.choice((2, 2, 3))
         needed = _policies()[asked.policy].doubt
         assert needed is not None, "these policies say who settles doubts"

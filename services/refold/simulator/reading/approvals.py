@@ -204,6 +204,18 @@ class ApprovalHistory:
         if law and law.current != ask.policy and law.policies.get(law.current, {}).get("recheck"):
             self.wrong.append(f"danger: {ask.call_id} begins, and the policy in force has not judged it")
 
+    def repeats(self, ask: ToolRequest, *, partition: int) -> None:
+        """A call that is sent once begins again, and had its effect: people must have said that it had none."""
+        found = next(iter(self._payloads([ask.settled], partition, "decision")), None)
+        if found is None:
+            self.wrong.append(f"danger: {ask.call_id} begins again, and nobody has said that nothing came of it")
+            return
+        said = found["asked"].get("about") == "doubt" and found["verdict"] == "approve"
+        if not said or (found["call"], found["key"]) != (ask.call_id, ask.key) or found["attempt"] > ask.attempt:
+            self.wrong.append(f"danger: {ask.call_id} begins again by a word about something else")
+        if lacking := self.lacks(found, partition):
+            self.wrong.append(f"danger: {ask.call_id} begins again without {lacking}")
+
 
 def _rules(law: Law, policy: str) -> list[Datum]:
     rules: list[Datum] = law.policies.get(policy, {"rules": []})["rules"]

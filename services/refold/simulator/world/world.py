@@ -288,6 +288,8 @@ class World(Surroundings):
         catalog, approvals = process.cursors.find(CATALOG, place), self.witness.approvals
         law = approvals.laws.known(place, catalog.position) if catalog else None
         clock = process.checked_ms.get(order.number, self.now_ms)
+        if FACTS[ask.tool].effect == "once" and self.receiver.happened(ask.key) is not None:
+            approvals.repeats(ask, partition=place)
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
         read = self._read_of(process, place, ask.call_id)
         self.witness.toil.starts(order, read)
