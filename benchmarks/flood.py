@@ -1,12 +1,21 @@
-"""A client that writes what nobody can use, as large as its topics take it: what it costs a planner and the others."""
+"""A client that writes what nobody can use, as large as its topics take it: what it costs a planner and the others.
+
+`python -m benchmarks.flood [--kinds names,runs] [--mebibytes 256] [--quota BYTES_A_SECOND]`; JSON on stdout.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +29,10 @@ from refold.core.ids import home
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, tool_completed, tool_requested
 from refold.core.wire import codec
+from refold.embedded.files import cache_dir
+from refold.embedded.jars import fetch_jars
+from refold.embedded.jvm import Java
+from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
 
 LARGE = 1_000_000
@@ -27,6 +40,8 @@ LARGE = 1_000_000
 
 CALM_S = 4.0
 """How long the others are watched before the flood."""
+
+SENDER = "flood"
 
 _POOL = tool_requested("default")
 _PART_BYTES = 16 << 20
@@ -128,6 +143,7 @@ def write(settings: KafkaSettings, kinds: list[str], size: int, look: Callable[[
     producer = Producer(
         {
             "bootstrap.servers": settings.bootstrap,
+            "client.id": SENDER,
             "message.max.bytes": 16 << 20,
             "queue.buffering.max.kbytes": 65_536,
             "log_level": 0,
@@ -198,3 +214,29 @@ class Steps:
         answered[asked.run_id] = time.monotonic()
         producer.produce(self._settings.prefix + tool_completed("default"), codec.encode(result), asked.call_id, number)
         producer.poll(0)
+
+
+def main() -> None:
+    """One flood against a broker and a planner of its own; with a quota the broker holds its sender to that."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--kinds", default="names,unknown,later,runs", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--mebibytes", type=int, default=256)
+    parser.add_argument("--quota", type=int, help="bytes a second")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="refold-flood-") as name, EmbeddedKafka(Path(name) / "kafka") as kafka:
+        if options.quota:
+            _limit(kafka.bootstrap, options.quota)
+        with closing(Flood(kafka.bootstrap, Path(name))) as flood:
+            print(json.dumps(flood.measure(options.kinds.split(","), options.mebibytes), indent=2))
+
+
+def _limit(bootstrap: str, rate: int) -> None:
+    """Sets a quota, as Kafka's own tool does; no user is told from another here, but clients are by their names."""
+    change = ["--alter", "--add-config", f"producer_byte_rate={rate}", "--entity-type", "clients"]
+    words = ["--bootstrap-server", bootstrap, *change, "--entity-name", SENDER]
+    command = Java(tuple(fetch_jars(cache_dir()))).command("kafka.admin.ConfigCommand", words)
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
