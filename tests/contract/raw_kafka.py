@@ -7,6 +7,7 @@ from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_size_t, c_ssize_
 from pathlib import Path
 
 import confluent_kafka
+from confluent_kafka import KafkaError, Producer
 
 _TOPIC, _PARTITION, _VALUE, _KEY, _MSGFLAGS, _HEADERS = 1, 3, 4, 5, 7, 10
 _COPY = 2
@@ -48,6 +49,12 @@ def write_with_header(bootstrap: str, topic: str, *, name: bytes, key: bytes, va
     lib.rd_kafka_destroy(producer)
 
 
+def break_for_good(producer: Producer) -> None:
+    """Has a producer find out that it can never go on: what librdkafka offers for tests of that."""
+    handle = c_void_p.from_address(id(producer) + object.__basicsize__)
+    _library().rd_kafka_test_fatal_error(handle, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"records were lost")
+
+
 def _library() -> ctypes.CDLL:
     folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
     lib = ctypes.CDLL(str(next(folder.glob("librdkafka*"))))
@@ -55,6 +62,7 @@ def _library() -> ctypes.CDLL:
         ("rd_kafka_conf_new", (), c_void_p),
         ("rd_kafka_conf_set", (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t), c_int),
         ("rd_kafka_new", (c_int, c_void_p, c_char_p, c_size_t), c_void_p),
+        ("rd_kafka_test_fatal_error", (c_void_p, c_int, c_char_p), c_int),
         ("rd_kafka_headers_new", (c_size_t,), c_void_p),
         ("rd_kafka_header_add", (c_void_p, c_char_p, c_ssize_t, c_char_p, c_ssize_t), c_int),
         ("rd_kafka_produceva", (c_void_p, POINTER(_Argument), c_size_t), c_void_p),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -17,7 +17,8 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import TopicDifference, Topics, wanted_topics
-from refold.core.errors import ConflictError, UnreachableError, UsageError
+from refold.adapters.kafka.writer import KafkaWriter
+from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 from refold.core.ids import home
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.wire import codec
@@ -26,7 +27,7 @@ from refold.ports.log import Assigned, Revoked
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, places, take_until
-from tests.contract.raw_kafka import write_with_header
+from tests.contract.raw_kafka import break_for_good, write_with_header
 from tests.waiting import eventually, under_load
 
 
@@ -96,6 +97,20 @@ def test_a_broker_that_is_not_there_is_an_unknown_outcome_and_an_error_with_advi
     assert deliveries == [(5, None, 0)]
     with pytest.raises(UnreachableError, match="REFOLD_KAFKA__BOOTSTRAP"):
         KafkaPublisher(settings, partitions=1).send(RunRequest("r-1", "agent"), timeout_s=0.5)
+
+
+@pytest.mark.parametrize("writer", ["log", "writer"])
+def test_a_client_that_breaks_for_good_while_a_write_is_under_way_says_so(writer: str) -> None:
+    """An unclean election takes records away that an idempotent producer has counted."""
+    settings = KafkaSettings(bootstrap="127.0.0.1:1")  # nobody answers, so the write is under way
+    made = KafkaEventLog(settings, membership()) if writer == "log" else KafkaWriter(settings, "a")
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(made.append, [outgoing(b"1", token=5)])
+        eventually(lambda: len(made._producer) == 1, what="the record in the client")
+        break_for_good(made._producer)
+
+        with pytest.raises(RefoldError, match="restart this process"):
+            written.result(60)
 
 
 @pytest.mark.parametrize("name", ["enable.idempotence", "acks", "group.instance.id", "isolation.level"])

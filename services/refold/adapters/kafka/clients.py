@@ -153,6 +153,17 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
     return _made(Producer, settings, config)
 
 
+def flush(producer: Producer, timeout_s: float = -1) -> None:
+    """Sends what is queued, and waits. **Raises** RefoldError when the client is broken for good, as after the election
+    of a leader that lacked records."""
+    try:
+        producer.flush(timeout_s)
+    except KafkaException as error:
+        raise translate(error, "write") from None
+    except SystemError:  # the same, where a report came with it: confluent-kafka 2.16 loses the error then
+        raise translate(KafkaError(KafkaError._FATAL), "write") from None
+
+
 def admin(settings: KafkaSettings) -> AdminClient:
     """A client for topics and their settings."""
     return _made(AdminClient, settings, {})

@@ -156,7 +156,7 @@ class KafkaEventLog:
             self._produce(record, answers.append)
         while len(answers) < len(records):
             # A flush sends at once whatever lingers. In slices, because what was published before may take longer.
-            self._producer.flush(0.05)
+            clients.flush(self._producer, 0.05)
             self._trouble.check()
         self._trouble.check()
         return answers
@@ -257,7 +257,7 @@ class KafkaEventLog:
         if self._closing:
             return
         self._closing = True
-        self._producer.flush(REQUEST_TIMEOUT_S)
+        clients.flush(self._producer, REQUEST_TIMEOUT_S)
         self._run_notes()
         self._seat.close(leave=not self._settings.keep_place)
         self._intake.close()

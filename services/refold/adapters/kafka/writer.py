@@ -32,7 +32,7 @@ class KafkaWriter:
 
         for record in records:
             self._produce(record, partial(answered, record.token))
-        self._producer.flush()
+        clients.flush(self._producer)
         if final:
             raise translate(final[0], f"write to {self._prefix}{records[0].topic}")
         return answers
