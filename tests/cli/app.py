@@ -52,6 +52,21 @@ def refuse() -> str:
     raise NotDone("not today")
 
 
+@app.tool(effect="pure")
+async def tick(run: str) -> None:
+    """Leaves the time."""
+    with (_folder() / "ticks").open("a") as file:
+        file.write(f"{run} {time.time()}\n")
+
+
+@app.agent
+async def ticks(ctx: Context, count: int = 1_000) -> int:
+    """Leaves the time again and again."""
+    for _ in range(count):
+        await ctx.call(tick, ctx.run_id)
+    return count
+
+
 @app.agent
 async def marks(ctx: Context, count: int = 5) -> int:
     """Leaves several lines, one after the other."""
