@@ -16,12 +16,13 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.requester import check_token
 from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
 from refold.core.approval.trust import sealed, trusted
 from refold.core.errors import NotFoundError, RefoldError, UnauthorisedError, UsageError
-from refold.core.messages import CatalogEntry
-from refold.core.topics import CATALOG
-from refold.core.wire import canonical
+from refold.core.messages import CatalogEntry, RunRequest
+from refold.core.topics import CATALOG, RUN_REQUESTED
+from refold.core.wire import canonical, codec
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
@@ -84,7 +85,9 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
         (("new", "a/b", "--use", "vote"), "the kid is not"),
         (("new", "../a", "--use", "vote"), "the kid is not"),
         (("new", "ann", "--use", "both"), "the use is none of decision, vote"),
-        (("new", "ops", "--use", "decision", "--actor", "ann"), "only a vote key speaks for actors"),
+        (("new", "ops", "--use", "decision", "--actor", "ann"), "only a key for votes or requests speaks for actors"),
+        (("new", "ann", "--use", "request", "--actor", "ann", "--role", "cfo"), "only a vote key says what roles"),
+        (("new", "ann", "--use", "request"), "whom the key speaks for is not said"),
         (("new", "ann", "--use", "vote"), "whom the key speaks for is not said"),
         (("new", "ann", "--use", "vote", "--actor", "ann", "--anybody"), "for some people and for anybody"),
         (("new", "ann", "--use", "vote", "--actor", "Ann"), "'Ann' is not the name of a person, ann is"),
@@ -263,6 +266,29 @@ def test_a_key_lives_in_every_partition_from_new_to_revoked(shop: Shop) -> None:
     assert states == {first.kid: ("revoked", "laptop lost"), second.kid: ("active", "")}
     assert first.kid in shop.keys("list").stdout
     assert shop.keys("rotate", first.kid, code=4).stderr.startswith(f"error: the key {first.kid} signs nothing")
+
+
+def test_a_run_is_started_with_the_signature_of_who_asks(shop: Shop) -> None:
+    start = ("run", "start", "deploy", "--requester", "ada", "--kafka", shop.settings.bootstrap)
+    assert refold(*start, "--id", "r-1").exit_code == 0
+    key = shop.new("ada", "request", "--actor", "ada")
+    assert refold(*start, "--id", "r-2", "--input", '{"a": 1}').exit_code == 0
+    assert refold(*start, "--id", "r-3", "--key", str(shop.folder / "keys" / f"{key.kid}.json")).exit_code == 0
+    shop.new("bob", "request", "--actor", "bob")
+    assert "there are 2 keys for requests" in refold(*start, "--id", "r-4").stderr
+
+    asked = {
+        request.run_id: request
+        for number in range(PARTITIONS)
+        for record in KafkaLogReader(shop.settings).scan(RUN_REQUESTED, number)
+        if (request := codec.decode(RunRequest, record.value or b""))
+    }
+    known = shop.known()
+    assert {name: bool(each.token) for name, each in asked.items()} == {"r-1": False, "r-2": True, "r-3": True}
+    for each in (asked["r-2"], asked["r-3"]):
+        check_token(each)
+        said = verified(each.token, known, use="request")
+        assert (said["run"], said["agent"], said["requester"]) == (each.run_id, "deploy", "ada")
 
 
 def test_a_key_that_retires_later_signs_until_then(shop: Shop) -> None:

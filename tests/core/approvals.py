@@ -9,8 +9,8 @@ from refold.core.approval import ballot, decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import Cast, Decision, ToolFacts, Verdict
-from refold.core.approval.people import quorum_of
 from refold.core.approval.policy import Policy
+from refold.core.approval.requester import quorum_of
 from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest
 from refold.core.planning import asking
@@ -80,7 +80,7 @@ def _counted(asked: ApprovalRequest, verdict: Verdict, *, now: int, **said: Any)
     """The decision by votes, where planners count them once more; None where they do not, or it has none."""
     if verdict != "answer" and not (asked.about and verdict == "approve"):
         return None
-    votes, roles = votes_of(asked, *PEOPLE[: quorum_of(asked)], action=verdict, at=now, **said), Roles(ROLES)
+    votes, roles = votes_of(asked, *PEOPLE[: quorum_of(asked, {})], action=verdict, at=now, **said), Roles(ROLES)
     return made(asked, votes, roles, now=now) if ballot.count(asked, votes, roles, now).settled else None
 
 

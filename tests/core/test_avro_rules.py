@@ -36,7 +36,7 @@ def framed(cls: type, body: bytes) -> bytes:
 
 def request(*, labels: bytes = b"\0", not_before: bytes = b"\0", requester: bytes = b"\0") -> bytes:
     """A request to run, some of its fields as bytes."""
-    return framed(RunRequest, text("r") + text("a") + text("null") + requester + not_before + labels)
+    return framed(RunRequest, text("r") + text("a") + text("null") + requester + not_before + labels + text(""))
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from refold.core.approval.catalog import Roles
+from refold.core.approval.catalog import Roles, is_person
 from refold.core.approval.decision import SKEW_MS, Grant
 from refold.core.approval.question import named
-from refold.core.approval.signature import PublicKey, sign
+from refold.core.approval.requester import signed as signed_by
+from refold.core.approval.signature import PublicKey, SigningKey, sign
 from refold.core.ids import home
+from refold.core.messages import RunRequest, ToolRequest
 from refold.core.wire import canonical
 from tests.core.decisions import VOTING, made, signed, votes_of
 from tests.fuzz.ordering import (
@@ -45,6 +47,9 @@ from tests.fuzz.ordering import (
     holding,
     key_of,
 )
+
+ASKER = SigningKey("rita-key", "request", bytes(range(2, 34)))
+"""What rita signs her requests with."""
 
 
 def b64(data: bytes) -> str:
@@ -282,6 +287,36 @@ def of_worlds() -> Iterator[Attempt]:
         yield Attempt("with a key that does not hold", REQUEST, World(keys=known))
 
 
+def of_requesters() -> Iterator[Attempt]:
+    """A question says who has asked for the run; two people are enough only where a key vouches for that."""
+    said = RunRequest("run-1", "payer", "null", "rita")
+    known = World(roles=replace(ROLES, askers={ASKER.kid: ASKER.public(actors=("rita",))}))
+    token = signed_by(said, ASKER, NOW).token
+    tokens = {"none": "", "a stranger's": signed_by(said, replace(STRANGER, use="request"), NOW).token}
+    tokens["of a key with the same name"] = signed_by(said, replace(ASKER, seed=bytes(32)), NOW).token
+    tokens["a vote key's"] = sign({"run": "run-1", "agent": "payer", "requester": "rita", "issued": NOW}, VOTING)
+    for name in ("run_id", "agent", "requester"):
+        for new in others(getattr(said, name)):
+            tokens[f"with {name}={new!r}"] = signed_by(replace(said, **{name: new}), ASKER, NOW).token
+    for index in range(0, len(token), 3):
+        tokens[f"bit of character {index}"] = token[:index] + chr(ord(token[index]) ^ 1) + token[index + 1 :]
+    for what, made_up in tokens.items():
+        yield Attempt(f"a token {what}", by_two(requester="rita", token=made_up), known)
+    for name in filter(is_person, others("rita")):
+        yield Attempt(f"rita's token for {name!r}", by_two(requester=name, token=token), known)
+    for more in ({"revoked": True}, {"retired_ms": NOW}, {"not_before_ms": NOW + 1}, {"actors": ("zoe",)}):
+        askers = {ASKER.kid: ASKER.public(**more)}
+        world = World(roles=replace(ROLES, askers=askers))
+        yield Attempt(f"rita's token and a key with {more}", by_two(requester="rita", token=token), world)
+
+
+def by_two(**changes: str) -> ToolRequest:
+    """An order with what two people have really decided, who were shown this."""
+    question = asked(**changes)
+    found = made(question, votes_of(question, "ann", "bob", at=NOW - 10), ROLES, now=NOW)
+    return replace(REQUEST, decision=holding(found.payload()))
+
+
 def of_bits() -> Iterator[Attempt]:
     """Bits of every character of the token's text, and of every byte that its parts say."""
     for index in range(len(TOKEN)):
@@ -305,5 +340,6 @@ FAMILIES: tuple[Callable[[], Iterator[Attempt]], ...] = (
     of_a_hijacked_service,
     of_orders,
     of_worlds,
+    of_requesters,
     of_bits,
 )

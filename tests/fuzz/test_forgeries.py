@@ -19,13 +19,23 @@ import pytest
 from refold.core.approval import decision
 from refold.core.approval.decision import SKEW_MS, Decision, Grant
 from refold.core.approval.recount import unasked, unfounded
+from refold.core.approval.requester import signed
 from refold.core.approval.signature import verified
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import Earlier, Requirement
-from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.messages import ApprovalRequest, RunRequest, ToolRequest
 from refold.core.wire import canonical
 from tests.core.decisions import made, votes_of
-from tests.fuzz.forgeries import FAMILIES, of_a_hijacked_service, of_fields, of_orders, of_other_decisions, of_worlds
+from tests.fuzz.forgeries import (
+    ASKER,
+    FAMILIES,
+    by_two,
+    of_a_hijacked_service,
+    of_fields,
+    of_orders,
+    of_other_decisions,
+    of_worlds,
+)
 from tests.fuzz.ordering import (
     ARGS,
     DECISION,
@@ -50,6 +60,13 @@ from tests.fuzz.ordering import (
 def test_the_decision_allows_the_call_that_it_is_for() -> None:
     assert gate(REQUEST, World()) == ""
     assert Decision.parse(verified(TOKEN, KEYS, use="decision")) == DECISION
+
+
+def test_two_people_are_enough_where_a_key_vouches_for_who_asked() -> None:
+    token = signed(RunRequest("run-1", "payer", "null", "rita"), ASKER, NOW).token
+    known = World(roles=replace(ROLES, askers={ASKER.kid: ASKER.public(actors=("rita",))}))
+
+    assert gate(by_two(requester="rita", token=token), known) == ""
 
 
 def test_of_more_than_ten_thousand_forgeries_none_is_let_through() -> None:

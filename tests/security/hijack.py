@@ -19,17 +19,19 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.approval.question import named
+from refold.core.approval.requester import signed
+from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
 from refold.core.ids import home
-from refold.core.messages import ApprovalDecision, ApprovalRequest, ToolRequest, ToolResult
+from refold.core.messages import ApprovalDecision, ApprovalRequest, RunRequest, ToolRequest, ToolResult
 from refold.core.topics import pool_of, tool_completed
 from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
 from refold.ports.log import Record
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import app
-from tests.security.stage import ENVIRONMENT, EXECUTORS, POLICY, PREFIX, Stage
+from tests.security.stage import ASKER, ENVIRONMENT, EXECUTORS, POLICY, PREFIX, Stage
 from tests.waiting import eventually
 
 T = TypeVar("T")
@@ -76,6 +78,11 @@ def asks(rule: str, policy: Policy = POLICY) -> Requirement:
     return needed
 
 
+def started_by(key: SigningKey, run: str, *, requester: str = "rita", agent: str = "vault") -> RunRequest:
+    """What somebody has signed who asked for a run, which is not the attacker."""
+    return signed(RunRequest(run, agent, "null", requester), key, time.time_ns() // 1_000_000)
+
+
 def ask_for(
     call: Call, *, rule: str = "one", requirement: Requirement | None = None, **changes: Any
 ) -> ApprovalRequest:
@@ -104,6 +111,7 @@ def ask_for(
         question="",
         proposal="proposal",
         asked_ms=time.time_ns() // 1_000_000,
+        token=started_by(ASKER, call.run).token,
     )
     if (lasts := request.requirement.expires_ms) and "expires_ms" not in changes:
         changes["expires_ms"] = request.asked_ms + lasts

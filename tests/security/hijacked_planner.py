@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.embedded.secured import SecuredKafka
 from tests.kafka.secured import USERS, SecuredCluster
 from tests.security import (
+    claimed,
     controls,
     doubts,
     edits,
@@ -41,6 +42,7 @@ def plays() -> Iterator[Play]:
         unsigned,
         letters,
         controls,
+        claimed,
         softened,
         swapped,
         edits,

@@ -48,12 +48,7 @@ def plays() -> Iterator[Play]:
         "escalated at once by a rule that escalates to nobody", lambda h: said_by(h, "eve", "unentitled", level=1)
     )
     yield Play("LIMIT escalated at once, and cleo approves", lambda h: cleo(h, level=1), "limit", allowed=1)
-    yield Play(
-        "LIMIT ada asks, and the planner says that rita did",
-        lambda h: said_by(h, "ada", requester="rita"),
-        "limit",
-        allowed=1,
-    )
+    yield Play("ada asks, and the planner says that rita did", lambda h: said_by(h, "ada", token=""))
     yield Play("LIMIT a tool that does not declare that it needs approval", undeclared, "limit", allowed=1)
 
 

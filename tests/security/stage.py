@@ -64,6 +64,9 @@ OLD = Policy.parse({"rules": [{"name": "one", "when": "true", "require": OPEN}]}
 ROLES = {"roles": {"lead": ["ada", "bob"], "chief": ["cleo"]}, "revoked": []}
 """Eve can log in, and has no role."""
 
+ASKER = keys.new("request", "rita")
+"""What rita signs her requests with."""
+
 EXECUTORS = {
     "default": {},
     "model": {},
@@ -110,6 +113,7 @@ class Stage:
         self.put_in_force(POLICY)
         for key in (self.service, self.gateway):
             self.publish(f"key/{key.kid}", "key", key.public().content())
+        self.publish(f"key/{ASKER.kid}", "key", ASKER.public(actors=("rita",)).content())
         self.supervisor = self._stack.enter_context(Supervisor(on_exit=self.falls.append))
         self._serve("approval", "approval", REFOLD_APPROVAL__KEY=str(self.folder / "decision.json"))
         for pool, more in EXECUTORS.items():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from refold.core.approval import ballot
 from refold.core.approval.catalog import Roles, is_person
-from refold.core.approval.people import has_asked, quorum_of, spelt
+from refold.core.approval.people import has_asked, spelt
+from refold.core.approval.requester import quorum_of
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
 from tests.approval.questions import NOW, ROLES, request, vote
@@ -70,9 +71,9 @@ def test_where_nobody_can_tell_who_asked_one_more_has_to_agree(asked: str) -> No
 
 
 def test_where_the_requester_may_decide_nobody_more_is_asked() -> None:
-    assert quorum_of(request(requester="", needs=Requirement(["role:lead"], not_requester=False))) == 1
-    assert quorum_of(request(requester="eve")) == 1
-    assert quorum_of(request(requester="", needs=Requirement(["role:lead"], quorum=2))) == 3
+    assert quorum_of(request(requester="", needs=Requirement(["role:lead"], not_requester=False)), {}) == 1
+    assert quorum_of(request(requester="eve"), {}) == 1
+    assert quorum_of(request(requester="", needs=Requirement(["role:lead"], quorum=2)), {}) == 3
 
 
 @given(st.text())

@@ -10,9 +10,13 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.inputs import Inputs, cancelling
 from refold.client.runs import Run, Runs
+from refold.core.approval.requester import signed
+from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.ids import home
 from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.runtime import keys
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.planner.test_leaving import served
@@ -41,9 +45,10 @@ def runs(settings: Settings, role: str = "client") -> Runs:
     return Runs(KafkaLogReader(settings(role)))
 
 
-def started(settings: Settings, name: str) -> Run:
+def started(settings: Settings, name: str, *, key: SigningKey | None = None) -> Run:
     """A run of ada's that waits for its call."""
     client, request = inputs(settings, "client"), RunRequest(name, "looking", '{"what":"it"}', "ada")
+    request = signed(request, key, clock_ms()) if key else request
     return client.started(request, client.start(request), under_load(60)).run
 
 
@@ -66,6 +71,17 @@ def test_a_client_says_nothing_of_a_run_of_somebody_else(settings: Settings, kin
     now = runs(settings).get(run.state.run_id)
     assert now.state.head == run.state.head
     assert len(now.records) == len(run.records)
+
+
+def test_a_client_that_calls_itself_as_the_requester_does_not_end_what_they_have_signed(settings: Settings) -> None:
+    run = started(settings, "signed", key=keys.new("request", "ada")).state.run_id
+    word = RunSignal(run, "s", "cancel", '{"reason":"mine"}', "ada")
+    own = signed(word, keys.new("request", "eve"), clock_ms())
+
+    for said in (word, own):
+        with pytest.raises(UsageError, match="has signed the request"):
+            inputs(settings, "client").cancel(said, under_load(60))
+    assert not runs(settings).get(run).state.over
 
 
 def test_who_asked_for_a_run_cancels_it(settings: Settings) -> None:

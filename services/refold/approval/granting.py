@@ -15,9 +15,10 @@ from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
-from refold.core.approval.people import has_asked, quorum_of
+from refold.core.approval.people import has_asked
 from refold.core.approval.question import args_digest
 from refold.core.approval.recount import unfounded
+from refold.core.approval.requester import quorum_of
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 
@@ -37,7 +38,7 @@ class Standing:
         """Whether it is in force for a request about the call that it is for, by roles and keys as they are now."""
         needed, people = request.requirement, {by.actor for by in self.given.votes}
         own = needed.not_requester and any(has_asked(request, name) for name in people)
-        if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request):
+        if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request, catalog.roles.askers):
             return False
         if unfounded(self.given, catalog):  # who acts on the use of it counts its votes again
             return False

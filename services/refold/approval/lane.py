@@ -21,8 +21,8 @@ from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.people import quorum_of
 from refold.core.approval.question import received
+from refold.core.approval.requester import quorum_of
 from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
@@ -203,9 +203,8 @@ class ApprovalLane:
         elif approval not in self.questions:
             if others := self._rivals.open(request):
                 self.outbox.second(record, others)
-            question = OpenQuestion(
-                request, self._limits.said_bytes(quorum_of(request)), decided=approval in self._over
-            )
+            most = self._limits.said_bytes(quorum_of(request, self.catalog.roles.askers))
+            question = OpenQuestion(request, most, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
             for parked in self._hearing.parking.take(approval):

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import Trust, trusted
 from refold.core.errors import UnreachableError, UsageError
+from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings, Settings, load
 
 DATA = Path(".refold")
@@ -92,6 +94,18 @@ def is_here(server: str) -> bool:
         return (kind, mark) == ("unix", "://") or host == "localhost" or ip_address(host).is_loopback
     except ValueError:  # another name, or no address at all
         return False
+
+
+def own_key(use: str, path: str, data: str) -> SigningKey | None:
+    """The key in a file, or the only one for a use in the data folder, if there is one. **Raises** UsageError."""
+    if path:
+        return keys.load(Path(path), use)
+    folder = data_dir(data) / "keys"
+    usable = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == use]
+    if len(usable) > 1:
+        names = ", ".join(key.kid for key in usable)
+        raise UsageError(f"there are {len(usable)} keys for {use}s in {folder} ({names})", hint="--key names its file")
+    return usable[0] if usable else None
 
 
 def data_dir(data: str = "") -> Path:

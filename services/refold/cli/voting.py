@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import data_dir
+from refold.cli.addresses import data_dir, own_key
 from refold.cli.platform import Platform, Shell, login
 from refold.cli.views import approvals as approval_views
 from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, changed
@@ -20,7 +19,6 @@ from refold.core.approval.ballot import DECIDING, Vote
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.ids import parse_approval_id
-from refold.runtime import keys
 
 ApprovalArgument = Annotated[
     str,
@@ -133,12 +131,7 @@ def approvals_of(platform: Platform) -> Approvals:
 
 def vote_key(path: str, data: str) -> SigningKey:
     """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
-    if path:
-        return keys.load(Path(path), "vote")
-    folder = data_dir(data) / "keys"
-    usable = [key for key in map(keys.load, sorted(folder.glob("*.json"))) if key.use == "vote"]
-    if len(usable) != 1:
-        hint = "`refold keys new NAME --use vote` makes one; --key names its file"
-        names = f" ({', '.join(key.kid for key in usable)})" if usable else ""
-        raise UsageError(f"there are {len(usable)} keys for votes in {folder}{names}", hint=hint)
-    return usable[0]
+    if key := own_key("vote", path, data):
+        return key
+    hint = "`refold keys new NAME --use vote` makes one; --key names its file"
+    raise UsageError(f"there are 0 keys for votes in {data_dir(data) / 'keys'}", hint=hint)

@@ -14,7 +14,7 @@ from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
-from refold.core.approval.people import quorum_of
+from refold.core.approval.requester import quorum_of
 from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
@@ -153,7 +153,7 @@ class Approvals:
             remember=remember,
         )
         ballot.check_vote(vote)
-        quorum = quorum_of(approval.request) if approval else 1
+        quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
             raise UsageError(large.reason, hint="say less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere")
         if approval is not None and (problem := _objection(approval, vote)):
@@ -284,7 +284,7 @@ def _objection(approval: Approval, vote: Vote) -> str:
             return f"the vote would be void: {problem.reason}"
         more = request.requirement.escalate_to if request.level else []
         people, elsewhere = reach([*to, *more], approval.roles)
-        able, quorum = [name for name in people if name != asker], quorum_of(request)
+        able, quorum = [name for name in people if name != asker], quorum_of(request, approval.roles.askers)
         if len(able) < quorum and not elsewhere and "*" not in more:
             return f"{quorum} must agree, and {', '.join(to)} are {len(able)} who may decide by the catalog"
     return ""
@@ -314,7 +314,7 @@ def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
     counts = approval is not None and any(each.vote == vote.vote for each, _ in approval.count.cast)
     if approval is None or not counts or approval.count.settled is not None:
         return None
-    needed = quorum_of(approval.request)
+    needed = quorum_of(approval.request, approval.roles.askers)
     return Answered("counted", vote.approval, position, leading=approval.count.leading, quorum=needed)
 
 

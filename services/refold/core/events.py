@@ -80,7 +80,8 @@ class Earlier:
 class RunRequested:
     """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
 
-    `policy` is the digest of the policy that judges its calls, empty where there is none.
+    `policy` is the digest of the policy that judges its calls, empty where there is none. `token` is what the requester
+    has signed, if anything.
     """
 
     agent: str
@@ -92,6 +93,7 @@ class RunRequested:
     not_before_ms: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     policy: str = ""
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,10 @@ from refold.core.ids import CallId, RunId
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Topic `run-requested`, key run_id: please run this agent on this input."""
+    """Topic `run-requested`, key run_id: please run this agent on this input.
+
+    With a `token` the requester has signed it (`core.approval.requester`).
+    """
 
     run_id: RunId
     agent: str
@@ -22,13 +25,14 @@ class RunRequest:
     requester: str = ""
     not_before_ms: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for.
+    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for. With a `token` the actor has signed it.
     """
 
     run_id: RunId
@@ -36,6 +40,7 @@ class RunSignal:
     kind: str
     data: str = "null"
     actor: str = ""
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class ApprovalRequest:
     `approval_id` is the call's id and the first 32 digits of `question`, which is the digest of everything else here
     but `traceparent`. `proposal` is the digest of the proposal's event. `proposed_args` are the agent's own, where an
     earlier decision has edited them. `level` counts escalations, `round` how often people were asked about this call.
-    `history` is what was before, the latest last.
+    `history` is what was before, the latest last. `token` is what the requester has signed, if anything.
     """
 
     approval_id: str
@@ -175,6 +180,7 @@ class ApprovalRequest:
     round: int = 1
     history: list[Earlier] = field(default_factory=list)
     about: str = ""
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from refold.core.approval.requester import check_token
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed, Failure
 from refold.core.ids import RunId, parse_approval_id, parse_call_id, run_id
@@ -56,10 +57,13 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         kind: type[RunSignal | RunOperation] = RunOperation if record.topic == RUN_OPERATED else RunSignal
         signal = codec.decode_input(kind, value, json_fields=("data",))
         sizes.check_input(signal, max_bytes)
+        if isinstance(signal, RunSignal):
+            check_token(signal)
         _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal
     request = codec.decode_input(RunRequest, value, json_fields=("input",))
     sizes.check_input(request, max_bytes)
+    check_token(request)
     _check_key(record, request.run_id)
     return run_id(request.run_id), _start(request, record)
 

@@ -16,7 +16,7 @@ from refold.cli.lazy import Commands
 from refold.cli.office import Office, RootOption, root_path, warn_of_void
 from refold.cli.platform import DataOption, Platform, Shell, Teller, login
 from refold.core.approval.catalog import is_person, no_person
-from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.signature import REQUEST, PublicKey, SigningKey
 from refold.core.approval.trust import ROOT, pinned
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
@@ -66,12 +66,12 @@ def init_root(
 def new_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is; its id begins with it.")],
     *,
-    use: Annotated[str, typer.Option("--use", help="What it signs: decision or vote.")],
+    use: Annotated[str, typer.Option("--use", help="What it signs: decision, vote or request.")],
     actor: Annotated[
-        list[str] | None, typer.Option("--actor", help="It may vote for nobody else. May be repeated.")
+        list[str] | None, typer.Option("--actor", help="It speaks for nobody else. May be repeated.")
     ] = None,
     anybody: Annotated[
-        bool, typer.Option("--anybody", help="It may vote for everybody: for a gateway that knows its users.")
+        bool, typer.Option("--anybody", help="It speaks for everybody: for a gateway that knows its users.")
     ] = False,
     role: Annotated[
         list[str] | None,
@@ -162,8 +162,8 @@ def revoke_key(
 
 
 def _check_voters(use: str, actors: list[str], *, anybody: bool) -> None:
-    """Whoever a vote key speaks for is said, one way. **Raises** UsageError."""
-    if use == "vote" and anybody == bool(actors):
+    """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
+    if use in ("vote", REQUEST) and anybody == bool(actors):
         problem = "the key is for some people and for anybody" if anybody else "whom the key speaks for is not said"
         raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
     for name in actors:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
+from refold.cli.addresses import own_key
 from refold.cli.clock import since_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
@@ -22,9 +23,11 @@ from refold.client.inputs import InputAnswer, Inputs, cancelling
 from refold.client.runs import Run, Runs
 from refold.client.verify import verify_log
 from refold.core import ids
+from refold.core.approval.requester import signed
+from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
-from refold.core.messages import RunOperation, RunRequest
+from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 
@@ -32,6 +35,13 @@ run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
 RUN_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "stalled")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+SignOption = Annotated[
+    str,
+    typer.Option(
+        "--key", metavar="FILE", help="The key that signs who asks for it; without it, the only one in --data, if any."
+    ),
+]
 
 ArchiveUrl = Annotated[
     str, typer.Option("--archive", metavar="URL", help="Its copy in this archive, without asking Kafka.")
@@ -66,6 +76,7 @@ def begin_run(
     requester: Annotated[
         str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]", show_default=False)
     ] = "",
+    key: SignOption = "",
     shell: Shell,
 ) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
@@ -73,6 +84,8 @@ def begin_run(
     text = canonical.dumps(canonical.parse(source(input_)))
     labels = dict(pair(each, "is not a label", hint="write --label team=payments") for each in label or [])
     request = RunRequest(run, agent, text, requester or login(), 0, labels)
+    if signing := own_key(REQUEST, key, shell.data):
+        request = signed(request, signing, clock_ms())
     inputs, waits = _inputs(shell.platform), wait or timeout is not None
     known = bool(id_) and not waits and _is_known(shell.runs, request)
     position = inputs.start(request)
@@ -166,6 +179,7 @@ def cancel_run(
     as_operator: Annotated[
         bool, typer.Option("--as-operator", help="Say it as an operator, though you asked for the run.")
     ] = False,
+    key: SignOption = "",
     operator: Operator,
 ) -> None:
     """Cancel a run. Best effort for a call that an executor has claimed already.
@@ -174,6 +188,8 @@ def cancel_run(
     """
     actor = operator.actor or login()
     said = cancelling(operator.runs, ids.run_id(run), reason=reason, actor=actor, as_operator=as_operator)
+    if isinstance(said, RunSignal) and (signing := own_key(REQUEST, key, operator.data)):
+        said = signed(said, signing, clock_ms())
     answer = _inputs(operator.platform).cancel(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 

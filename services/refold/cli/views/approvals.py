@@ -15,8 +15,8 @@ from refold.client.register import Approval, Granted, said, word_for
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
-from refold.core.approval.people import quorum_of
 from refold.core.approval.question import args_digest
+from refold.core.approval.requester import is_verified, quorum_of
 from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
@@ -44,9 +44,10 @@ def row(found: Approval) -> Data:
         "tool": request.tool,
         "agent": request.agent,
         "requester": request.requester,
+        "requester_verified": is_verified(request, found.roles.askers),
         "args": json_text(request.args),
         "leading": found.count.leading,
-        "quorum": quorum_of(request),
+        "quorum": quorum_of(request, found.roles.askers),
         "approvers": list(found.count.approvers),
         "asked_ms": request.asked_ms,
         "expires_ms": request.expires_ms,
@@ -146,6 +147,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     by = f" ({escape(said(found.decision))})" if found.decision else ""
     doubt = request.about == DOUBT
     say(f"[bold]{escape(request.call_id)}[/] is {state}{by}")
+    quorum = quorum_of(request, found.roles.askers)
     if doubt:
         say(f"[bold magenta]nobody knows what came of attempt {request.attempt - 1}: find out what has happened[/]")
     facts = {
@@ -155,16 +157,16 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "approval": request.approval_id,
         "agent": request.agent,
         "session": request.session,
-        "asked for by": f"says: {request.requester}" if request.requester else "nobody says",
+        "asked for by": _requester(found),
         "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
         "attempt": "" if doubt else f"{request.attempt}, good up to {request.covers}",
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
         + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
         "why": request.requirement.message or "-",
-        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum_of(request)}"
+        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum}"
         + (", not the requester" if request.requirement.not_requester else "")
-        + (", one more as nobody can tell who asked" if quorum_of(request) > request.requirement.quorum else ""),
+        + (", one more as nobody can tell who asked" if quorum > request.requirement.quorum else ""),
         "these are": ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role",
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
@@ -189,6 +191,14 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         name = escape(request.approval_id)
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
         say("\n".join(map(escape, resolve_commands(request.approval_id)) if doubt else ways))
+
+
+def _requester(found: Approval) -> str:
+    """Who asked for the run, and who says so."""
+    name = found.request.requester
+    if is_verified(found.request, found.roles.askers):
+        return f"{name} (verified)"
+    return f"says: {name}" if name else "nobody says"
 
 
 def _print_past(request: ApprovalRequest) -> None:

@@ -7,7 +7,6 @@ reads them again decides what its predecessor would have.
 from __future__ import annotations
 
 import dataclasses
-from base64 import urlsafe_b64decode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import Any, NamedTuple
 from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Roles, is_person, no_person
 from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
-from refold.core.approval.people import has_asked, quorum_of
+from refold.core.approval.people import has_asked
+from refold.core.approval.requester import quorum_of
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT, Requirement
@@ -136,9 +136,7 @@ class Count:
 def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
     """The vote in a token. **Raises** UnauthorisedError and MalformedError, as `signature.verified`, `Vote.parse`."""
     payload = signature.verified(token, keys, use="vote")
-    header = token.partition(".")[0]
-    kid = canonical.parse(urlsafe_b64decode(header + "=" * (-len(header) % 4)))["kid"]
-    return Vote.parse(payload, keys[kid])
+    return Vote.parse(payload, keys[signature.kid_of(token)])
 
 
 def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: int) -> Count:
@@ -164,7 +162,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
     )
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
-    settled = _settled(request, cast, groups)
+    settled = _settled(request, cast, groups, seats.quorum)
     if settled:
         settled = settled._replace(said=seats.behind(settled.votes))
     return Count(settled, cast, leading, seats.approvers, void)
@@ -231,14 +229,14 @@ class _Seats:
     def __init__(self, request: ApprovalRequest, votes: list[Vote], roles: Roles) -> None:
         needed = request.requirement
         more = tuple(needed.escalate_to) if request.level else ()
-        self._roles, self._quorum = roles, quorum_of(request)
+        self._roles, self.quorum = roles, quorum_of(request, roles.askers)
         self._named = (*needed.approvers, *more)
         self._listed, self._by = tuple(needed.approvers), tuple[Entitlement, ...]()
         self._delegated: dict[str, Vote] = {}
         self._reassigned: Vote | None = None
         for vote in votes:
             # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
-            if vote.action == "reassign" and self._quorum <= 1 and (own := self._own(vote)):
+            if vote.action == "reassign" and self.quorum <= 1 and (own := self._own(vote)):
                 self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
         words = (vote for vote in votes if vote.action in SAYING)
@@ -270,8 +268,8 @@ class _Seats:
     def objection(self, vote: Vote) -> Objection | None:
         """Why a vote is void for who has said it."""
         approvers, own = self.approvers, self._own(vote)
-        if vote.action == "reassign" and self._quorum > 1:  # or one of them alone would choose all others
-            reason = f"{self._quorum} people have to agree, and each may delegate their own word"
+        if vote.action == "reassign" and self.quorum > 1:  # or one of them alone would choose all others
+            reason = f"{self.quorum} people have to agree, and each may delegate their own word"
             return Objection("unentitled", reason)
         if vote.action in HANDING and not own:
             lineage = self.lineages.get(vote.actor) or self._lineage(vote)
@@ -294,12 +292,11 @@ def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
 
 
 def _settled(
-    request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]]
+    request: ApprovalRequest, cast: tuple[tuple[Vote, Cast], ...], groups: list[list[Vote]], quorum: int
 ) -> BallotResult | None:
     for vote, by in cast:
         if vote.action == "reject":
             return BallotResult("reject", (by,), message=vote.message)
-    quorum = quorum_of(request)
     ready = (group for group in groups if len(group) >= quorum)
     group = min(ready, key=lambda votes: order(votes[quorum - 1]), default=None)
     if group is None:

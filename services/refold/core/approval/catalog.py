@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from refold.core.approval.halts import HALT, Halts
 from refold.core.approval.people import is_clear, spelt
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import PublicKey, are_names
+from refold.core.approval.signature import REQUEST, PublicKey, are_names
 from refold.core.approval.trust import NOBODY, ROOT, Trust, check
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import CatalogEntry
@@ -49,12 +49,14 @@ def no_person(name: str) -> str:
 class Roles:
     """Who has which role. `revoked` people have none, whatever else is said of them.
 
-    `lost`: there are some, and nobody can read them, so nobody is known not to be revoked.
+    `lost`: there are some, and nobody can read them, so nobody is known not to be revoked. `askers` are the keys for
+    requests: where there is one, who asked for a run is who has signed that, and not whoever somebody says.
     """
 
     by_role: Mapping[str, frozenset[str]] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
     lost: bool = False
+    askers: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def entitled(self, approvers: Iterable[str], actor: str, claimed: Iterable[str] = ()) -> str:
         """Which of the approvers an actor is (`ada`, `role:lead`, `*`), or nothing.
@@ -187,7 +189,7 @@ class Catalog:
         elif entry.name == CURRENT and isinstance(content, str):
             self.current = content
         elif entry.name == ROLES_ENTRY:
-            self.roles = Roles.parse(content)
+            self.roles = replace(Roles.parse(content), askers=self.roles.askers)
         elif kind == HALT and isinstance(content, str | None):
             self.halts = self.halts.with_entry(rest, content)
         elif kind == "key":
@@ -195,6 +197,8 @@ class Catalog:
             if rest != public.kid or public.use == ROOT:
                 raise MalformedError("the name is not the key's id, or it is a root key")
             self.keys[public.kid] = public
+            if public.use == REQUEST:
+                self._asks(public)
         else:
             raise MalformedError(f"{entry.kind} is not a kind of entry")
 
@@ -203,11 +207,16 @@ class Catalog:
         self.closed.add(name)
         kind, _, rest = name.partition("/")
         if kind == "key":
-            self.keys.pop(rest, None)
+            known = self.keys.pop(rest, None)
+            if known is None or known.use == REQUEST:
+                self._asks(PublicKey(rest, REQUEST, "", revoked=True))
         elif kind == HALT:
             with suppress(UsageError):
                 self.halts = self.halts.with_entry(rest, UNREADABLE)
         elif name == CURRENT:
             self.current = UNREADABLE
         elif name == ROLES_ENTRY:
-            self.roles = Roles(lost=True)
+            self.roles = Roles(lost=True, askers=self.roles.askers)
+
+    def _asks(self, public: PublicKey) -> None:
+        self.roles = replace(self.roles, askers={**self.roles.askers, public.kid: public})

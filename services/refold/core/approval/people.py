@@ -32,10 +32,3 @@ def has_asked(request: ApprovalRequest, actor: str) -> bool:
     if "@" in asked and "@" in voted:
         return asked == voted
     return asked.partition("@")[0] == voted.partition("@")[0]
-
-
-def quorum_of(request: ApprovalRequest) -> int:
-    """How many have to want the same: one more where the requester is to be left out, and nobody can tell who it is."""
-    needed = request.requirement
-    nobody = needed.not_requester and not (request.requester.strip() and is_clear(request.requester))
-    return max(1, needed.quorum) + nobody

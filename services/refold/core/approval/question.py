@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, get_args, get_origin
 
+from refold.core.approval.requester import TOKEN_CHARS
 from refold.core.approval.requirement import MAX_MS
 from refold.core.errors import MalformedError
 from refold.core.events import DOUBT, CallProposed
@@ -124,6 +125,7 @@ def received(
         "subject": request.about not in ("", DOUBT) or doubt != (request.rule == DOUBT),
         "doubt": doubt and (last is None or (last.what, last.attempt) != ("doubt", request.attempt - 1)),
         "history": len(past) > TOLD or any(len(each.words + each.by) > 2 * TOLD_CHARS for each in past),
+        "token": len(request.token) > TOKEN_CHARS,
         "question": request.question != question_digest(request),
         "name": request.approval_id != approval_id(request.call_id, request.question),
     }

@@ -12,8 +12,9 @@ from dataclasses import replace
 from refold.core.approval import ballot, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
-from refold.core.approval.people import has_asked, quorum_of
+from refold.core.approval.people import has_asked
 from refold.core.approval.question import args_digest, asked_of, digest
+from refold.core.approval.requester import quorum_of
 from refold.core.approval.vouching import suffices, vouched
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.ids import approval_id
@@ -95,8 +96,12 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
     verdict = "edit" if decided.verdict == "amend" else decided.verdict
     if settled is None:
         people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == verdict}
-        if len(people) < (1 if decided.verdict == "reject" else quorum_of(request)):
-            return _final(f"{len(people)} of {quorum_of(request)} people stand behind the decision")
+        needed = 1 if decided.verdict == "reject" else quorum_of(request, catalog.roles.askers)
+        if len(people) < needed:
+            # Enough for a requester who was known: the key that vouched for them may be gone since.
+            if request.token and len(people) >= quorum_of(request, {}):
+                return Refusal("decision_revoked", "nobody knows any more who asked for the run", stale=True)
+            return _final(f"{len(people)} of {needed} people stand behind the decision")
         gone = ", ".join(sorted(vote.actor for vote in count.void)) or "who decided"
         return Refusal("decision_revoked", f"{gone} may not decide any more", stale=True)
     said = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
@@ -138,7 +143,7 @@ def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog:
         and grant.rule == request.rule
         and decided.issued < grant.until_ms
         and (decided.attempt, decided.edited, decided.result) == (1, "", "")
-        and len(people) >= quorum_of(request)
+        and len(people) >= quorum_of(request, catalog.roles.askers)
         and not (needed.not_requester and any(has_asked(request, name) for name in people))
     )
     return None if good else _final("the grant that the decision uses is not for this call")

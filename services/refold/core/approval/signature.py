@@ -18,7 +18,10 @@ from refold.core.approval.curve import weakness
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.wire import canonical
 
-USES = ("decision", "vote", "root")
+USES = ("decision", "vote", "request", "root")
+REQUEST: Final = "request"
+"""The use of a key that signs who asks for a run."""
+
 ALGORITHM: Final = "Ed25519"
 """The `alg` of every token. **Source**: RFC 9864, which deprecates `EdDSA` for naming no curve."""
 
@@ -42,9 +45,9 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 class PublicKey:
     """A key that signatures are checked with. `x` is the base64url of its 32 bytes, as in a JWK.
 
-    `actors` are those that a vote key may speak for (none: anybody, as a gateway does), `roles` what it may say that
-    its actors are (none: nothing), `strength` how its holder authenticates people. What a key signed before
-    `retired_ms` still holds; a `revoked` key's signatures never do. `reason` says why, for people.
+    `actors` are those that a key for votes or requests may speak for (none: anybody, as a gateway does), `roles` what a
+    vote key may say that its actors are (none: nothing), `strength` how its holder authenticates people. What a key
+    signed before `retired_ms` still holds; a `revoked` key's signatures never do. `reason` says why, for people.
     """
 
     kid: str
@@ -143,6 +146,13 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
     return payload
 
 
+def kid_of(token: str) -> str:
+    """The key that a token names, which has been `verified`."""
+    header = token.partition(".")[0]
+    kid: str = canonical.parse(urlsafe_b64decode(header + "=" * (-len(header) % 4)))["kid"]
+    return kid
+
+
 def are_names(value: Any) -> bool:
     """Whether a value is a list of texts that may be names."""
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
@@ -194,8 +204,10 @@ def _problem(content: dict[str, Any]) -> str:
         return "the kid is not 1-128 letters, digits, dots, dashes and underscores"
     if content["use"] not in USES:
         return f"the use is none of {', '.join(USES)}"
-    if (content["actors"] or content["roles"]) and content["use"] != "vote":
-        return "only a vote key speaks for actors and their roles"
+    if content["actors"] and content["use"] not in ("vote", "request"):
+        return "only a key for votes or requests speaks for actors"
+    if content["roles"] and content["use"] != "vote":
+        return "only a vote key says what roles its actors have"
     if not isinstance(content["strength"], str) or not isinstance(content["reason"], str):
         return "strength and reason are strings"
     if any(type(content[name]) is not int or content[name] < 0 for name in ("not_before_ms", "retired_ms")):

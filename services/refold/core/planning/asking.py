@@ -137,30 +137,30 @@ def _ask(
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
     """What people are asked: the call as it would go out. Asked again, it is the same to the last byte."""
     asked, request, edited = opened.question, state.request, call.step in state.edited
-    proposed = state.steps[call.step - 1] if edited else call
+    proposed, name = state.steps[call.step - 1] if edited else call, call_id(state.run_id, opened.seq)
     assert asked is not None, "only what is asked is a question"
     assert isinstance(proposed, events.CallProposed), "only calls need an approval"
-    event, name = asked.event, call_id(state.run_id, opened.seq)
     return ApprovalRequest(
         approval_id=approval_id(name, asked.question),
         run_id=state.run_id,
         call_id=name,
         step=call.step,
-        attempt=event.attempt,
-        covers=event.covers,
+        attempt=asked.event.attempt,
+        covers=asked.event.covers,
         agent=request.agent if request else "",
         requester=request.requester if request else "",
+        token=request.token if request else "",
         session=request.labels.get("session", "") if request else "",
-        environment=event.environment,
+        environment=asked.event.environment,
         tool=call.tool,
-        version=event.version,
-        schema=event.schema,
+        version=asked.event.version,
+        schema=asked.event.schema,
         effect=call.effect,
         args=call.args,
         key=call.key,
-        policy=event.policy,
-        rule=event.rule,
-        requirement=event.requirement,
+        policy=asked.event.policy,
+        rule=asked.event.rule,
+        requirement=asked.event.requirement,
         question=asked.question,
         proposal=proposal_digest(proposed),
         asked_ms=asked.asked_ms,
@@ -170,7 +170,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         traceparent=request.traceparent if request else "",
         round=opened.rounds,
         history=list(opened.past),
-        about=event.about,
+        about=asked.event.about,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from refold.core import events
 from refold.core.approval.people import is_same
+from refold.core.approval.requester import has_signed
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolResult
@@ -66,7 +67,7 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
         return _spoilt(state, what)
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent_ms)
-    return _signal(state, what)
+    return _signal(state, what, rules)
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
@@ -87,6 +88,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
             not_before_ms=ask.not_before_ms,
             labels=ask.labels,
             policy=rules.authority.current if rules.authority else "",
+            token=ask.token,
         )
     ]
     # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
@@ -178,21 +180,30 @@ def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, s
     return Refuse("malformed", f"{said.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
 
 
-def _signal(state: RunState, signal: RunSignal) -> Ruling:
+def _signal(state: RunState, signal: RunSignal, rules: Rules) -> Ruling:
     data = _data(signal)
     if isinstance(data, Refuse):
         return data
     if signal.kind == "cancel":
-        requester = state.request.requester if state.request else ""
-        if is_same(requester, signal.actor):
-            return [_cancelled(signal, data)]
-        whose = (
-            f"{requester!r} asked for run {state.run_id}" if requester else f"nobody says who asked for {state.run_id}"
-        )
-        return Refuse(OPERATORS_ONLY, f"{whose}, so {signal.actor!r} cancels it only as an operator")
+        why = _not_own(state, signal, rules)
+        return Refuse(OPERATORS_ONLY, why) if why else [_cancelled(signal, data)]
     if signal.kind in OPERATIONS:
         return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")
     return Refuse("malformed", f"{signal.kind!r} is not a signal; known is cancel")
+
+
+def _not_own(state: RunState, signal: RunSignal, rules: Rules) -> str:
+    """Why somebody does not say this of a run of their own; nothing if they do."""
+    request = state.request
+    requester = request.requester if request else ""
+    if not is_same(requester, signal.actor):
+        whose = f"{requester!r} asked" if requester else "nobody says who asked"
+        return f"{whose} for run {state.run_id}, so {signal.actor!r} cancels it only as an operator"
+    askers = rules.authority.catalog.roles.askers if rules.authority else {}
+    # Who has signed the request signs this: a name alone anybody may write.
+    if request and request.token and not has_signed(signal, askers):
+        return f"{requester!r} has signed the request of this run, and not this cancel"
+    return ""
 
 
 def _data(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:

@@ -1,0 +1,102 @@
+"""Who asked for a run, signed: a name that somebody says is told from one that the holder of a key has vouched for.
+
+A token in the request binds the run's id, its agent, the digest of its input and the name. It travels with the run
+into every question, and who counts votes verifies it by the catalog: nobody takes a planner's word for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from refold.core.approval import signature
+from refold.core.approval.people import is_clear
+from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
+from refold.core.wire import canonical
+
+TOKEN_CHARS: Final = 4_096
+"""The longest token: every run that lives keeps its own, and every question shows it to who counts."""
+
+Keys = Mapping[str, PublicKey]
+_M = TypeVar("_M", RunRequest, RunSignal)
+
+
+def signed(message: _M, key: SigningKey, now_ms: int) -> _M:
+    """The request or signal with the token of whoever holds the key. **Raises** UsageError for names too long."""
+    token = signature.sign({**_says(message), "issued": now_ms}, key)
+    if len(token) > TOKEN_CHARS:
+        raise UsageError(f"the token has {len(token)} characters, more than {TOKEN_CHARS}", hint="use shorter names")
+    return dataclasses.replace(message, token=token)
+
+
+def check_token(message: RunRequest | RunSignal) -> None:
+    """**Raises** MalformedError for a token of something else: who keys are is for whoever counts to know."""
+    if len(message.token) > TOKEN_CHARS:
+        raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
+    if message.token and _unsigned(message.token) != _says(message):
+        raise MalformedError("the token is of another message: sign this one, or send it without")
+
+
+def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
+    """Whether a key of the catalog vouches for who a question says has asked for the run."""
+    said = _vouched(request.token, request.requester, keys)
+    return said is not None and (said.get("run"), said.get("agent")) == (request.run_id, request.agent)
+
+
+def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
+    """How many have to want the same: one more where the requester is to be left out, and nobody knows who it is.
+
+    `askers` are the catalog's keys for requests. While there are none, a name that can be told from others is believed.
+    """
+    needed = request.requirement
+    said = bool(request.requester.strip()) and is_clear(request.requester)
+    known = is_verified(request, askers) if askers else said
+    return max(1, needed.quorum) + (needed.not_requester and not known)
+
+
+def has_signed(signal: RunSignal, keys: Keys) -> bool:
+    """Whether a key of the catalog vouches for who says something of a run."""
+    said = _vouched(signal.token, signal.actor, keys)
+    return said is not None and said == {**_says(signal), "issued": said["issued"]}
+
+
+def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
+    """What a token says, if a key that speaks for this name has signed it."""
+    if not name.strip() or not is_clear(name):
+        return None
+    try:
+        said = signature.verified(token, keys, use=signature.REQUEST) if token else None
+    except UnauthorisedError:
+        return None
+    if said is None or said.get("requester") != name:
+        return None
+    actors = keys[signature.kid_of(token)].actors
+    return said if not actors or name in actors else None
+
+
+def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
+    """What the token of a message says, but for its time."""
+    if isinstance(message, RunRequest):
+        about = {"agent": message.agent, "input": _digest(message.input), "requester": message.requester}
+    else:
+        about = {"kind": message.kind, "data": _digest(message.data), "requester": message.actor}
+    return {"run": message.run_id, **about}
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _unsigned(token: str) -> dict[str, Any]:
+    """What a token says, whoever signed it, but for its time."""
+    parts = token.split(".")
+    try:
+        said = canonical.parse(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return {name: value for name, value in said.items() if name != "issued"}
+    except (IndexError, ValueError, AttributeError, MalformedError):
+        raise MalformedError("the token is not one that `refold run start` makes") from None
