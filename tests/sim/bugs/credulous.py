@@ -166,7 +166,7 @@ CREDULOUS: dict[str, Bug] = {
     "edit-not-judged": Bug(
         ("edit-beyond",), ((approval_lane, "as_judged", _as_said), (asking, "_edited", _edited_as_said))
     ),
-    "decides-again": Bug(("approve-keyed",), ((ApprovalLane, "_decided", _never),)),
+    "decides-again": Bug(("granted",), ((ApprovalLane, "_decided", _never),)),
     "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),)),
     "expiry-ignored": Bug(("brief-once",), ((asking, "permitted", _permits_for_ever),)),
 }
