@@ -136,7 +136,7 @@ class Rig:
                 self.claims.append(record)
                 offset = len(self.claims) - 1
                 items.append(Delivery(record.token, offset, self.now_ms))
-                items.append(Record(CLAIMS, self.home, offset, record.key, record.value, lambda: None))
+                items.append(Record(CLAIMS, self.home, offset, record.key, record.value, lambda: None, self.now_ms))
             return items
         if isinstance(order, Publish):
             if self.silent:

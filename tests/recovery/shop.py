@@ -121,7 +121,7 @@ class Shop(Rig):
         """Somebody else's link comes."""
         key, value = record_key(claim), codec.encode(claim)
         self.claims.append(Outgoing(CLAIMS, 0, key, value, (), 0))
-        self.turn(Record(CLAIMS, 0, len(self.claims) - 1, key, value, lambda: None))
+        self.turn(Record(CLAIMS, 0, len(self.claims) - 1, key, value, lambda: None, self.now_ms))
 
     @property
     def catalog(self) -> Catalog:

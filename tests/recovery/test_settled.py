@@ -177,3 +177,30 @@ def test_nor_does_it_when_it_was_withdrawn_between_claim_and_effect(what: str) -
     assert shop.links() == ["claim 1", "claim 2"]
     shop.ask(order(3))
     assert shop.tries() == [1]
+
+
+def test_a_word_of_before_the_attempt_that_it_is_about_is_none() -> None:
+    """People are asked about a doubt that is made up, look, and truly find nothing. Then the attempt goes out."""
+    early = Shop()
+    word = settled(order(2), asked_ms=early.now_ms).settled
+    early.ask(order())
+    early.end("unknown")
+
+    early.ask(replace(order(2), settled=word))
+
+    assert (early.tries(), early.said(), early.links()) == ([1], "doubt: in_doubt", ["claim 1", "doubt 2"])
+    early.ask(settled(order(3), asked_ms=early.now_ms))
+    assert early.tries() == [1, 3]
+
+
+def test_nor_is_one_that_was_kept_while_an_attempt_before_it_went_out_by_itself() -> None:
+    shop = tried()
+    kept = settled(order(5), asked_ms=shop.now_ms).settled
+    shop.ask(settled(order(2)))
+    shop.end("failed")
+    shop.ask(order(3))  # what the second one has taken back needs nobody
+    shop.end("unknown")
+
+    shop.ask(replace(order(5), settled=kept))
+
+    assert (shop.tries(), shop.said()) == ([1, 2, 3], "doubt: in_doubt")

@@ -44,6 +44,7 @@ def plays() -> Iterator[Play]:
         "a word of one where two are needed": lambda h: unsaid(h, "ada"),
         "asked of anybody": lambda h: unsaid(h, "eve", by="held", requirement=Requirement(["*"])),
         "asked by a policy that names nobody": lambda h: unsaid(h, *LEADS, by="held", policy=OLD.digest),
+        "with what was said before the first attempt went out": beforehand,
         "asked before anything was in doubt": lambda h: unsaid(h, *LEADS, by="malformed", history=[]),
         "after one of two was revoked": revoked,
     }.items():
@@ -119,6 +120,14 @@ def with_word(hijack: Hijack, *, asked: int = 2, action: str = "approve", result
     call = tried(hijack)
     more = {"result": result} if result else {}
     word = hijack.decision(question(call, asked, **changes), *LEADS, action=action, **more)
+    return stopped(hijack.order(call, attempt=2, settled=word))
+
+
+def beforehand(hijack: Hijack) -> Outcome:
+    """People are told of a doubt that is made up, and truly find nothing."""
+    call = hijack.call("note", how="drops")
+    word = hijack.decision(question(call), *LEADS)
+    hijack.order(call)
     return stopped(hijack.order(call, attempt=2, settled=word))
 
 

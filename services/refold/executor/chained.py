@@ -81,7 +81,8 @@ class ChainedAttempt(Attempt):
         """Why a `once` call may not go out, by the attempts that were claimed before; None if it may."""
         if self.effect != "once" or self.known.claimed:
             return None
-        found = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=self.known.begun)
+        begun = self.known.begun, self.known.begun_ms
+        found = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=begun)
         # Where nothing is in doubt nobody has to say anything; but what was made up is told.
         return None if found and found.stale and not self.known.open else found
 

@@ -23,14 +23,15 @@ BEAT = b"beat/"
 class ClaimChain:
     """The valid claims under a key: the last one, when this process first saw it, the highest attempt of each call.
 
-    `open` is the last claim to act, unless it was taken back. Whoever claims to act has made sure that nothing came of
-    the claims before, so it stands for all of them.
+    `open` is the last claim to act, unless it was taken back, and `open_ms` when the log took it. Whoever claims to act
+    has made sure that nothing came of the claims before, so it stands for all of them.
     """
 
     head: ToolClaim
     seen_ms: int
     highest: Mapping[str, int]
     open: ToolClaim | None
+    open_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Lineage:
     and claims had no key once. **Units**: `seen_ms` is when this process first saw each of these heads, but for those
     under which nobody acts any more. `claimed`: just this attempt was claimed before. `shared`: so was another call's
     with the same effect, in another life of the run. `open`: somebody may have acted on what was claimed before, and
-    has not said since that nothing came of it; `begun` is the highest such attempt of this call. `passed`: a higher
-    attempt of the call has been claimed.
+    has not said since that nothing came of it; `begun` is the highest such attempt of this call, and `begun_ms` when
+    the log took the last such claim, of whatever call. `passed`: a higher attempt of the call has been claimed.
     """
 
     head: str = ""
@@ -53,6 +54,7 @@ class Lineage:
     shared: bool = False
     open: bool = False
     begun: int = 0
+    begun_ms: int = 0
     passed: bool = False
 
 
@@ -86,10 +88,10 @@ class Claims:
             return
         known = chain.highest if chain else {}
         highest = {**known, claim.call_id: max(claim.attempt, known.get(claim.call_id, 0))}
-        acts = claim if not claim.undone else None
+        acts, acts_ms = (claim, record.at_ms) if not claim.undone else (None, 0)
         if claim.doubt:  # it changes nothing of what was claimed before
-            acts = chain.open if chain else None
-        self._chains[claim.chain] = ClaimChain(claim, mono_ms, highest, acts)
+            acts, acts_ms = (chain.open, chain.open_ms) if chain else (None, 0)
+        self._chains[claim.chain] = ClaimChain(claim, mono_ms, highest, acts, acts_ms)
         names = self._by_call.get(claim.call_id, ())
         if claim.chain not in names:
             self._by_call[claim.call_id] = (*names, claim.chain)
@@ -107,7 +109,7 @@ class Claims:
         others = [self._chains[name] for name in names]
         chains = [own, *others] if own else others
         highest = max(chain.highest.get(call, 0) for chain in chains)
-        acted = [chain.open for chain in chains if chain.open]
+        acted = [(chain.open, chain.open_ms) for chain in chains if chain.open]
         return Lineage(
             own.head.claim_id if own else "",
             tuple(chain.head.claim_id for chain in others),
@@ -116,7 +118,8 @@ class Claims:
             # Attempts are counted by the life of a run that made them: a claim of another one may be any of this.
             shared=own is not None and any(name != call for name in own.highest),
             open=bool(acted),
-            begun=max((claim.attempt for claim in acted if claim.call_id == call), default=0),
+            begun=max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0),
+            begun_ms=max((at_ms for _, at_ms in acted), default=0),
             passed=highest > request.attempt,
         )
 

@@ -81,11 +81,11 @@ class Gate:
             return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
         return None
 
-    def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: int) -> Refusal | None:
+    def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: tuple[int, int]) -> Refusal | None:
         """Why it is not known that nothing came of the attempts before; None if people have said so.
 
-        `begun` is the highest attempt that somebody may have acted on. `stale`: nobody has, or who did may not say it
-        any more. So people are asked; all else is made up.
+        `begun` is the highest attempt that somebody may have acted on, and since when by the log. `stale`: nobody has,
+        or too early, or who did may not say it any more. So people are asked; all else is made up.
         """
         authority, tool = Authority(self.tools, self.environment, catalog), self.tools.get(request.tool)
         if not request.settled or tool is None:

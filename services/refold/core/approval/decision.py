@@ -277,18 +277,25 @@ def refusal(
 
 
 def unsettled(
-    decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, begun: int
+    decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, begun: tuple[int, int]
 ) -> Refusal | None:
     """Why a decision does not say that nothing came of the attempts before the one that is ordered; None if it does.
 
-    `begun` is the highest attempt that somebody may have acted on: people must have spoken of that one as well. What
-    has not happened does not happen later, so their word holds for as long as nobody begins another.
+    `begun` is the highest attempt that somebody may have acted on, and since when by the log: people must have spoken
+    of that one as well, and after it. What has not happened does not happen later, so their word holds for as long as
+    nobody begins another.
     """
+    highest, since_ms = begun
     if decision.verdict != "approve":
         return _final(f"of the attempts before, the decision says {decision.verdict}")
-    if not begun < decision.attempt <= request.attempt:
+    if not highest < decision.attempt <= request.attempt:
         return _final(f"the decision is about what came before attempt {decision.attempt}")
-    return _elsewhere(decision, request, tool, environment, about=DOUBT)
+    if refused := _elsewhere(decision, request, tool, environment, about=DOUBT):
+        return refused
+    # Whoever asks may ask before there is anything to find: that nothing came of it is true then, and soon no more.
+    if any(vote.at_ms < since_ms for vote in decision.votes):
+        return Refusal("in_doubt", "it was said before the attempt that it is about had begun", stale=True)
+    return None
 
 
 def _elsewhere(
