@@ -137,7 +137,7 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):
             self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
-        if ask.effect in CLAIMED_EFFECTS and not self._claimed_as(ask.call_id, ask.attempt, doubt=False):
+        if ask.effect in CLAIMED_EFFECTS and not self._claimed_to_act(ask.call_id, ask.attempt):
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
 
     def starts_by_ledger(self, ask: ToolRequest, *, known: bool, read: Sequence[Record]) -> None:
@@ -165,12 +165,13 @@ class Witness:
         else:
             self.void_claims += 1
 
-    def _claimed_as(self, call: str, attempt: int, *, doubt: bool) -> bool:
-        return any(claim["doubt"] == doubt and claim["attempt"] == attempt for claim in self.claims[call])
+    def _claimed_to_act(self, call: str, attempt: int) -> bool:
+        return any(claim["attempt"] == attempt and not claim["doubt"] for claim in self.claims[call])
 
     def _check_doubt(self, told: Datum) -> None:
+        # Where a word of people was withdrawn after the claim, that claim stays, and there is none of a doubt.
         declared = told["status"] == "doubt" and told["failure"]["code"] == "in_doubt"
-        if declared and not self._claimed_as(told["call_id"], told["attempt"], doubt=True):
+        if declared and not any(claim["attempt"] == told["attempt"] for claim in self.claims[told["call_id"]]):
             self._wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
 
     def _check_order(self, ask: Datum) -> None:
