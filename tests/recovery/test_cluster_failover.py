@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import redis
 from redis.crc import key_slot
 
 from refold.adapters.redis.ledger import RedisLedger
-from refold.core.ids import CallId
+from refold.core.ids import CallId, home
 from refold.core.messages import ToolRequest
 from refold.embedded.ports import free_port
 from refold.embedded.valkey import EmbeddedValkey
+from refold.executor.gate import Gate
 from refold.executor.settings import ExecutorSettings, Times
 from refold.ports.effects import ToolEnded
 from refold.ports.ledger import Busy, Claim, Claimed, Unpublished
@@ -95,15 +97,18 @@ class Receiver:
 class Load:
     """Calls for a home, asked for again as a planner does when nobody answers."""
 
-    def __init__(self, home: int, url: str) -> None:
+    def __init__(self, place: int, url: str) -> None:
         times = Times(lease_ms=500, chained_lease_ms=1_500)
-        self.rig = Rig(ExecutorSettings(times=times), home=home, shared=RedisLedger(url, cluster=True))
+        settings = ExecutorSettings(times=times, gate=Gate(partitions=len(HOMES)))
+        self.rig = Rig(settings, home=place, shared=RedisLedger(url, cluster=True))
         self.open: dict[CallId, tuple[ToolRequest, float]] = {}
         self.effects: dict[str, str] = {}
         self._at = time.monotonic()
 
     def ask(self, number: int) -> None:
-        run, effect = f"r{self.rig.home}x{number}", EFFECTS[number % len(EFFECTS)]
+        names = (f"r{number}x{each}" for each in count())
+        run = next(name for name in names if home(name, len(HOMES)) == self.rig.home)
+        effect = EFFECTS[number % len(EFFECTS)]
         request = ToolRequest(CallId(f"{run}/3"), run, 1, 1, 0, "fire", "{}", f"key of {run}", effect, 5_000)
         self.effects[request.key] = effect
         self.open[request.call_id] = request, time.monotonic()
@@ -127,7 +132,7 @@ class Load:
 
 def test_a_master_that_dies_under_load_doubles_no_effect_and_leaves_nothing_stuck(nodes: list[EmbeddedValkey]) -> None:
     url = f"redis://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
-    loads, receiver = [Load(home, url) for home in HOMES], Receiver()
+    loads, receiver = [Load(place, url) for place in HOMES], Receiver()
 
     for number in range(CALLS // len(HOMES)):
         if number == CALLS // len(HOMES) // 2:
