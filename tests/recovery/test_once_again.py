@@ -198,6 +198,39 @@ def test_an_order_says_nothing_of_the_class() -> None:
     assert {result.status for result in shop.results} == {"unknown", "doubt"}
 
 
+# What another version of the tool has done
+
+
+@pytest.mark.parametrize("sent", [{"attempt": 2}, {"again": True}], ids=["a later attempt", "an attempt sent again"])
+def test_what_went_out_while_its_tool_was_keyed_has_no_claims_so_it_is_in_doubt(sent: dict[str, Any]) -> None:
+    shop = Shop()
+
+    shop.ask(replace(order(effect="keyed"), **sent))
+
+    assert (shop.tries(), shop.said()) == ([], "doubt: in_doubt")
+    shop.ask(order(3, effect="keyed"))  # and nobody makes a beginning of the doubt
+    assert shop.tries() == []
+
+
+def test_the_first_try_of_a_call_that_was_proposed_while_its_tool_was_keyed_is_one() -> None:
+    shop = Shop()
+
+    shop.ask(order(effect="keyed"))
+
+    assert (shop.tries(), shop.links()) == ([1], ["claim 1"])
+
+
+def test_a_tool_that_can_be_asked_by_now_is_asked_what_came_of_a_try_without_a_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(TOOLS, "pay", replace(TOOLS["pay"], effect="probed"))
+    shop = Shop()
+
+    shop.ask(order(2, effect="keyed"))
+
+    assert [start.probe for start in shop.started] == [True]
+
+
 @pytest.mark.parametrize("effect", ["once", "probed", "pure"])
 def test_an_order_where_the_claims_of_its_run_are_not_is_refused(effect: str) -> None:
     gate, request = Gate(TOOLS, "test", partitions=2), order(2, effect=effect)

@@ -84,7 +84,13 @@ class ChainedAttempt(Attempt):
         begun = self.known.begun, self.known.begun_ms
         found = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=begun)
         # Where nothing is in doubt nobody has to say anything; but what was made up is told.
-        return None if found and found.stale and not self.known.open else found
+        return None if found and found.stale and not (self.known.open or self._unclaimed) else found
+
+    @property
+    def _unclaimed(self) -> bool:
+        """Whether it may have gone out without a claim: under a class that has none, which its tool had before."""
+        sent_before = self.request.attempt > 1 or self.request.again or self.takeover
+        return sent_before and self.request.effect in ("pure", "keyed")
 
     def _append(self, link: ToolClaim) -> None:
         self.link, self.link_offset = link, None
@@ -119,7 +125,7 @@ class ChainedAttempt(Attempt):
         elif self.claim.doubt:
             self._over_with()
             self._finish(self._result("doubt", outcome.IN_DOUBT))
-        elif self.effect == "probed" and self.known.seen_ms:
+        elif self.effect == "probed" and (self.known.seen_ms or self._unclaimed):
             self.phase = "probing"
             self._start(probe=True)
         else:
