@@ -78,7 +78,7 @@ def request(state: RunState, step: int) -> ApprovalRequest:
 
 def _counted(asked: ApprovalRequest, verdict: Verdict, *, now: int, **said: Any) -> Decision | None:
     """The decision by votes, where planners count them once more; None where they do not, or it has none."""
-    if verdict != "answer" and not (asked.about and verdict == "approve"):
+    if verdict != "answer" and not (asked.about and verdict in ("approve", "reject")):
         return None
     votes, roles = votes_of(asked, *PEOPLE[: quorum_of(asked, {})], action=verdict, at=now, **said), Roles(ROLES)
     return made(asked, votes, roles, now=now) if ballot.count(asked, votes, roles, now).settled else None

@@ -26,7 +26,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import NOBODY_SETTLES, decide
-from refold.core.planning.verdict import Decided, Due, Ignore, Refuse, Rules, Unsent
+from refold.core.planning.verdict import Decided, Due, Ignore, Park, Refuse, Rules, Unsent
 from refold.core.run.fold import fold
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
@@ -179,7 +179,7 @@ class TestWhatPeopleSay:
 
         assert CallDispatched in kinds(log.feed(given))
 
-    @pytest.mark.parametrize(("verdict", "more"), [("approve", {}), ("answer", {"result": "7"})])
+    @pytest.mark.parametrize(("verdict", "more"), [("approve", {}), ("answer", {"result": "7"}), ("reject", {})])
     def test_counts_only_with_the_votes_of_enough_of_them(self, verdict: Any, more: dict[str, str]) -> None:
         log = asked()
         found = decision.build(question(log), verdict, votes=approvals.ADA, issued_ms=log.now, nonce="n", **more)
@@ -188,7 +188,19 @@ class TestWhatPeopleSay:
         refused = log.feed(made_up)
 
         assert isinstance(refused, Refuse)
-        assert (refused.code, refused.reason) == ("unauthorised", "0 of 2 people stand behind the decision")
+        assert (refused.code, refused.reason[:5]) == ("unauthorised", "0 of ")
+
+    def test_waits_for_the_key_of_a_vote_that_was_published_a_moment_ago(self) -> None:
+        log = asked()
+        given = approvals.decided(log.live, 1, now=log.now)
+        assert log.rules.authority
+        catalog = log.rules.authority.catalog
+        known, catalog.keys = catalog.keys, {approvals.KEY.kid: approvals.KEY.public()}
+
+        assert isinstance(log.feed(given), Park)
+
+        catalog.keys = known
+        assert CallDispatched in kinds(log.feed(given))
 
     @pytest.mark.parametrize("verdict", ["edit", "amend"])
     def test_is_never_an_edit(self, verdict: Any) -> None:

@@ -7,6 +7,7 @@ the approval service, so whoever has its key, and no votes, can withhold a decis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from refold.core.approval import ballot, signature
@@ -41,6 +42,18 @@ def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
         if error.fields.get("reason") in signature.WITHDRAWN:
             return Refusal("decision_revoked", f"a vote does not hold any more: {error.message}", stale=True)
         return _final(f"a vote does not hold: {error.message}")
+
+
+def unread(decided: Decision, catalog: Catalog) -> bool:
+    """Whether a vote is signed with a key that is not in the catalog, as far as that is read."""
+    for token in decided.tokens:
+        with suppress(MalformedError):
+            try:
+                ballot.open_vote(token, catalog.keys)
+            except UnauthorisedError as error:
+                if error.fields.get("reason") == "unknown_key":
+                    return True
+    return False
 
 
 def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> Refusal | None:

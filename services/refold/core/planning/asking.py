@@ -15,7 +15,7 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
 from refold.core.approval.question import args_digest, named, proposal_digest
-from refold.core.approval.recount import unfounded
+from refold.core.approval.recount import unfounded, unread
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import approval_id, call_id, parse_approval_id
@@ -229,8 +229,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
 def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
     """The events of a decision that holds; what it lets pass goes out with it."""
     opened, asked = _asked(state, step)
-    edits = found.verdict in ("edit", "amend")
-    actors = [vote.actor for vote in found.votes]
+    edits, actors = found.verdict in ("edit", "amend"), [vote.actor for vote in found.votes]
     taken = events.ApprovalDecided(
         step,
         asked.seq,
@@ -281,8 +280,7 @@ def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rul
 
 
 def _key(state: RunState, step: int, found: Decision) -> str:
-    args = canonical.dumps(canonical.parse(found.edited))
-    tool = state.call(step).tool
+    tool, args = state.call(step).tool, canonical.dumps(canonical.parse(found.edited))
     return idempotency_key(environment=found.environment, run=state.run_id, step=step, tool=tool, args=args)
 
 
@@ -388,9 +386,11 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
     _, asked = _asked(state, step)
-    # No executor acts on these, so nobody but a planner counts their votes again.
-    unseen = decision.verdict == "answer" or (decision.verdict == "approve" and asked.event.about == DOUBT)
-    if unseen and (refused := unfounded(decision, rules.authority.catalog)):
+    unseen, catalog = decision.verdict == "answer" or asked.event.about == DOUBT, rules.authority.catalog
+    # No executor acts on these, so nobody but a planner counts their votes again: of who gives a call up, too.
+    if unseen and (refused := unfounded(decision, catalog)):
+        if unread(decision, catalog):  # as above, of votes
+            return Park(refused.message, code="unauthorised")
         return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
     # Its timer ends it. Let in now, a decision would hold or not by which of the two is read first.
     if asked.expires_ms and now >= asked.expires_ms:
