@@ -169,9 +169,11 @@ class Witness:
         return any(claim["attempt"] == attempt and not claim["doubt"] for claim in self.claims[call])
 
     def _check_doubt(self, told: Datum) -> None:
-        # Where a word of people was withdrawn after the claim, that claim stays, and there is none of a doubt.
+        # Who claims by a word of people that is then withdrawn leaves its claim as it is, and links no doubt to it.
         declared = told["status"] == "doubt" and told["failure"]["code"] == "in_doubt"
-        if declared and not any(claim["attempt"] == told["attempt"] for claim in self.claims[told["call_id"]]):
+        own = [claim for claim in self.claims[told["call_id"]] if claim["attempt"] == told["attempt"]]
+        withdrawn = told["attempt"] > 1 and [claim["executor"] for claim in own] == [told["executor"]]
+        if declared and not withdrawn and not any(claim["doubt"] for claim in own):
             self._wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
 
     def _check_order(self, ask: Datum) -> None:
