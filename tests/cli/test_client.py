@@ -174,6 +174,8 @@ def test_an_operator_s_word_may_come_to_a_question_to_people(chronicle: Chronicl
     assert question_of(runs, "r/3~00") == question_of(runs, "r/3")
     with pytest.raises(ConflictError, match="people are asked about the call r/3"):
         resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
+    said = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="", though_asked=True)
+    assert said.kind == "resolve"
 
 
 def test_a_refused_resolution_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:

@@ -280,6 +280,19 @@ class TestAnOperator:
     def test_says_nothing_while_people_are_asked(self, verdict: str) -> None:
         assert isinstance(asked().feed(operation("resolve", resolve(verdict))), Refuse)
 
+    @pytest.mark.parametrize("doubt", [{"approvers": ["cyd"]}, None])
+    def test_has_others_asked_or_nobody_where_a_policy_that_judges_again_names_them(self, doubt: Any) -> None:
+        log = asked()
+        assert log.rules.authority
+        content = {"rules": [ALLOW_ALL], "recheck": True, **({"doubt": doubt} if doubt else {})}
+        policy = approvals.put_in_force(log.rules.authority.catalog, content)
+
+        verdict = log.feed(operation("resolve", resolve("give_up")))
+
+        assert kinds(verdict) == ([ApprovalDecided, ApprovalRequested] if doubt else [ApprovalDecided])
+        if doubt:
+            assert (question(log).policy, question(log).requirement.approvers) == (policy.digest, ["cyd"])
+
     def test_never_lets_a_once_call_out_again(self) -> None:
         log = asked(rules=judged_by(doubt=None))
 

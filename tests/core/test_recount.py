@@ -174,7 +174,14 @@ class TestGrants:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"args": '{"service":"db"}'}, {"tool": "erase"}, {"rule": "other"}, {"requester": "ada"}, {"attempt": 2}],
+        [
+            {"args": '{"service":"db"}'},
+            {"tool": "erase"},
+            {"rule": "other"},
+            {"requester": "ada"},
+            {"attempt": 2},
+            {"about": "doubt"},
+        ],
     )
     def test_it_is_for_another_call(self, changes: dict[str, Any]) -> None:
         assert "not for this call" in self.used(request("run-1/9", step=2, **changes))

@@ -141,7 +141,7 @@ class Inputs:
         def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
             opened = run.state.open.get(step)
             if self._answers(run, position):
-                asked = opened is not None and opened.phase == "doubt" and opened.question is not None
+                asked = opened is not None and opened.phase == "doubt"
                 return InputAnswer("asked" if asked else "accepted", run, position)
             said = run.state.resolved.get(step)
             if said and said.attempt >= attempt:
@@ -240,7 +240,16 @@ def _step(state: RunState, seq: int) -> int:
     return step
 
 
-def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, actor: str, comment: str) -> RunOperation:
+def resolution(
+    runs: Runs,
+    call: str,
+    *,
+    verdict: str,
+    result: object = None,
+    actor: str,
+    comment: str,
+    though_asked: bool = False,
+) -> RunOperation:
     """What an operator says to settle a call in doubt, with step and attempt looked up in the log.
 
     **Raises** MalformedError for what is no call id, NotFoundError, ConflictError when the call is not in doubt.
@@ -248,7 +257,7 @@ def resolution(runs: Runs, call: str, *, verdict: str, result: object = None, ac
     name, seq = parse_call_id(call)
     state = runs.get(name).state
     step = _step(state, seq)
-    if approval := state.waits_for(step):
+    if (approval := state.waits_for(step)) and not though_asked:
         hint = f"`refold run resolve {approval}` is a vote on it"
         raise ConflictError(f"people are asked about the call {call}", hint=hint)
     opened, said = state.open.get(step), state.resolved.get(step)

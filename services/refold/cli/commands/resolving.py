@@ -39,6 +39,10 @@ def resolve_call(
     app_: Annotated[
         str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], to check the result before it is said.")
     ] = "",
+    as_operator: Annotated[
+        bool,
+        typer.Option("--as-operator", help="Though people are asked: ask those whom a policy with recheck names."),
+    ] = False,
     voter: Voter,
 ) -> None:
     """Settle a call in doubt: say what you found out about its effect.
@@ -51,8 +55,11 @@ def resolve_call(
     result = canonical_json(source(happened)) if happened is not None else ""
     if app_ and result:
         _check(voter, call, result, app_)
-    if call == asked_about(call) and not doubted(voter.runs, call).approval:
-        if not _say(voter, call, verdict, result=result, comment=comment):
+    if as_operator or (call == asked_about(call) and not doubted(voter.runs, call).approval):
+        if not _say(voter, asked_about(call), verdict, result=result, comment=comment, though_asked=as_operator):
+            return
+        if as_operator:
+            voter.tell({"call_id": asked_about(call), "asked": doubted(voter.runs, call).approval}, _asked(voter, call))
             return
         output.note(f"the policy names people for that by now, so they are asked what came of {call}")
     if approval := doubted(voter.runs, call).approval:
@@ -63,11 +70,19 @@ def resolve_call(
     voter.tell(row, told(answer, action))
 
 
-def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str) -> bool:
+def _asked(voter: Voter, call: str) -> str:
+    if approval := doubted(voter.runs, call).approval:
+        return f"the people of the policy in force are asked instead: {output.escape(approval)}"
+    return "the policy in force names nobody, so nobody is asked any more: say it once more"
+
+
+def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str, though_asked: bool) -> bool:
     """An operator's word, where nobody else is asked; tells whether people are, because of it."""
     actor = login() if voter.actor is None else voter.actor
     value = output.json_text(result) if result else None
-    signal = resolution(voter.runs, call, verdict=verdict, result=value, actor=actor, comment=comment)
+    signal = resolution(
+        voter.runs, call, verdict=verdict, result=value, actor=actor, comment=comment, though_asked=though_asked
+    )
     platform = voter.platform
     answer = Inputs(platform.runs, platform.publisher).resolve(signal, voter.timeout)
     if answer.what == "asked":

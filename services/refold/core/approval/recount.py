@@ -155,7 +155,7 @@ def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog:
         and 0 < grant.use <= grant.uses
         and grant.rule == request.rule
         and decided.issued < grant.until_ms
-        and (decided.attempt, decided.edited, decided.result) == (1, "", "")
+        and (decided.attempt, decided.edited, decided.result, request.about) == (1, "", "", "")
         and len(people) >= quorum_of(request, catalog.roles.askers)
         and not (needed.not_requester and any(has_asked(request, name) for name in people))
     )

@@ -233,10 +233,13 @@ def _resolve(
     # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
     if sent_ms is not None and sent_ms < opened.doubted_ms:
         return Refuse("conflict", f"attempt {attempt} of step {step} was not in doubt when this was said")
-    if opened.question is not None:
+    if (asked := opened.question) is not None:
+        named = rules.authority.settlers(opened.policy) if rules.authority else None
+        if named != (asked.event.policy, asked.event.requirement):
+            return asking.reopened(state, step, now, rules, why="others are named by now")
         return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
-    if asked := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
-        return asked
+    if question := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
+        return question
     call, result = state.call(step), canonical.dumps(data.get("result"))
     if verdict == "did_not_happen" and call.effect == "once":  # its executor wants the word of people
         return Refuse("unauthorised", NOBODY_SETTLES)
