@@ -35,7 +35,7 @@ from tests.security.stage import ASKER, ENVIRONMENT, EXECUTORS, POLICY, PREFIX, 
 from tests.waiting import eventually
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 WATCHED = (*map(tool_completed, EXECUTORS), "approval-decided")
 
 

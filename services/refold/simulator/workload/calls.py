@@ -7,11 +7,16 @@ from typing import Any
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.settings import ANSWERS, ORDERS
-from refold.simulator.workload.inputs import Scenario, erasure, operation, poison, signal, start_run
+from refold.simulator.workload.inputs import ClientInput, Scenario, erasure, operation, poison, signal, start_run
 
 
 def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str = "one", **changes: Any) -> Scenario:
     return Scenario(name, (start_run("r-1", agent, {"tool": tool}),), {tool: scripts}, verdict, changes)
+
+
+def _fails(name: str, at_ms: int) -> ClientInput:
+    """An operator fails the run; too early, it is refused, and has to be said once more."""
+    return operation("r-1", name, "fail", at_ms=at_ms)
 
 
 def _asked(name: str, tool: str, *scripts: str, **changes: Any) -> Scenario:
@@ -77,7 +82,7 @@ CALLS: dict[str, Scenario] = {
         _asked("keyed-doubted", "pushed_briefly", "hangs-after", "crawls", away_ms=1_200),
         Scenario("sleep", (start_run("r-1", "sleeper"),)),
         Scenario("failing", (start_run("r-1", "failing"),)),
-        Scenario("unknown-agent", (start_run("r-1", "nobody"), operation("r-1", "f", "fail", at_ms=300))),
+        Scenario("unknown-agent", (start_run("r-1", "nobody"), _fails("f", 300), _fails("again", 13_000))),
         _cancelled("cancel-keyed", "push", "slow", 100),
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
