@@ -175,7 +175,10 @@ def twice(hijack: Hijack) -> Outcome:
     word = hijack.decision(question(call), *LEADS)
     second = hijack.order(call, attempt=2, settled=word)
     wipe(hijack.stage.valkey)
-    found = [stopped(hijack.order(call, attempt=attempt, settled=word)) for attempt in (2, 3)]
+    found = []
+    for attempt in (2, 3):
+        again = hijack.ordering(call, attempt=attempt, settled=word)
+        found.append(stopped(hijack.insist(again, len(hijack.results(call.id)))))
     right = second.status == "unknown" and all(each.stopped for each in found)
     return Outcome(right, "; ".join(each.where for each in found))
 

@@ -20,7 +20,7 @@ from tests.approval.driving import request
 from tests.approval.test_killed import PARTITIONS, Bench
 from tests.waiting import eventually, under_load
 
-MOST_MIB = 200
+MOST_MIB = 240
 SIZE, COUNT = 1_000_000, 128
 
 
