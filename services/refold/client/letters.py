@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
+from refold.core.ids import home, run_id
 from refold.core.messages import DeadLetter
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.ports.log import Record
@@ -32,3 +33,11 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
     if (found.key or b"", found.value) != (content.key, content.value):
         raise ConflictError(f"{place} is not what letter {letter} says that it is", hint=hint)
     return found
+
+
+def home_of(found: Record, partitions: int) -> int:
+    """The home of the run that an input's key names, or the partition where it lies if it names none."""
+    try:
+        return home(run_id((found.key or b"").decode().partition("/")[0]), partitions)
+    except (MalformedError, UnicodeDecodeError):
+        return found.partition

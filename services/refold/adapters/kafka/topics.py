@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import yaml
@@ -115,10 +116,8 @@ class Topics:
     ) -> None:
         self._settings = settings
         self._admin = clients.admin(settings)
-        brokers = self._metadata().brokers.values()
-        self.hosts = {str(broker.host) for broker in brokers}
         # Never one copy by default on a cluster that could hold more.
-        self.replication = settings.replication or min(3, len(brokers))
+        self.replication = settings.replication or min(3, len(self._metadata().brokers))
         self.wanted = wanted_topics(
             pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes
         )
@@ -205,6 +204,11 @@ class Topics:
             hint="set REFOLD_KAFKA__PARTITIONS to what all topics have, or make them anew under another prefix",
             counts=counts,
         )
+
+    @cached_property
+    def hosts(self) -> set[str]:
+        """Where the brokers say that they are. **Raises** UnreachableError."""
+        return {str(broker.host) for broker in self._metadata().brokers.values()}
 
     def _metadata(self) -> ClusterMetadata:
         try:

@@ -12,9 +12,8 @@ from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Platform, Shell
-from refold.client.letters import original
+from refold.client.letters import home_of, original
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
-from refold.core.ids import home, run_id
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
@@ -62,7 +61,7 @@ def replay_letter(
     platform = shell.platform
     found = _original(platform, letter, _find(platform, letter))
     topic, key, value = found.topic, found.key or b"", found.value or b""
-    partition = _home(platform, found)
+    partition = home_of(found, platform.runs.partitions)
     what = f"{len(value)} bytes with key {_text(key)!r} to {topic}/{partition}"
     if dry_run:
         row = {"sent": False, "topic": topic, "partition": partition}
@@ -105,14 +104,6 @@ def _find(platform: Platform, name: str) -> DeadLetter:
         if place == f"{partition}/{offset}":
             return content
     raise NotFoundError(f"there is no dead letter {name}", hint="`refold deadletter list` shows all")
-
-
-def _home(platform: Platform, found: Record) -> int:
-    """The home of the run that the key names, or the partition where the input lies if it names none."""
-    try:
-        return home(run_id((found.key or b"").decode().partition("/")[0]), platform.runs.partitions)
-    except (MalformedError, UnicodeDecodeError):
-        return found.partition
 
 
 def _row(place: str, content: DeadLetter) -> output.Data:

@@ -55,14 +55,16 @@ def resolve_call(
     result = canonical_json(source(happened)) if happened is not None else ""
     if app_ and result:
         _check(voter, call, result, app_)
-    if as_operator or (call == asked_about(call) and not doubted(voter.runs, call).approval):
+    approval = doubted(voter.runs, call).approval
+    if as_operator or (call == asked_about(call) and not approval):
         if not _say(voter, asked_about(call), verdict, result=result, comment=comment, though_asked=as_operator):
             return
+        approval = doubted(voter.runs, call).approval
         if as_operator:
-            voter.tell({"call_id": asked_about(call), "asked": doubted(voter.runs, call).approval}, _asked(voter, call))
+            voter.tell({"call_id": asked_about(call), "asked": approval}, _asked(approval))
             return
         output.note(f"the policy names people for that by now, so they are asked what came of {call}")
-    if approval := doubted(voter.runs, call).approval:
+    if approval:
         approvals_of(voter.platform).asked(approval, voter.timeout)
     action = next(action for action, word in CAME.items() if word == verdict)
     vote, answer = voter.cast(call, action, about=DOUBT, result=result, message=comment)
@@ -70,8 +72,8 @@ def resolve_call(
     voter.tell(row, told(answer, action))
 
 
-def _asked(voter: Voter, call: str) -> str:
-    if approval := doubted(voter.runs, call).approval:
+def _asked(approval: str) -> str:
+    if approval:
         return f"the people of the policy in force are asked instead: {output.escape(approval)}"
     return "the policy in force names nobody, so nobody is asked any more: say it once more"
 

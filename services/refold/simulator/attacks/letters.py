@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from refold.client.letters import original
+from refold.client.letters import home_of, original
 from refold.core.errors import FoldError, MalformedError, RefoldError
-from refold.core.ids import home, run_id
+from refold.core.ids import run_id
 from refold.core.messages import ApprovalDecision, CatalogEntry, DeadLetter, RunSignal
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, CATALOG, DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
@@ -81,13 +81,10 @@ class Clearance:
         return self._foothold.world.broker.log(letter.topic, letter.partition).records
 
     def _send(self, found: Record) -> None:
-        world, key = self._foothold.world, found.key or b""
+        world = self._foothold.world
         if found.topic not in rights("operator"):
             world.counts["refused: a letter, by the broker"] += 1
             return
-        try:
-            place = home(run_id(key.decode().partition("/")[0]), PARTITIONS)
-        except (MalformedError, UnicodeDecodeError):
-            place = found.partition
         self._foothold.tell("a letter, sent again")
-        world.broker.write(Outgoing(found.topic, place, key, found.value, (SENT_AGAIN,), 0))
+        place = home_of(found, PARTITIONS)
+        world.broker.write(Outgoing(found.topic, place, found.key or b"", found.value, (SENT_AGAIN,), 0))
