@@ -92,7 +92,7 @@ async def at_once(ctx: Context) -> int:
 @app.agent
 async def naps(ctx: Context) -> int:
     """Sleeps for a month, then calls."""
-    await ctx.sleep(timedelta(days=30))
+    await asyncio.sleep(2592000)
     return await ctx.call(nothing, 1)
 
 
@@ -105,7 +105,7 @@ async def many(ctx: Context, calls: int) -> int:
 @app.agent
 async def wide(ctx: Context, calls: int) -> int:
     """So many calls at once."""
-    return sum(await ctx.gather(*(ctx.call(nothing, i) for i in range(calls))))
+    return sum(await asyncio.gather(*(ctx.call(nothing, i) for i in range(calls))))
 
 
 @app.agent

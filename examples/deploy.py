@@ -104,7 +104,7 @@ async def deploy_once(ctx: Context, service: str, version: str) -> Report:
 
 async def five_steps(ctx: Context, service: str, version: str, *, mesh: Any) -> Report:
     """What both deployments have in common."""
-    await ctx.note("plan", ["migrations", "image", "load balancer", "mesh", "health"])
+    ctx.note("plan", ["migrations", "image", "load balancer", "mesh", "health"])
     migration = await ctx.call(run_migrations, service, version)
     image = await ctx.call(push_image, service, version)
     load_balancer = await ctx.call(update_load_balancer, service, image)

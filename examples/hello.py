@@ -6,6 +6,7 @@ refold run start hello --input '{"name": "Ada"}'
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from refold import App, Context
@@ -23,6 +24,6 @@ def greet(name: str) -> str:
 async def hello(ctx: Context, name: str) -> str:
     """Greets, and again after a while. Kill anything in between: the run goes on, and nobody is greeted twice."""
     first = await ctx.call(greet, name)
-    await ctx.sleep(timedelta(seconds=2))
+    await asyncio.sleep(2)
     second = await ctx.call(greet, f"{name}, {ctx.now():%H:%M}")
     return f"{first} {second}"

@@ -13,6 +13,7 @@ Here the agent is plain code; what it does would be the same with a model behind
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
@@ -102,8 +103,8 @@ async def incident(ctx: Context, service: str) -> Summary:
     """Looks into the log, reads what the errors point at, and proposes a change until somebody agrees to one."""
     findings = await ctx.call(query_log, service=service)
     cause = max(findings.errors, key=lambda name: findings.errors[name])
-    await ctx.note("finding", f"{findings.errors[cause]} of {sum(findings.statuses.values())} answers are {cause}")
-    settings, _ = await ctx.gather(ctx.call(read_file, path="settings.toml"), ctx.call(read_file, path="orders.py"))
+    ctx.note("finding", f"{findings.errors[cause]} of {sum(findings.statuses.values())} answers are {cause}")
+    settings, _ = await asyncio.gather(ctx.call(read_file, path="settings.toml"), ctx.call(read_file, path="orders.py"))
     for number, size in enumerate(SIZES, 1):
         after = re.sub(r"pool_size = \d+", f"pool_size = {size}", settings)
         try:
@@ -111,7 +112,7 @@ async def incident(ctx: Context, service: str) -> Summary:
         except CallFailed as failure:
             if failure.fields["code"] != "rejected":
                 raise
-            await ctx.note("rejected", failure.fields["message"])
+            ctx.note("rejected", failure.fields["message"])
             continue
         found = re.search(r"pool_size = (\d+)", await ctx.call(read_file, path="settings.toml"))
         pool_size = int(found[1]) if found else 0

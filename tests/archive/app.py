@@ -22,7 +22,7 @@ def fly(away: str) -> str:
 @app.agent
 async def canary(ctx: Context, song: str, flies: bool = False) -> str:
     """Notes, calls, and returns."""
-    await ctx.note("heard", f"{song}-noted")
+    ctx.note("heard", f"{song}-noted")
     sung = await ctx.call(sing, f"{song}-argued")
     if flies:
         await ctx.call(fly, f"{song}-away")

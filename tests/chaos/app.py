@@ -191,16 +191,16 @@ async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int, 
     if ctx.run_id in DEPLOYED.get("runs", ()):
         if DEPLOYED["code"] == "raising":
             raise RuntimeError("a mistake of this deploy")
-        await ctx.note("another order", 0)
+        ctx.note("another order", 0)
     results: list[int] = []
     for number, group in enumerate(groups):
         if len(group) == 1:
             results.append(await _one(ctx, group[0]))
         else:
-            results += await ctx.gather(*(_one(ctx, call) for call in group))
-        await ctx.note("checkpoint", number)
+            results += await asyncio.gather(*(_one(ctx, call) for call in group))
+        ctx.note("checkpoint", number)
         if nap_ms:
-            await ctx.sleep(timedelta(milliseconds=nap_ms))
+            await asyncio.sleep(nap_ms / 1000)
     if give_up:
         raise ValueError("the errand was of no use")
     return results

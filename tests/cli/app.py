@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from datetime import timedelta
@@ -84,7 +85,7 @@ async def risky(ctx: Context) -> str:
 @app.agent
 async def sleeper(ctx: Context) -> None:
     """Sleeps for an hour."""
-    await ctx.sleep(timedelta(hours=1))
+    await asyncio.sleep(3600)
 
 
 @app.agent

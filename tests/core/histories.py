@@ -21,6 +21,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
     SleepStarted,
+    StepGivenUp,
 )
 from refold.core.ids import EntryId, call_id, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
@@ -235,7 +236,9 @@ def random_reaction(log: Log, rng: random.Random) -> None:
         return
     step = len(state.steps) + 1
     draw = rng.random()
-    if draw < 0.7:
+    if draw < 0.05 and (waited := sorted(set(state.open) - set(state.given_up))):
+        log.append([StepGivenUp(rng.choice(waited))])
+    elif draw < 0.7:
         log.propose(rng.choice(EFFECTS), attempts=rng.randint(1, 3), window_ms=rng.choice([0, 50_000]))
     elif draw < 0.8:
         log.append([NoteRecorded(step, "thought", '"hm"')])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -83,7 +84,7 @@ async def idling(ctx: Context) -> str:
 @app.agent(name="napping")
 async def napping(ctx: Context, seconds: int) -> str:
     """Sleeps."""
-    await ctx.sleep(timedelta(seconds=seconds))
+    await asyncio.sleep(seconds)
     return "awake"
 
 

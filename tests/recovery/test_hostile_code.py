@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -52,7 +53,7 @@ async def nice(ctx: Context, n: int) -> int:
 @app.agent
 async def sleeper(ctx: Context, seconds: int) -> int:
     CHANGE
-    await ctx.sleep(timedelta(seconds=seconds))
+    await asyncio.sleep(seconds)
     return await ctx.call(echo, 1)
 
 @app.agent
@@ -71,11 +72,11 @@ async def mute(ctx: Context) -> None:
 @app.agent
 async def notes(ctx: Context) -> None:
     while True:
-        await ctx.note("again")
+        ctx.note("again")
 
 @app.agent
 async def bomb(ctx: Context) -> None:
-    await ctx.gather(bomb(ctx), bomb(ctx))
+    await asyncio.gather(bomb(ctx), bomb(ctx))
 """
 
 
@@ -196,7 +197,7 @@ def test_a_wrong_deploy_that_is_rolled_back_fails_no_run(stage: Stage) -> None:
         publisher.send(RunRequest(RunId(run), "sleeper", asleep))
     stage.finish(runs, "suspended")
 
-    stage.deploy('await ctx.note("new")')
+    stage.deploy('ctx.note("new")')
     stage.finish(runs, "stalled")
     stage.deploy("pass")
     stage.finish(runs)

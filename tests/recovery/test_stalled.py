@@ -40,12 +40,12 @@ async def good(ctx: Context) -> list[Any]:
         first = await ctx.call(double, 1)
         return [first, await ctx.call(double, first)]
 
-    return await ctx.gather(calls(), ctx.sleep(timedelta(hours=1)))
+    return await asyncio.gather(calls(), asyncio.sleep(3600))
 
 
 async def changed(ctx: Context) -> list[Any]:
     """Other steps than those that history has."""
-    await ctx.note("plan")
+    ctx.note("plan")
     return await good(ctx)
 
 
@@ -266,12 +266,12 @@ def test_a_lack_of_memory_is_no_word_of_the_agents_even_at_its_frontier() -> Non
 async def notes(ctx: Context) -> None:
     """Never waits."""
     while True:
-        await ctx.note("again")
+        ctx.note("again")
 
 
 async def bomb(ctx: Context) -> None:
     """Two of it, and two of each."""
-    await ctx.gather(bomb(ctx), bomb(ctx))
+    await asyncio.gather(bomb(ctx), bomb(ctx))
 
 
 async def long(ctx: Context) -> None:

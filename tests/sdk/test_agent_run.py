@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -49,9 +50,9 @@ async def migrate(version: int) -> int:
 
 @app.agent
 async def news(ctx: Context, texts: list[str]) -> list[str]:
-    await ctx.note("plan", {"texts": len(texts)})
-    results = await ctx.gather(*(ctx.call(publish, text) for text in texts))
-    await ctx.sleep(timedelta(days=30))
+    ctx.note("plan", {"texts": len(texts)})
+    results = await asyncio.gather(*(ctx.call(publish, text) for text in texts))
+    await asyncio.sleep(2592000)
     return results
 
 
@@ -155,14 +156,14 @@ def test_what_is_due_first_ends_first() -> None:
         order: list[str] = []
 
         async def nap(name: str, seconds: float) -> None:
-            await ctx.sleep(timedelta(seconds=seconds))
+            await asyncio.sleep(seconds)
             order.append(name)
 
         async def call() -> None:
             await ctx.call("quick", a=1, b=2)
             order.append("call")
 
-        await ctx.gather(nap("long", 5), call(), nap("short", 0.5))
+        await asyncio.gather(nap("long", 5), call(), nap("short", 0.5))
         return order
 
     assert run(local, "race").value == ["short", "call", "long"]
@@ -194,7 +195,7 @@ async def another_kind(ctx: Context, n: int) -> Any:
 async def more_steps(ctx: Context, n: int) -> Any:
     await ctx.call("add", a=1, b=0)
     for _ in range(n - 1):
-        await ctx.note("again")
+        ctx.note("again")
 
 
 async def fewer_steps(ctx: Context, n: int) -> Any:
@@ -209,7 +210,7 @@ async def another_result(ctx: Context, n: int) -> Any:
 
 async def asks_whether_it_replays(ctx: Context, n: int) -> Any:
     if not ctx.replaying:
-        await ctx.note("live")
+        ctx.note("live")
 
 
 @pytest.mark.parametrize(
@@ -245,11 +246,11 @@ def test_a_history_is_held_against_the_next_version_of_the_code() -> None:
     @local.agent
     async def tomorrow(ctx: Context) -> None:
         await ctx.call("add", a=1, b=1)
-        await ctx.note("done")
+        ctx.note("done")
 
     @local.agent
     async def never(ctx: Context) -> None:
-        await ctx.note("first")
+        ctx.note("first")
 
     result = run(local, "today")
 
@@ -310,7 +311,7 @@ def test_an_agent_that_goes_on_for_ever_is_stopped_with_the_reason() -> None:
     @local.agent
     async def polls(ctx: Context) -> None:
         while True:
-            await ctx.gather(*(ctx.sleep(timedelta(seconds=1)) for _ in range(500)))
+            await asyncio.gather(*(asyncio.sleep(1) for _ in range(500)))
 
     with pytest.raises(UsageError, match=r"asked for 1,\d+ steps and goes on"):
         run(local, "polls")

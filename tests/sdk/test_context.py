@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
@@ -14,7 +15,9 @@ from structlog.testing import capture_logs
 
 from refold import App, CallFailed, Context, NonDeterminismError, Retry, TerminalError, UsageError
 from refold.core.events import CallProposed, RetryPolicy
-from refold.core.run.replay import Call, Moment
+from refold.core.run.intents import Call
+from refold.core.run.replay import Moment
+from refold.sdk.execution import Execution
 from refold.testing import AgentRun, run, start
 from refold.testing.agents import START_MS
 
@@ -39,11 +42,11 @@ async def branches(ctx: Context, width: int, depth: int) -> list[Any]:
             seen.append(await ctx.call(double, number * 10 + level))
             seen.append([ctx.random.random(), str(ctx.uuid()), ctx.now().isoformat()])
             if level % 2:
-                await ctx.sleep(timedelta(seconds=number))
-            await ctx.note("level", [number, level, seen[-1]])
+                await asyncio.sleep(number)
+            ctx.note("level", [number, level, seen[-1]])
         return seen
 
-    return await ctx.gather(*(branch(number) for number in range(width)))
+    return await asyncio.gather(*(branch(number) for number in range(width)))
 
 
 @given(st.data(), st.integers(0, 4), st.integers(0, 3))
@@ -60,8 +63,8 @@ def test_wherever_it_crashes_a_run_stands_where_it_stood(data: st.DataObject, wi
 
 @app.agent
 async def summary(ctx: Context) -> list[Any]:
-    results = await ctx.gather(ctx.call(double, 1), ctx.call(double, n=2), ctx.sleep(timedelta(seconds=1)))
-    return [*results, await ctx.gather()]
+    results = await asyncio.gather(ctx.call(double, 1), ctx.call(double, n=2), asyncio.sleep(1))
+    return [*results, await asyncio.gather()]
 
 
 def test_gather_gives_results_in_the_order_of_asking_whatever_ends_first() -> None:
@@ -76,8 +79,8 @@ async def handles(ctx: Context) -> list[Any]:
         await ctx.call(double, -1)
     except CallFailed as error:
         caught.append(error)
-    parts = await ctx.gather(ctx.call(double, -1), ctx.call(double, 3), return_exceptions=True)
-    return [isinstance(parts[0], CallFailed), parts[1], await ctx.gather(ctx.call(double, 4), ctx.call(double, -4))]
+    parts = await asyncio.gather(ctx.call(double, -1), ctx.call(double, 3), return_exceptions=True)
+    return [isinstance(parts[0], CallFailed), parts[1], await asyncio.gather(ctx.call(double, 4), ctx.call(double, -4))]
 
 
 def test_an_agent_may_catch_a_failed_call_and_an_uncaught_one_ends_it() -> None:
@@ -90,11 +93,24 @@ def test_an_agent_may_catch_a_failed_call_and_an_uncaught_one_ends_it() -> None:
         _ = driven.value
 
 
+def asked(ask: Callable[[], Awaitable[Any]]) -> Call:
+    """What code asks for that asks for one thing."""
+
+    async def code() -> None:
+        await ask()
+
+    execution = Execution(code(), Moment(), "seed")
+    [(_, intent)] = execution.start()
+    execution.close()
+    assert isinstance(intent, Call)
+    return intent
+
+
 def test_a_call_carries_what_the_tool_declares_unless_the_call_says_otherwise() -> None:
     ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
 
-    plain = cast(Call, ctx.call(double, 3))
-    special = cast(Call, ctx.call("double", n=3, retry=Retry(attempts=7), timeout=timedelta(minutes=2)))
+    plain = asked(lambda: ctx.call(double, 3))
+    special = asked(lambda: ctx.call("double", n=3, retry=Retry(attempts=7), timeout=timedelta(minutes=2)))
 
     assert (plain.tool, plain.args, plain.pool, plain.effect) == ("double", '{"n":3}', "default", "pure")
     assert (plain.timeout_ms, plain.retry) == (9000, RetryPolicy(2, 1000, 60_000))
@@ -110,10 +126,16 @@ def test_a_call_that_cannot_work_raises_before_anything_is_asked_for() -> None:
         ctx.call(print, 3)
     with pytest.raises(UsageError, match="tool double: n: Input should be a valid integer"):
         ctx.call(double, "many")
-    with pytest.raises(UsageError, match="timedelta"):
-        ctx.sleep(5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="ctx.gather got list"):
-        ctx.gather([ctx.call(double, 1)])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="call double.* is for an agent's own code"):
+        ctx.call(double, 1)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("gather", "asyncio.gather"), ("sleep", "asyncio.sleep")])
+def test_what_a_context_has_no_longer_says_what_to_write(name: str, instead: str) -> None:
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
+
+    with pytest.raises(AttributeError, match=f"a context has no {name}: write .*{instead}"):
+        getattr(ctx, name)
 
 
 def test_time_stands_still_between_waits_and_moves_with_history() -> None:
@@ -123,9 +145,9 @@ def test_time_stands_still_between_waits_and_moves_with_history() -> None:
     @local.agent
     async def watch(ctx: Context) -> list[datetime]:
         seen = [ctx.now(), ctx.now()]
-        await ctx.sleep(timedelta(minutes=5))
+        await asyncio.sleep(300)
         seen.append(ctx.now())
-        await ctx.sleep(timedelta(seconds=-5))
+        await asyncio.sleep(-5)
         seen.append(ctx.now())
         await ctx.call(double, 1)
         return [*seen, ctx.now()]
@@ -155,8 +177,8 @@ def test_a_note_is_recorded_as_canonical_json_and_never_waits() -> None:
 
     @local.agent
     async def think(ctx: Context) -> str:
-        await ctx.note("plan", {"b": 1, "a": [timedelta(seconds=1), ctx.uuid()]})
-        await ctx.note("thought")
+        ctx.note("plan", {"b": 1, "a": [timedelta(seconds=1), ctx.uuid()]})
+        ctx.note("thought")
         return "done"
 
     driven = start(local, "think")
@@ -187,14 +209,8 @@ def forgetful(local: App) -> None:
         await call
 
     @local.agent
-    async def gathers_twice(ctx: Context) -> None:
-        call = ctx.call(double, 1)
-        await ctx.gather(call, call)
-
-    @local.agent
-    async def hands_over(ctx: Context) -> None:
-        note: Awaitable[None] = ctx.note("plan")
-        await ctx.gather(note)
+    async def cancels_unbegun(ctx: Context) -> None:
+        asyncio.create_task(ctx.call(double, 1)).cancel()
 
 
 def test_a_step_that_is_never_awaited_or_awaited_twice_ends_the_run_with_the_reason() -> None:
@@ -202,14 +218,11 @@ def test_a_step_that_is_never_awaited_or_awaited_twice_ends_the_run_with_the_rea
     local.tool(effect="pure")(double)
     forgetful(local)
 
-    for agent, wrong in (
-        ("forgets", r"never awaited its call double\(\{\"n\":1\}\)"),
-        ("twice", "awaits the same call double.* twice"),
-        ("gathers_twice", "awaits the same call double.* twice"),
-    ):
-        with pytest.raises(UsageError, match=wrong):
-            _ = run(local, agent).value
-    assert run(local, "hands_over").value is None
+    with pytest.raises(UsageError, match=r"never awaited its call double\(\{\"n\":1\}\)"):
+        _ = run(local, "forgets").value
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        _ = run(local, "twice").value
+    assert run(local, "cancels_unbegun").value is None
 
 
 def test_log_lines_are_written_once_although_the_code_runs_again() -> None:
@@ -247,23 +260,23 @@ def test_code_that_no_longer_fits_its_history_is_told_which_step_what_was_expect
 
     @local.agent
     async def original(ctx: Context) -> None:
-        await ctx.note("plan", 1)
+        ctx.note("plan", 1)
         await ctx.call(double, 1)
-        await ctx.sleep(timedelta(seconds=1))
+        await asyncio.sleep(1)
 
     @local.agent
     async def other_args(ctx: Context) -> None:
-        await ctx.note("plan", 1)
+        ctx.note("plan", 1)
         await ctx.call(double, 2)
 
     @local.agent
     async def other_kind(ctx: Context) -> None:
-        await ctx.note("plan", 1)
-        await ctx.sleep(timedelta(seconds=1))
+        ctx.note("plan", 1)
+        await asyncio.sleep(1)
 
     @local.agent
     async def shorter(ctx: Context) -> None:
-        await ctx.note("plan", 1)
+        ctx.note("plan", 1)
         await ctx.call(double, 1)
 
     history = start(local, "original")

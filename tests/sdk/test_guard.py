@@ -68,10 +68,6 @@ async def asks_the_clock_by_module(ctx: Context) -> date:
     return dt.date.today()  # noqa: DTZ011
 
 
-async def awaits_asyncio(ctx: Context) -> None:
-    await asyncio.sleep(1)
-
-
 async def draws(ctx: Context) -> float:
     return random.random()
 
@@ -169,11 +165,10 @@ async def calls_the_tool_itself(ctx: Context) -> str:
 @pytest.mark.parametrize(
     ("agent", "named", "instead"),
     [
-        (sleeps, "time.sleep", r"await ctx.sleep\("),
-        (sleeps_by_name, "nap", r"await ctx.sleep\("),
+        (sleeps, "time.sleep", r"await asyncio.sleep\("),
+        (sleeps_by_name, "nap", r"await asyncio.sleep\("),
         (asks_the_clock, "datetime.now", r"ctx.now\(\)"),
         (asks_the_clock_by_module, "dt.date.today", r"ctx.now\(\)"),
-        (awaits_asyncio, "asyncio.sleep", r"await ctx.sleep\("),
         (draws, "random.random", "ctx.random"),
         (draws_by_name, "choice", "ctx.random"),
         (makes_ids, "uuid.uuid4", r"ctx.uuid\(\)"),
@@ -184,7 +179,7 @@ async def calls_the_tool_itself(ctx: Context) -> str:
         (makes_a_socket, "socket.socket", "ctx.call"),
         (asks_the_web, "urllib.request.urlopen", "ctx.call"),
         (runs_a_process, "subprocess.run", "ctx.call"),
-        (starts_a_thread, "threading.Thread", "ctx.gather"),
+        (starts_a_thread, "threading.Thread", "asyncio.gather"),
         (hides_it_in_a_helper, r"time.time \(deeper, line", r"ctx.now\(\)"),
         (hides_it_in_a_comprehension, "time.monotonic", r"ctx.now\(\)"),
         (hides_it_in_an_inner_function, "random.uniform", "ctx.random"),
@@ -215,11 +210,11 @@ async def behaves(ctx: Context, since: datetime) -> dict[str, Any]:
         return ctx.now() - at
 
     try:
-        pages = await ctx.gather(*(ctx.call(fetch, urllib.parse.quote(name)) for name in "ab"))
+        pages = await asyncio.gather(*(ctx.call(fetch, urllib.parse.quote(name)) for name in "ab"))
     except (TimeoutError, asyncio.TimeoutError, urllib.error.HTTPError, subprocess.CalledProcessError):  # noqa: UP041
         pages = []
     later = max(since, datetime(2024, 1, 1, tzinfo=UTC)) + timedelta(days=1)
-    await ctx.sleep(timedelta(seconds=socket.AF_INET))
+    await asyncio.sleep(socket.AF_INET)
     tools: list[Callable[..., Any]] = [fetch]
     return {
         "pages": [isinstance(page, threading.Thread) for page in pages],
@@ -287,7 +282,7 @@ def write_file(path: Path) -> Callable[[], Any]:
 @pytest.mark.parametrize(
     ("action", "instead"),
     [
-        pytest.param(lambda: time.sleep(0), r"await ctx.sleep\(", marks=FROM_3_13),
+        pytest.param(lambda: time.sleep(0), r"await asyncio.sleep\(", marks=FROM_3_13),
         (lambda: socket.socket(), r"ctx.call\("),
         (lambda: socket.getaddrinfo("localhost", 1), r"ctx.call\("),
         (lambda: subprocess.run(["true"], check=False), r"ctx.call\("),
@@ -308,21 +303,6 @@ def test_a_file_is_not_written_by_an_agent_but_may_be_read(tmp_path: Path) -> No
 
     assert not file.exists()
     assert run(elsewhere(lambda: Path(__file__).read_text()), "act").value == 8
-
-
-def test_an_agent_that_awaits_something_of_asyncio_is_told_what_to_write() -> None:
-    local = App("asyncio")
-
-    class Foreign:
-        def __await__(self) -> Any:
-            yield None
-
-    @local.agent
-    async def act(ctx: Context) -> None:
-        await Foreign()
-
-    with pytest.raises(UsageError, match="not of its context.*ctx.sleep"):
-        _ = run(local, "act").value
 
 
 def test_only_the_thread_that_drives_an_agent_is_watched_and_only_while_it_does() -> None:

@@ -292,6 +292,16 @@ class SleepEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class StepGivenUp:
+    """The agent waits for a step no longer: the task that did was cancelled. What is under way is not undone.
+
+    What comes of a call after that is late, and a call in doubt stays open for people.
+    """
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunCompleted:
     """The agent returned."""
 
@@ -334,6 +344,7 @@ Event = (
     | ApprovalRequested
     | ApprovalEscalated
     | ApprovalDecided
+    | StepGivenUp
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

@@ -18,7 +18,8 @@ from refold.core.planning import asking
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import WAKING, wakes
-from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Raised, Returned, Sleep, replay
+from refold.core.run.intents import Call, GiveUp, Intent, Note, Sleep
+from refold.core.run.replay import Asked, Moment, Raised, Returned, replay
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
@@ -29,6 +30,7 @@ from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.determinism import watch
+from refold.sdk.execution import Execution
 
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
@@ -39,13 +41,29 @@ PASSING = (MemoryError, OSError, ImportError, RecursionError)
 
 @dataclass(slots=True)
 class _Frontier:
-    """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event."""
+    """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event.
+
+    `open` are the steps that have no outcome, with those that are new.
+    """
 
     execution: Execution
-    waiting: deque[tuple[int, Intent]]
+    turns: deque[Asked]
     seq: int
     ahead: int
+    open: set[int]
     denied: int = 0
+
+
+class WaitsForNothingError(RefoldError):
+    """Nothing that the log could say would ever wake the code of a run."""
+
+    code = "waits_for_nothing"
+
+    def __init__(self, tasks: str) -> None:
+        super().__init__(
+            f"the code waits for nothing: {tasks}",
+            hint="its tasks wait for each other, or for what nobody ever sets",
+        )
 
 
 class _RefusedInput(Exception):  # noqa: N818 - no error of anybody's: the agent does not take this input
@@ -122,24 +140,24 @@ class Agents:
     ) -> list[events.Event]:
         """**Raises** whatever goes wrong along history; what the code does at its end is data."""
         execution = self._live.get(state.run_id)
-        intents: list[tuple[int, Intent]] = []
+        turns: deque[Asked] = deque()
         if execution is None:
             execution = self._open(agent, state, unseen)
             self._live[state.run_id] = execution
-            intents = replay(execution, state, unseen)
+            turns.append(replay(execution, state, unseen))
         else:
             execution.moment.now_ms = now
             for event in fresh:
                 if isinstance(event, WAKING) and not isinstance(event, events.RunStarted):
-                    intents += execution.settle(event.step, event)
+                    turns.append(execution.settle(event.step, event))
         execution.moment.now_ms = now
         if not unseen:
             return []
         ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
-        frontier = _Frontier(execution, deque(intents), state.head.seq + len(fresh), ahead)
+        frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(state.open))
         try:
             return self._go_on(agent, state, frontier, now)
-        except (NonDeterminismError, MemoryError):
+        except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
         except BaseException as error:  # noqa: BLE001 - what an agent asks for may be unfit in any way
             _let_through(error)
@@ -152,7 +170,7 @@ class Agents:
         moment = Moment()
         context = Context(state.run_id, seed=state.request.seed, moment=moment, find=self._app.find)
         try:
-            return Execution(agent.open(state.request.input, context), moment, self._budget.turn)
+            return Execution(agent.open(state.request.input, context), moment, state.request.seed, self._budget.turn)
         except UsageError as error:
             if unseen > len(state.outcomes):  # the log has nothing yet that the code did with this input
                 raise _RefusedInput from error
@@ -163,37 +181,51 @@ class Agents:
         if state.size_bytes > self._budget.history_bytes:
             raise _spent("budget_bytes", f"its history has more than {self._budget.history_bytes:,} bytes")
         execution, added = frontier.execution, list[events.Event]()
-        while frontier.waiting:
-            step, intent = frontier.waiting.popleft()
-            if step > self._budget.steps:
-                raise _spent("budget_steps", f"it has more than {self._budget.steps:,} steps")
-            seq = frontier.seq + len(added) + 1
-            proposed = self._propose(state, intent, step=step, seq=seq, ahead=frontier.ahead, now=now)
-            added += proposed
-            # What a policy denies is settled at once, and the code goes on with that.
-            for event in proposed:
-                frontier.ahead += isinstance(event, events.CallProposed)
-                if isinstance(event, events.CallFailed):
-                    frontier.denied += 1
-                    frontier.waiting.extend(execution.settle(step, event))
+        while frontier.turns:
+            denied: list[events.CallFailed] = []
+            for step, intent in frontier.turns.popleft():
+                if step > self._budget.steps:
+                    raise _spent("budget_steps", f"it has more than {self._budget.steps:,} steps")
+                seq = frontier.seq + len(added) + 1
+                fresh = self._record(state, intent, frontier, step=step, seq=seq, now=now)
+                added += fresh
+                denied += (event for event in fresh if isinstance(event, events.CallFailed))
+            # What a policy denies is settled at once, when all that was asked for with it has been proposed.
+            frontier.turns.extend(execution.settle(event.step, event) for event in denied)
+            frontier.denied += len(denied)
             if frontier.denied > MOST_DENIED:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
-        end = execution.end
-        if end is not None:
-            added.append(_ending(agent, end))
+        if execution.end is not None:
+            added.append(_ending(agent, execution.end))
+        elif waits := execution.waits_for_nothing:
+            raise WaitsForNothingError(waits)
         return added
+
+    def _record(
+        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
+    ) -> list[events.Event]:
+        """What the code asks for is in the log, at `seq`: the events of it."""
+        if isinstance(intent, GiveUp):
+            if step not in frontier.open:  # it was settled in this very moment
+                return []
+            frontier.open.discard(step)
+            return [events.StepGivenUp(step)]
+        fresh = self._propose(state, intent, step=step, seq=seq, ahead=frontier.ahead, now=now)
+        if isinstance(intent, Call):
+            frontier.ahead += 1
+        if intent.waits and not isinstance(fresh[-1], events.CallFailed):
+            frontier.open.add(step)
+        return fresh
 
     def _propose(
         self, state: RunState, intent: Intent, *, step: int, seq: int, ahead: int, now: int
     ) -> list[events.Event]:
         """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
         _check(intent)
-        if isinstance(intent, Note):
-            return [events.NoteRecorded(step, intent.kind, intent.data)]
-        if isinstance(intent, Sleep):
-            return [events.SleepStarted(step, intent.until_ms)]
-        assert isinstance(intent, Call), "gather is never a step"
+        if isinstance(intent, Note | Sleep):
+            return [intent.recorded(step)]
+        assert isinstance(intent, Call), "what is no call is recorded as it is"
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
             message = f"the arguments of {intent.tool} have {size:,} bytes, more than {self._budget.payload_bytes:,}"
             raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
@@ -242,7 +274,7 @@ def _check(intent: Intent) -> None:
     else:
         fits = isinstance(intent, Call) and all(isinstance(text, str) for text in (intent.tool, intent.args))
     if not fits:
-        raise UsageError("the code asks for a step that its context did not make", hint="use ctx.call, ctx.sleep, ...")
+        raise UsageError("the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep")
 
 
 def _spent(code: str, message: str) -> RefoldError:
@@ -265,5 +297,4 @@ def failure_of(error: BaseException) -> events.Failure:
     if isinstance(error, RefoldError):
         code = error.fields.get("code", error.code)
         return events.Failure(code if isinstance(code, str) else error.code, text)
-    hint = "; an agent has no event loop: await ctx.call, ctx.sleep, ctx.gather" if "event loop" in text else ""
-    return events.Failure(type(error).__name__, f"{text}{hint}")
+    return events.Failure(type(error).__name__, text)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from refold.core.approval.trust import NOBODY, Trust
 from refold.core.planning.verdict import Rules
-from refold.core.run.replay import MOST_ASKED
 from refold.core.topics import (
     APPROVAL_DECIDED,
     CATALOG,
@@ -20,6 +19,7 @@ from refold.core.topics import (
 from refold.core.wire.sizes import ENVELOPE_BYTES
 from refold.ports.log import Membership
 from refold.runtime import defaults
+from refold.sdk.execution import MOST_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Budget:
     """What one run may take of its planner; one that takes more fails, and its failure says so.
 
     **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8); `turn`: what its code may
-    do between two waits, see `core.run.replay`.
+    ask for in one turn, see `sdk.execution`.
     """
 
     steps: int = defaults.RUN_STEPS

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from refold.core.errors import MalformedError, UsageError
-from refold.core.run.replay import Intent
 from refold.core.wire import canonical
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
@@ -61,10 +60,11 @@ class AgentDef:
             raise UsageError(f"input of agent {self.name}: {error.message}", hint=error.hint) from None
         self._read(text)
 
-    def open(self, input_json: str, context: Context) -> Coroutine[Intent, Any, Any]:
+    def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
         """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
         _ = self.code  # the code is scanned again: what it uses may have been defined after it
-        return self._run(context, self._read(input_json))
+        made: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
+        return made
 
     def result_json(self, value: Any) -> str:
         """What the agent returned, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
@@ -98,8 +98,3 @@ class AgentDef:
             name, shape = self._whole
             return {name: shape.load(text)}
         return self._arguments.load(text)
-
-    async def _run(self, context: Context, arguments: dict[str, Any]) -> Any:
-        value = await self.function(context, **arguments)
-        context.finish()
-        return value

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
@@ -14,8 +12,10 @@ from uuid import UUID
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from refold.core.errors import MalformedError, UsageError
-from refold.core.run.replay import Call, Gather, Intent, Moment, Note, Sleep, describe
+from refold.core.run.intents import Call, Note
+from refold.core.run.replay import Moment
 from refold.core.wire import canonical
+from refold.sdk import loop
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
@@ -25,7 +25,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Context:
-    """What an agent gets as its first argument. Everything that it gives to `await` becomes a step of the run."""
+    """What an agent gets as its first argument. What it asks of it becomes a step of the run.
+
+    All else is ordinary asyncio: `asyncio.gather`, `TaskGroup`, `timeout`, `sleep`, queues and locks, and anyio.
+    """
 
     def __init__(
         self, run_id: str, *, seed: str, moment: Moment, find: Callable[[Callable[..., Any] | str], ToolDef]
@@ -35,7 +38,6 @@ class Context:
         self.find = find
         self._seed = seed
         self._moment = moment
-        self._made: dict[int, Intent] = {}
 
     @overload
     def call(
@@ -46,7 +48,7 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         **kwargs: Any,
-    ) -> Awaitable[R]: ...
+    ) -> Coroutine[Any, Any, R]: ...
     @overload
     def call(
         self,
@@ -56,11 +58,11 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         **kwargs: Any,
-    ) -> Awaitable[R]: ...
+    ) -> Coroutine[Any, Any, R]: ...
     @overload
     def call(
         self, tool: str, /, *args: Any, retry: Retry | None = None, timeout: timedelta | None = None, **kwargs: Any
-    ) -> Awaitable[Any]: ...
+    ) -> Coroutine[Any, Any, Any]: ...
     def call(
         self,
         tool: Callable[..., Any] | str,
@@ -69,15 +71,16 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         **kwargs: Any,
-    ) -> Awaitable[Any]:
+    ) -> Coroutine[Any, Any, Any]:
         """Calls a tool: `await ctx.call(push_image, "shop:1.2")`.
 
-        Naming the tool by a string gives the result as plain JSON data, naming it by its function as its type.
+        A coroutine, to be awaited once, or given to `asyncio.create_task`, `gather`, `wait_for`. Cancelled, the call is
+        given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its function as its type.
         **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
         after the last attempt.
         """
         declared = self.find(tool)
-        return _Call(
+        made = Call(
             tool=declared.name,
             args=declared.canonical_args(*args, **kwargs),
             pool=declared.pool,
@@ -86,38 +89,11 @@ class Context:
             retry=declared.policy if retry is None else retry.policy,
             key_window_ms=declared.key_window_ms,
             read=declared.read_plain if isinstance(tool, str) else declared.read,
-            made=self._made,
         )
+        return loop.step(made)
 
-    def gather(self, *parts: Awaitable[Any], return_exceptions: bool = False) -> Awaitable[list[Any]]:
-        """Several at once: calls, sleeps, or coroutines of your own that use this context.
-
-        Waits for all and gives the results in order; raises the first failure by position, or gives the failures in
-        place of results with `return_exceptions`.
-        """
-        accepted: list[Intent | Coroutine[Intent, Any, Any]] = []
-        for part in parts:
-            if isinstance(part, _Made):
-                _take(part.made, part)
-                accepted.append(part)
-            elif inspect.iscoroutine(part):
-                accepted.append(part)
-            else:
-                raise UsageError(
-                    f"ctx.gather got {type(part).__name__}, which is not of the context",
-                    hint="give it ctx.call(...), ctx.sleep(...) or coroutines that use ctx, without await",
-                )
-        return _Gather(parts=tuple(accepted), return_exceptions=return_exceptions, made=self._made)
-
-    def sleep(self, duration: timedelta) -> Awaitable[None]:
-        """Waits, also through restarts: `await ctx.sleep(timedelta(hours=2))`. Negative durations are over at once."""
-        if not isinstance(duration, timedelta):
-            raise UsageError(f"ctx.sleep({duration!r})", hint="give a timedelta, as in timedelta(seconds=5)")
-        wait = milliseconds(max(duration, timedelta()), "ctx.sleep")
-        return _Sleep(until_ms=self._moment.now_ms + wait, made=self._made)
-
-    def note(self, kind: str, data: Any = None) -> Awaitable[None]:
-        """Records something for those who read the run: a plan, decision, checkpoint or thought. Never waits.
+    def note(self, kind: str, data: Any = None) -> None:
+        """Records something for those who read the run: a plan, decision, checkpoint or thought. No `await`.
 
         **Raises** UsageError when `kind` is no text, or `data` has no JSON form or holds a set.
         """
@@ -132,7 +108,7 @@ class Context:
                 text = canonical.dumps(to_jsonable_python(_ordered(data), by_alias=True, inf_nan_mode="constants"))
         except (MalformedError, PydanticSerializationError) as error:
             raise UsageError(f"the data of note {kind!r} is not JSON", hint=str(error)) from None
-        return _Note(kind=kind, data=text, made=self._made)
+        loop.running("ctx.note").tell(Note(kind, text))
 
     def now(self) -> datetime:
         """The time at which whatever the agent waited for last was recorded, in UTC. It stands still until `await`."""
@@ -152,59 +128,20 @@ class Context:
         """Whether the code runs along recorded history. For logs and metrics only: what it decides must not differ."""
         return self._moment.replaying
 
-    def finish(self) -> None:
-        """For whoever runs the agent, at its end. **Raises** UsageError when it asked for something without `await`."""
-        for intent in self._made.values():
-            raise UsageError(f"the agent never awaited its {_words(intent)}", hint="put `await` in front of it")
+    def __getattr__(self, name: str) -> Any:
+        """**Raises** AttributeError, which for what is gone says what has taken its place."""
+        hint = f": {_GONE[name]}" if name in _GONE else ""
+        raise AttributeError(f"a context has no {name}{hint}")
 
     @cached_property
     def _ids(self) -> Random:
         return Random(f"{self._seed}/uuid")
 
 
-# Steps as the context makes them: they know whether they were awaited. Awaited twice, a call would be made twice,
-# and never awaited not at all; both are mistakes that nobody would see.
-
-
-def _take(made: dict[int, Intent], intent: Intent) -> None:
-    if made.pop(id(intent), None) is not intent:
-        raise UsageError(f"the agent awaits the same {_words(intent)} twice", hint="keep the result in a variable")
-
-
-def _words(intent: Intent) -> str:
-    return "gather" if isinstance(intent, Gather) else describe(intent)
-
-
-class _Made(Intent):
-    __slots__ = ()
-    made: dict[int, Intent]
-
-    def __post_init__(self) -> None:
-        self.made[id(self)] = self
-
-    def __await__(self) -> Generator[Intent, Any, Any]:
-        _take(self.made, self)
-        return (yield self)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Call(_Made, Call):
-    made: dict[int, Intent]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Sleep(_Made, Sleep):
-    made: dict[int, Intent]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Note(_Made, Note):
-    made: dict[int, Intent]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Gather(_Made, Gather):
-    made: dict[int, Intent]
+_GONE = {
+    "gather": "write `await asyncio.gather(...)`, or `async with asyncio.TaskGroup()`",
+    "sleep": "write `await asyncio.sleep(seconds)`, which is durable here",
+}
 
 
 def _ordered(data: Any) -> Any:

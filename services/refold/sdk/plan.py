@@ -38,7 +38,7 @@ class PlanResults(BaseModel):
 
 async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=MOST_CALLS)]) -> PlanResults:
     """Runs a list of tool calls in order, feeding results of earlier steps into later ones."""
-    await ctx.note("plan", {"steps": [step.model_dump(mode="json") for step in steps]})
+    ctx.note("plan", {"steps": [step.model_dump(mode="json") for step in steps]})
     _validate(ctx, steps)
     results: dict[str, Any] = {}
     for step in steps:

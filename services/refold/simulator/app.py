@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from functools import wraps
@@ -89,26 +90,26 @@ async def one(ctx: Context, tool: str) -> Any:
 @simulated.agent
 async def three(ctx: Context) -> list[Any]:
     """Three calls in a row, of three classes, with a note."""
-    await ctx.note("plan", ["push", "book", "pay"])
+    ctx.note("plan", ["push", "book", "pay"])
     return [await ctx.call("push", 1), await ctx.call("book", 2), await ctx.call("pay", 3)]
 
 
 @simulated.agent
 async def fan(ctx: Context) -> list[Any]:
     """Three calls at once."""
-    return await ctx.gather(ctx.call("push", 1), ctx.call("look", 2), ctx.call("book", 3))
+    return await asyncio.gather(ctx.call("push", 1), ctx.call("look", 2), ctx.call("book", 3))
 
 
 @simulated.agent
 async def twins(ctx: Context) -> list[Any]:
     """Two `once` calls at once with equal arguments."""
-    return await ctx.gather(ctx.call("pay", 1), ctx.call("pay", 1))
+    return await asyncio.gather(ctx.call("pay", 1), ctx.call("pay", 1))
 
 
 @simulated.agent
 async def sleeper(ctx: Context) -> Any:
     """Sleeps, then acts."""
-    await ctx.sleep(timedelta(milliseconds=700))
+    await asyncio.sleep(0.7)
     return await ctx.call("push", 1)
 
 
@@ -125,14 +126,14 @@ async def handling(ctx: Context, tool: str) -> Any:
     try:
         return await ctx.call(tool, 1)
     except CallFailed as failure:
-        await ctx.note("failed", failure.fields["code"])
+        ctx.note("failed", failure.fields["code"])
         return await ctx.call("push", 2)
 
 
 @simulated.agent
 async def both(ctx: Context, tool: str) -> list[Any]:
     """Two calls at once with equal arguments; one may fail."""
-    found = await ctx.gather(ctx.call(tool, 1), ctx.call(tool, 1), return_exceptions=True)
+    found = await asyncio.gather(ctx.call(tool, 1), ctx.call(tool, 1), return_exceptions=True)
     return [str(each) if isinstance(each, Exception) else each for each in found]
 
 
@@ -144,7 +145,7 @@ async def thrice(ctx: Context, tool: str) -> list[Any]:
 
 async def _disagrees(ctx: Context) -> None:
     if ctx.replaying:
-        await ctx.note("otherwise")
+        ctx.note("otherwise")
 
 
 async def _hungers(ctx: Context) -> None:

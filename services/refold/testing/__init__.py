@@ -10,7 +10,7 @@
 ...     raise NotImplementedError
 >>> @app.agent
 ... async def report(ctx: Context, paths: list[str]) -> int:
-...     return sum(await ctx.gather(*(ctx.call(count, path) for path in paths)))
+...     return sum(await asyncio.gather(*(ctx.call(count, path) for path in paths)))
 
 >>> result = run(app, "report", tools={count: 7}, paths=["a.txt", "b.txt"])
 >>> result.value, [(call.tool, call.args) for call in result.calls]
@@ -22,6 +22,7 @@ after a crash: an agent that would do something else then ends the test with Non
 
 from __future__ import annotations
 
+import asyncio
 from refold.testing.agents import AgentRun, CallMade, run, start
 from refold.testing.scripts import attempts
 

@@ -35,7 +35,8 @@ from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Due, Input, Rules, Start
 from refold.core.run import chain
 from refold.core.run.fold import advance, evolve
-from refold.core.run.replay import Execution, Intent, Moment, Raised, Returned, describe, replay
+from refold.core.run.intents import words_of
+from refold.core.run.replay import Asked, Moment, Raised, Returned, replay
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical, codec
 from refold.planner.holds import Stall
@@ -45,6 +46,7 @@ from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.determinism import watch
+from refold.sdk.execution import Execution
 from refold.testing.people import ENVIRONMENT, PeopleSay, authority, signed_decision
 from refold.testing.scripts import scripted
 
@@ -118,7 +120,7 @@ class AgentRun:
         if isinstance(self._end, Returned):
             return self._end.value
         waits = "; ".join(
-            f"step {n} ({self.state.open[n].phase}): {describe(self.state.steps[n - 1])}" for n in self.open
+            f"step {n} ({self.state.open[n].phase}): {words_of(self.state.steps[n - 1])}" for n in self.open
         )
         raise UsageError(f"the agent waits for {waits}", hint="settle the steps; a human resolves one in doubt")
 
@@ -265,14 +267,14 @@ class AgentRun:
             self._tools.stop(StopTool(number, "timeout"))
             return ToolEnded(number, "unknown", code="timeout", message=f"no answer within {request.timeout_ms} ms")
 
-    def _replayed(self, agent: str) -> tuple[Returned | Raised | None, list[tuple[int, Intent]]]:
+    def _replayed(self, agent: str) -> tuple[Returned | Raised | None, Asked]:
         """How fresh code stands at the end of the history, and what it asks for beyond it."""
         moment, request = _Past(), self.state.request
         assert request is not None, "a run begins with a request"
         context = Context(self.state.run_id, seed=SEED, moment=moment, find=self.app.find)
         with watch.watching():
             try:
-                execution = Execution(self.app.agents[agent].open(request.input, context), moment)
+                execution = Execution(self.app.agents[agent].open(request.input, context), moment, SEED)
             except UsageError as error:
                 return Raised(error), []
             beyond = replay(execution, self.state)
@@ -284,7 +286,7 @@ class AgentRun:
         end, beyond = self._replayed(self.agent)
         if beyond:
             step, intent = beyond[0]
-            _differs(step, "nothing", describe(intent))
+            _differs(step, "nothing", intent.words)
         before, again = _words(self.state.end), _words(self._event_of(end))
         # What ended it may also be a policy or the end of an approval, and then the code is not over.
         if again != before and not (end is None and self.failure):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from refold.sdk.app import App
@@ -25,6 +26,6 @@ def add(a: int, b: int) -> int:
 @hello_app.agent
 async def hello(ctx: Context, name: str = "world", seconds: float = 1.0) -> str:
     """Sleeps a moment, durably, and greets: kill a service meanwhile and it still greets once."""
-    await ctx.note("plan", {"greet": name, "after": seconds})
-    await ctx.sleep(timedelta(seconds=seconds))
+    ctx.note("plan", {"greet": name, "after": seconds})
+    await asyncio.sleep(seconds)
     return await ctx.call(greet, name)

@@ -41,6 +41,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
     closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, events.CallDispatched):
+            if event.step in state.given_up:
+                continue  # in the same moment: nobody waits for it
             found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.ApprovalRequested):
             found, ended = [*found, *ended, *ask_people(state, event.step)], []
@@ -52,6 +54,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             ended.append(asked_no_more(state, event.step, event.question))
         elif isinstance(event, events.CallCompleted | events.CallFailed):
             closed.append(close(state, event.step))
+        elif isinstance(event, events.StepGivenUp):
+            closed += _give_up(state, event.step)
         elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
             for step, opened in sorted(state.open.items()):
                 if opened.question is not None:
@@ -66,6 +70,15 @@ def close(state: RunState, step: int) -> Command:
     """The tombstone of a call that is settled."""
     call = state.call(step)
     return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None, call.key)
+
+
+def _give_up(state: RunState, step: int) -> list[Command]:
+    """What ends with a step that nobody waits for: an order, and the question about it. A doubt stays with people."""
+    opened = state.given_up[step]
+    if opened.phase in ("sleep", "doubt"):
+        return []
+    asked = [asked_no_more(state, step, opened.question.question)] if opened.question else []
+    return [*asked, close(state, step)]
 
 
 def asked_no_more(state: RunState, step: int, question: str) -> Command:

@@ -302,6 +302,8 @@ def _last_word(effect: str, status: str) -> bool:
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
+    if step in state.given_up and step not in state.outcomes:
+        return _recorded(state, step, result, contradicts=False)
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
     outcome = state.outcomes[step][1]
@@ -321,11 +323,16 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
 
 def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
     """It happened, and a human said otherwise: recorded and alarmed, never dropped."""
+    return _recorded(state, step, result, contradicts=True)
+
+
+def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
+    """What came too late for the agent, once."""
     recorded = state.late.get(step)
     said = (result.attempt, result.status, result.result)
     if recorded and (recorded.attempt, recorded.status, recorded.result) == said:
         return Ignore("the late result is recorded")
-    return [events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)]
+    return [events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)]
 
 
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:

@@ -227,6 +227,14 @@ def _settled(state: RunState, event: Settled, seq: int, at_ms: int) -> None:
     state.outcomes = state.outcomes.add(event.step, (at_ms, event))
 
 
+def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    state.given_up = state.given_up.set(event.step, opened)
+    if opened.phase != "doubt":  # that the agent has lost interest tells nobody what came of it
+        state.busy -= opened.phase not in WAITING
+        state.open = state.open.delete(event.step)
+
+
 def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: int) -> None:
     state.late = state.late.set(event.step, event)
 
@@ -263,6 +271,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.LateResultRecorded: _late,
     events.SleepStarted: _slept,
     events.SleepEnded: _settled,
+    events.StepGivenUp: _given_up,
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,

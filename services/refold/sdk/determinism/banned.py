@@ -5,7 +5,9 @@ An agent's code runs again whenever its run is recovered, so it may see only wha
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import gc
 import io
 import os
 import uuid
@@ -13,17 +15,22 @@ from datetime import date
 from types import ModuleType
 from typing import Any, Final
 
-TIME: Final = "write `await ctx.sleep(timedelta(...))` to wait and `ctx.now()` for the time"
-CONCURRENCY: Final = "write `await ctx.gather(...)` for several calls at once, `await ctx.sleep(...)` to wait"
+TIME: Final = "write `await asyncio.sleep(seconds)` to wait, which is durable here, and `ctx.now()` for the time"
+CONCURRENCY: Final = "write `asyncio.gather`, `asyncio.TaskGroup`, `asyncio.sleep`: an agent has tasks and no threads"
+ORDER: Final = "write `asyncio.get_running_loop().create_future()`, and keep tasks in a list: their order has to come again"
 CHANCE: Final = "write `ctx.random` for random numbers and `ctx.uuid()` for ids: a replay draws the same again"
 WORLD: Final = "put it into a tool (`@app.tool`) and write `await ctx.call(that_tool, ...)`: it is recorded once"
 SETTINGS: Final = "pass it in with the run's input, or read it in a tool: it may differ when the run is recovered"
 
 _MODULES: Final = {
     "time": TIME,
-    "asyncio": CONCURRENCY,
     "trio": CONCURRENCY,
-    "anyio": CONCURRENCY,
+    "anyio.to_thread": CONCURRENCY,
+    "anyio.from_thread": CONCURRENCY,
+    "anyio.to_process": CONCURRENCY,
+    "anyio._core._fileio": WORLD,
+    "anyio._core._sockets": WORLD,
+    "anyio._core._subprocesses": WORLD,
     "threading": CONCURRENCY,
     "_thread": CONCURRENCY,
     "multiprocessing": CONCURRENCY,
@@ -63,8 +70,22 @@ _OBJECTS: Final = {
         (builtins.open, WORLD),
         (io.open, WORLD),
         (builtins.input, WORLD),
+        (asyncio.run, CONCURRENCY),
+        (asyncio.Runner, CONCURRENCY),
+        (asyncio.new_event_loop, CONCURRENCY),
+        (asyncio.run_coroutine_threadsafe, CONCURRENCY),
+        (asyncio.open_connection, WORLD),
+        (asyncio.start_server, WORLD),
+        (asyncio.create_subprocess_exec, WORLD),
+        (asyncio.create_subprocess_shell, WORLD),
+        (asyncio.Future, ORDER),
+        (asyncio.all_tasks, ORDER),
+        (gc.collect, ORDER),
     )
 }
+
+ORIGINAL: Final = "__refold_original__"
+"""The attribute in which a patched function has what it stands for: libraries may use it, agents have better."""
 
 _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
@@ -81,8 +102,11 @@ def hint_for_module(name: str) -> str | None:
 def hint_for(thing: Any, *, called: bool) -> str | None:
     """What to write instead of an object; None when it may be used.
 
-    A class of a banned module may be named (in `except`, in `isinstance`), but not made an instance of.
+    A class that is banned may be named (in `except`, in `isinstance`), but not made an instance of.
     """
+    thing = getattr(thing, ORIGINAL, thing)
+    if isinstance(thing, type) and (not called or issubclass(thing, BaseException)):
+        return None
     if id(thing) in _OBJECTS and _OBJECTS[id(thing)][0] is thing:
         return _OBJECTS[id(thing)][1]
     if isinstance(thing, ModuleType):
@@ -90,7 +114,7 @@ def hint_for(thing: Any, *, called: bool) -> str | None:
     owner = getattr(thing, "__self__", None)
     if isinstance(owner, type):
         return TIME if issubclass(owner, date) and thing.__name__ in _CLOCKS else None
-    if not callable(thing) or (isinstance(thing, type) and (not called or issubclass(thing, BaseException))):
+    if not callable(thing):
         return None
     home = getattr(thing, "__module__", None) or type(owner).__module__
     return hint_for_module(home) if isinstance(home, str) else None

@@ -1,7 +1,8 @@
-"""Agent code against history, without an SDK: bare coroutines over intents."""
+"""Agent code against history: bare coroutines over steps."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.errors import CallFailed as CallFailedError
-from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.errors import NonDeterminismError
 from refold.core.events import CallCompleted, CallProposed, RetryPolicy
-from refold.core.run.replay import Call, Execution, Gather, Moment, Note, Raised, Returned, Sleep, replay
+from refold.core.run.intents import Call
+from refold.core.run.replay import Moment, Raised, Returned, replay
 from refold.core.run.shared import Row
 from refold.core.run.state import RunState
+from refold.sdk.execution import Execution
 from tests.core.histories import examples
-from tests.core.replays import Code, Run, call
+from tests.sdk.replays import Code, Run, call, note
 
 
 async def two_calls() -> list[str]:
@@ -26,8 +29,9 @@ async def two_calls() -> list[str]:
 
 
 async def wide() -> Any:
-    await Note("plan", "{}")
-    results = await Gather((call("a"), pair("b"), Sleep(500), Gather((call("d"), call("e")))))
+    note("plan")
+    pairs = asyncio.gather(call("d"), call("e"), return_exceptions=True)
+    results = await asyncio.gather(call("a"), pair("b"), asyncio.sleep(0.5), pairs, return_exceptions=True)
     return [results, await call("f")]
 
 
@@ -59,14 +63,14 @@ def test_a_replay_stops_where_the_code_stood() -> None:
 
 def test_a_gather_asks_for_all_at_once_and_gives_results_in_order() -> None:
     run = Run(wide)
-    assert [getattr(step, "tool", None) for step in run.state.steps] == [None, "a", None, "d", "e", "b"]
+    assert [getattr(step, "tool", None) for step in run.state.steps] == [None, "d", "e", "a", "b", None]
 
     for step in (6, 5, 3, 2, 4):
         run.settle(step, str(step))
     run.settle(7, "7")
     run.settle(8, "8")
 
-    assert run.execution.end == Returned([["2", "67", None, ["4", "5"]], "8"])
+    assert run.execution.end == Returned([["4", "57", None, ["2", "3"]], "8"])
 
 
 @examples
@@ -97,44 +101,21 @@ def test_a_failure_of_a_call_reaches_the_code_and_may_be_handled() -> None:
     assert run.again().end == Returned("handled")
 
 
-def test_a_gather_waits_for_all_before_it_raises_the_first_failure() -> None:
+def test_a_gather_raises_the_first_failure_in_time_and_gives_the_others_up() -> None:
     async def code() -> None:
-        await Gather((call("a"), call("b"), call("c")))
+        await asyncio.gather(call("a"), call("b"), call("c"))
 
     run = Run(code)
     run.settle(3, None)
-    run.settle(2, None)
-    ends = [run.execution.end]
-    run.settle(1, "1")
-    ends.append(run.execution.end)
 
-    assert ends[0] is None
-    assert isinstance(ends[1], Raised)
-    assert isinstance(ends[1].error, CallFailedError)
-
-
-def test_a_gather_may_give_failures_as_values() -> None:
-    async def code() -> list[bool]:
-        found = await Gather((call("a"), call("b")), return_exceptions=True)
-        return [isinstance(value, Exception) for value in found]
-
-    run = Run(code)
-    run.settle(1, None)
-    run.settle(2, "1")
-
-    assert run.execution.end == Returned([True, False])
-
-
-def test_an_empty_gather_gives_nothing_and_waits_for_nothing() -> None:
-    async def code() -> Any:
-        return [await Gather(()), await Gather((Note("a", "1"), Gather(())))]
-
-    assert Run(code).execution.end == Returned([[], [None, []]])
+    assert isinstance(run.execution.end, Raised)
+    assert isinstance(run.execution.end.error, CallFailedError)
+    assert sorted(run.state.given_up) == [1, 2]
 
 
 def test_an_error_of_the_code_ends_it() -> None:
     async def code() -> None:
-        await Note("thought", "1")
+        note("thought", "1")
         raise ValueError("mine")
 
     end = Run(code).execution.end
@@ -143,25 +124,10 @@ def test_an_error_of_the_code_ends_it() -> None:
     assert str(end.error) == "mine"
 
 
-def test_awaiting_something_foreign_says_what_to_write_instead() -> None:
-    class Foreign:
-        def __await__(self) -> Any:
-            return (yield self)
-
-    async def code() -> None:
-        await Foreign()
-
-    end = Run(code).execution.end
-
-    assert isinstance(end, Raised)
-    assert isinstance(end.error, UsageError)
-    assert "ctx.sleep" in str(end.error)
-
-
 def test_thousands_of_notes_need_no_deep_stack() -> None:
     async def code() -> int:
         for n in range(5_000):
-            await Note("n", str(n))
+            note("n", str(n))
         return 5_000
 
     assert Run(code).execution.end == Returned(5_000)
@@ -176,11 +142,11 @@ async def other_args() -> None:
 
 
 async def sleeps_instead() -> None:
-    await Sleep(5)
+    await asyncio.sleep(5)
 
 
 async def notes_first() -> None:
-    await Note("plan", "{}")
+    note("plan")
     await two_calls()
 
 
@@ -189,7 +155,7 @@ async def ends_early() -> str:
 
 
 async def asks_for_more() -> None:
-    await Gather((call("a"), call("b", "7"), call("c")))
+    await asyncio.gather(call("a"), call("b", "7"), call("c"))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +193,7 @@ def test_new_steps_beyond_the_history_are_returned_and_not_compared() -> None:
     run.settle(1, "7")
     run.state.steps = Row(run.state.steps[:-1])
 
-    beyond = replay(Execution(two_calls(), Moment()), run.state, unseen=1)
+    beyond = replay(Execution(two_calls(), Moment(), "seed"), run.state, unseen=1)
 
     assert [(step, intent.args) for step, intent in beyond if isinstance(intent, Call)] == [(2, "7")]
 
@@ -295,7 +261,7 @@ def test_time_is_that_of_the_record_that_woke_the_code() -> None:
     state.steps = Row(CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b")))
     state.outcomes = state.outcomes.add(1, (222, CallCompleted(1, 1, "1")))
 
-    replay(Execution(code(), moment), state)
+    replay(Execution(code(), moment, "seed"), state)
 
     assert [now for now, _ in seen] == [100, 222]
     assert not moment.replaying

@@ -9,9 +9,11 @@ import pytest
 
 from refold.core.errors import text_of
 from refold.core.events import RetryPolicy
-from refold.core.run.replay import Call, Gather, Note, Raised, Returned
+from refold.core.run.intents import Call
+from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import Settled
-from tests.core.replays import Run, call
+from refold.sdk import loop
+from tests.sdk.replays import Run, call, note
 
 
 def test_dropping_code_runs_its_finally_blocks_and_hears_nothing() -> None:
@@ -37,13 +39,13 @@ def test_code_that_raises_what_ends_programs_ends_itself_alone(error: BaseExcept
         raise error
 
     async def code() -> None:
-        await Gather((inner(), call("a")))
+        await asyncio.gather(inner(), call("a"))
 
     run = Run(code)
-    run.settle(1)
 
     assert isinstance(run.execution.end, Raised)
-    assert run.execution.end.error is error
+    assert type(run.execution.end.error) is type(error)
+    assert run.execution.steps == 0  # asked for and given up within one turn, a call never becomes a step
 
 
 def test_code_that_is_dropped_may_raise_and_ask_in_all_its_branches() -> None:
@@ -55,11 +57,11 @@ def test_code_that_is_dropped_may_raise_and_ask_in_all_its_branches() -> None:
         finally:
             heard.append(name)
             if name == "b":
-                await Note("kind", "1")
+                note("kind", "1")
             raise SystemExit
 
     async def code() -> None:
-        await Gather((clean("a"), clean("b"), clean("c")))
+        await asyncio.gather(clean("a"), clean("b"), clean("c"))
 
     run = Run(code)
     run.execution.close()
@@ -73,7 +75,7 @@ def test_what_reads_an_outcome_may_raise_anything() -> None:
 
     async def code() -> str:
         try:
-            await Call("a", "{}", "default", "pure", 1_000, RetryPolicy(), 0, exits)
+            await loop.step(Call("a", "{}", "default", "pure", 1_000, RetryPolicy(), 0, exits))
         except SystemExit:
             return "heard"
         return "not heard"

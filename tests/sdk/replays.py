@@ -16,14 +16,21 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.run.replay import Call, Execution, Intent, Moment, Note, Sleep, replay
-from refold.core.run.state import RunState, Settled
+from refold.core.run.intents import Call, GiveUp, Note, Sleep
+from refold.core.run.replay import Asked, Moment, replay
+from refold.core.run.state import OpenStep, RunState, Settled
+from refold.sdk import loop
+from refold.sdk.execution import Execution
 
-Code = Coroutine[Intent, Any, Any]
+Code = Coroutine[Any, Any, Any]
 
 
-def call(tool: str, args: str = "{}") -> Call:
-    return Call(tool, args, "default", "keyed", 1_000, RetryPolicy(), 0, read)
+def call(tool: str, args: str = "{}") -> Code:
+    return loop.step(Call(tool, args, "default", "keyed", 1_000, RetryPolicy(), 0, read))
+
+
+def note(kind: str, data: str = "{}") -> None:
+    loop.running("note").tell(Note(kind, data))
 
 
 def read(outcome: Settled) -> str:
@@ -38,11 +45,15 @@ class Run:
     def __init__(self, code: Callable[[], Code]) -> None:
         self.code = code
         self.state = RunState("run-1", started_ms=100)
-        self.execution = Execution(code(), Moment())
+        self.execution = Execution(code(), Moment(100), "seed")
         self.record(self.execution.start())
 
-    def record(self, asked: list[tuple[int, Intent]]) -> None:
+    def record(self, asked: Asked) -> None:
         for step, intent in asked:
+            if isinstance(intent, GiveUp):
+                if step not in self.state.outcomes:
+                    self.state.given_up = self.state.given_up.set(step, OpenStep("dispatched", step))
+                continue
             assert step == len(self.state.steps) + 1
             if isinstance(intent, Call):
                 policy = (intent.timeout_ms, intent.retry)
@@ -59,15 +70,17 @@ class Run:
     @property
     def open(self) -> list[int]:
         waits = (CallProposed, SleepStarted)
-        settled = self.state.outcomes
+        settled = {*self.state.outcomes, *self.state.given_up}
         return [n for n, s in enumerate(self.state.steps, 1) if isinstance(s, waits) and n not in settled]
 
     def settle(self, step: int, result: str | None = "1") -> None:
-        self.record(self.execution.settle(step, self.outcome(step, result)))
+        outcome = self.outcome(step, result)
+        self.execution.moment.now_ms = self.state.outcomes[step][0]
+        self.record(self.execution.settle(step, outcome))
 
     def catch_up(self, unseen: int) -> None:
         """Fresh code is driven along the history, and beyond it by the last moments that woke it."""
-        self.execution = Execution(self.code(), Moment())
+        self.execution = Execution(self.code(), Moment(), "seed")
         self.record(replay(self.execution, self.state, unseen))
 
     def outcome(self, step: int, result: str | None = "1") -> Settled:
@@ -84,6 +97,6 @@ class Run:
 
     def again(self, code: Callable[[], Code] | None = None) -> Execution:
         """Fresh code, driven along the history."""
-        execution = Execution((code or self.code)(), Moment())
+        execution = Execution((code or self.code)(), Moment(), "seed")
         assert replay(execution, self.state) == []
         return execution

@@ -1,0 +1,129 @@
+"""What an agent asks of its context: each kind of intent, the event that records it, and what its outcome means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from refold.core import events
+from refold.core.events import RetryPolicy
+from refold.core.run.state import Settled, Step
+
+
+class Intent:
+    """Something that an agent asks for. `waits`: it has an outcome, and the agent's code goes on with that.
+
+    A `numbered` one is a step of the run, and on replay the code has to ask for the same again.
+    """
+
+    __slots__ = ()
+
+    waits: ClassVar[bool] = True
+    numbered: ClassVar[bool] = True
+
+    @property
+    def words(self) -> str:
+        """The intent as errors name it."""
+        raise NotImplementedError
+
+    def agrees(self, recorded: Step) -> bool:
+        """Whether this is the step that history has."""
+        raise NotImplementedError
+
+    def value_of(self, outcome: Settled) -> Any:
+        """What the agent gets for the step's outcome. May raise what the agent should see."""
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Call(Intent):
+    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises."""
+
+    tool: str
+    args: str
+    pool: str
+    effect: str
+    timeout_ms: int
+    retry: RetryPolicy
+    key_window_ms: int
+    read: Callable[[Settled], Any]
+
+    @property
+    def words(self) -> str:
+        return call_words(self.tool, self.args)
+
+    def agrees(self, recorded: Step) -> bool:
+        return isinstance(recorded, events.CallProposed) and (recorded.tool, recorded.args) == (self.tool, self.args)
+
+    def value_of(self, outcome: Settled) -> Any:
+        return self.read(outcome)
+
+
+@dataclass(slots=True, eq=False)
+class Sleep(Intent):
+    """Wait until a time. **Units**: milliseconds since 1970."""
+
+    until_ms: int
+
+    @property
+    def words(self) -> str:
+        return "sleep"
+
+    def agrees(self, recorded: Step) -> bool:
+        return isinstance(recorded, events.SleepStarted)
+
+    def recorded(self, step: int) -> events.Event:
+        """The event that records it."""
+        return events.SleepStarted(step, self.until_ms)
+
+
+@dataclass(slots=True, eq=False)
+class Note(Intent):
+    """Record something. `data` is canonical JSON."""
+
+    kind: str
+    data: str
+
+    waits: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return f"note {self.kind}"
+
+    def agrees(self, recorded: Step) -> bool:
+        return isinstance(recorded, events.NoteRecorded) and (recorded.kind, recorded.data) == (self.kind, self.data)
+
+    def recorded(self, step: int) -> events.Event:
+        """The event that records it."""
+        return events.NoteRecorded(step, self.kind, self.data)
+
+
+class GiveUp(Intent):
+    """Nobody waits for a step any more: the task that did was cancelled."""
+
+    __slots__ = ()
+
+    waits: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return "given up"
+
+
+GIVE_UP = GiveUp()
+
+
+def call_words(tool: str, args: str) -> str:
+    """A call in words."""
+    return f"call {tool}({args if len(args) <= 120 else args[:117] + '...'})"
+
+
+def words_of(step: Step) -> str:
+    """A recorded step in words, as errors name it."""
+    if isinstance(step, events.CallProposed):
+        return call_words(step.tool, step.args)
+    if isinstance(step, events.NoteRecorded):
+        return f"note {step.kind}"
+    return "sleep"

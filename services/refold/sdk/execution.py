@@ -1,0 +1,269 @@
+"""One run's code under way: driven turn by turn to where it waits, and unwound when it is dropped.
+
+The end of an agent is that of `asyncio.run`: what it left running is cancelled and waited for, because its clean-up may
+call tools; then generators are closed in the order of their birth, and only then is the run over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import inspect
+import sys
+from asyncio import _get_running_loop, _set_running_loop
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.run.intents import GIVE_UP, Intent
+from refold.core.run.replay import Asked, Moment, Raised, Returned
+from refold.core.run.state import Settled
+from refold.sdk import patches
+from refold.sdk.loop import Loop, StepFuture, Task, Timer, TooBusyError, Waiting
+
+MOST_CALLBACKS = 1_000_000
+"""Callbacks of a turn, which take about a second: what does more without waiting would never give its planner back."""
+
+MOST_ASKED = 20_000
+"""Steps asked for in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
+
+UNWIND_ROUNDS = 8
+"""How often code that is dropped is asked to end, before it is ended."""
+
+
+class Execution:
+    """The code of one run. `start` and `settle` return what it asks for; `end` is set when all of it is over.
+
+    `unheard` are the tasks that failed and that nobody has awaited, by name. Code that asks `most` times in one turn is
+    over, too. It has to be closed: then its clean-up runs, and what that asks for is not heard.
+    """
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], moment: Moment, seed: str = "", most: int = MOST_ASKED
+    ) -> None:
+        patches.install()
+        self.moment = moment
+        self.end: Returned | Raised | None = None
+        self._coroutine, self._most = coroutine, most
+        self._loop = Loop(moment, seed, MOST_CALLBACKS)
+        self._main: Task | None = None
+        self._generators: list[AsyncGenerator[Any, Any]] = []
+        self._cancelled = 0
+        self._closer: Task | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps the code has asked for."""
+        return self._loop.steps.count
+
+    @property
+    def unheard(self) -> list[tuple[str, BaseException]]:
+        """What failed and nobody has heard of, in the order of its making. Complete at the end."""
+        failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
+        tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
+        return [*self._loop.unheard, *tasks]
+
+    @property
+    def waits_for_nothing(self) -> str:
+        """The tasks that wait for each other, if nothing that the log could say would ever wake one of them."""
+        if self.end is not None or self._main is None or self._loop.steps.open:
+            return ""
+        return ", ".join(f"{task.get_name()} ({_place(task)})" for task in self._loop.live())
+
+    def start(self) -> Asked:
+        """Runs the code from the top to its first waits."""
+        # Nothing of the planner's context is to be seen, which another planner may not have.
+        with self._turn():
+            self._main = self._loop.create_task(self._coroutine, name="main", context=contextvars.Context())
+        return self._run()
+
+    def settle(self, step: int, outcome: Settled) -> Asked:
+        """Feeds the outcome of a step. **Raises** NonDeterminismError when the code does not wait for it."""
+        steps = self._loop.steps
+        waiting = steps.open.pop(step, None)
+        if waiting is None:
+            if step in steps.gone:
+                return []
+            raise NonDeterminismError(
+                f"history settles step {step} and the code has not asked for it", step=step, hint="restore the old code"
+            )
+        return self._run(waiting, outcome)
+
+    def close(self) -> None:
+        """Drops the code where it stands; its `finally` blocks run, and what they ask for or raise is not heard."""
+        loop = self._loop
+        loop.closing = True
+        if self._main is None:
+            self._coroutine.close()
+        for _ in range(UNWIND_ROUNDS):
+            if not (live := loop.live()):
+                break
+            with suppress(BaseException), self._turn():
+                for task in live:
+                    task.cancel()
+                self._drain()
+        with suppress(BaseException), self._turn():
+            for task in loop.live():
+                self._force(task)
+            for generator in self._generators:
+                with suppress(BaseException):
+                    generator.aclose().send(None)
+        for task in loop.tasks.values():
+            task._log_traceback = False  # type: ignore[attr-defined]  # it is told, or dropped with the run
+        patches.forget(loop.tasks.values())
+        self._forget_made()
+        loop.ready.clear()
+        loop.tasks.clear()
+        self._generators.clear()
+
+    def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Asked:
+        """One turn: an outcome and everything that follows, until all wait."""
+        steps, outside = self._loop.steps, self._enter()
+        try:
+            if waiting is not None:
+                waiting.settle(outcome)
+            self._drain()
+            if self._main is not None and self._main.done() and self.end is None:
+                self._wind_up(self._main)
+            if len(steps.asked) > self._most:
+                raise TooBusyError(self._most)
+        except TooBusyError as error:
+            self.close()
+            self.end = Raised(error)
+            steps.asked, steps.given_up = [], []
+        finally:
+            _leave(outside)
+        return self._number() if steps.asked or steps.given_up else []
+
+    def _number(self) -> Asked:
+        """What the turn has asked for. What was asked for and cancelled within it never becomes a step."""
+        steps = self._loop.steps
+        new: Asked = [(step, GIVE_UP) for step in sorted(steps.given_up)]
+        for asked in steps.asked:
+            if isinstance(asked, StepFuture | Timer):
+                if not asked.cancelled():
+                    steps.count += 1
+                    asked.step = steps.count
+                    steps.open[steps.count] = asked
+                    new.append((steps.count, asked.intent))
+            elif asked.numbered:
+                steps.count += 1
+                new.append((steps.count, asked))
+            else:
+                new.append((0, asked))
+        steps.asked, steps.given_up = [], []
+        return new
+
+    def _drain(self) -> None:
+        loop, left = self._loop, MOST_CALLBACKS
+        ready = loop.ready
+        loop.begin_turn()
+        while ready:
+            handle = ready.popleft()
+            if not handle._cancelled:
+                try:
+                    handle._run()
+                except (SystemExit, KeyboardInterrupt):
+                    continue  # it has ended its task, and ends no planner: hosting hears of it at the end
+            left -= 1
+            if left < 0:
+                raise TooBusyError(MOST_CALLBACKS)
+
+    def _wind_up(self, main: Task) -> None:
+        """Once the agent's own coroutine is over, what it left running ends too; until then the run goes on."""
+        while fresh := [task for task in self._loop.live() if task.ordinal > self._cancelled]:
+            self._cancelled = fresh[-1].ordinal
+            for task in fresh:
+                task.cancel()
+            self._drain()
+        if self._loop.live():
+            return
+        if self._closer is None and self._generators:
+            self._closer = self._loop.create_task(_close_all(self._generators), name="end")
+            self._cancelled = self._closer.ordinal
+            self._drain()
+            if not self._closer.done():
+                return
+        self.end = self._ending(main)
+
+    def _ending(self, main: Task) -> Returned | Raised:
+        if main.cancelled():
+            return Raised(asyncio.CancelledError("the agent has cancelled itself"))
+        if (error := main.exception()) is not None:
+            return Raised(error)
+        for coroutine, intent in self._loop.made.values():
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                self._forget_made()
+                return Raised(
+                    UsageError(f"the agent never awaited its {intent.words}", hint="put `await` in front of it")
+                )
+        self._forget_made()
+        return Returned(main.result())
+
+    def _forget_made(self) -> None:
+        for coroutine, _ in list(self._loop.made.values()):
+            coroutine.close()
+        self._loop.made.clear()
+
+    def _force(self, task: Task) -> None:
+        """Ends a task that does not end when it is cancelled."""
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(BaseException):
+            if (coroutine := task.get_coro()) is not None:
+                coroutine.close()  # type: ignore[union-attr]
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        outside = self._enter()
+        try:
+            yield
+        finally:
+            _leave(outside)
+
+    def _enter(self) -> _Outside:
+        """From now on this loop runs, whatever runs outside; collectors wait, for they would run `__del__`."""
+        loop, task = _get_running_loop(), None
+        if loop is not None and (task := asyncio.current_task(loop)) is not None:
+            asyncio.tasks._leave_task(loop, task)
+        outside = loop, task, sys.get_asyncgen_hooks(), gc.isenabled(), patches.enter(self._loop)
+        gc.disable()
+        sys.set_asyncgen_hooks(self._generators.append, _keep_open)
+        _set_running_loop(self._loop)
+        return outside
+
+
+_Outside = tuple[Any, Any, Any, bool, Any]
+"""What ran in this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
+
+
+def _leave(outside: _Outside) -> None:
+    loop, task, hooks, collects, run = outside
+    patches.leave(run)
+    _set_running_loop(loop)
+    sys.set_asyncgen_hooks(*hooks)
+    if collects:
+        gc.enable()
+    if task is not None:
+        asyncio.tasks._enter_task(loop, task)
+
+
+def _keep_open(generator: AsyncGenerator[Any, Any]) -> None:
+    """A generator is held until its run is over, so nobody drops one."""
+
+
+async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:
+    for generator in generators:
+        with suppress(Exception):
+            await generator.aclose()
+
+
+def _unheard(task: Task) -> BaseException | None:
+    return task._exception if getattr(task, "_log_traceback", False) else None  # type: ignore[attr-defined]
+
+
+def _place(task: Task) -> str:
+    stack = task.get_stack(limit=1)
+    name = getattr(task.get_coro(), "__qualname__", "?")
+    return f"{name}, line {stack[0].f_lineno}" if stack else name

@@ -1,0 +1,333 @@
+"""The event loop on which agents run: ordinary asyncio, without a selector, sockets or threads.
+
+Nothing happens here but what the log has recorded. A *turn* is one recorded outcome and all the callbacks that follow
+from it, first in, first out, until none is ready; live and in replay alike, so that the same history leads the same
+code to the same place. A future of a step is settled by its outcome alone, a timer of the loop is a durable one, and
+the loop's time is that of the entry which woke the code. What would have to ask the world is refused, with a hint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine
+from hashlib import blake2b
+from random import Random
+from typing import Any, NoReturn, TypeVar, cast
+
+from refold.core.errors import UsageError
+from refold.core.run.intents import Intent, Sleep
+from refold.core.run.replay import Moment
+from refold.sdk.determinism.banned import CONCURRENCY, WORLD
+
+R = TypeVar("R")
+
+MOST_REDELIVERED = 100
+"""How often a turn delivers one cancellation of anyio's again: it would until the task ends, which may take months."""
+
+
+class NotHereError(UsageError, NotImplementedError):
+    """What a loop without a world cannot do. Frameworks ask for a NotImplementedError."""
+
+
+class Task(asyncio.Task[Any]):
+    """A task that hashes by its place in the run: sets of tasks have an order, and addresses differ each time."""
+
+    def __init__(self, coroutine: Any, *, loop: Loop, **options: Any) -> None:
+        self.ordinal = loop.next_ordinal()  # before the rest: asyncio puts the task into a set at once
+        super().__init__(coroutine, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self.ordinal
+
+
+class Future(asyncio.Future[Any]):
+    """A future that hashes by its place in the run."""
+
+    def __init__(self, *, loop: Loop) -> None:
+        self.ordinal = loop.next_ordinal()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.ordinal
+
+
+class StepFuture(Future):
+    """The future of a step. Only its recorded outcome settles it; cancelled, the step is given up."""
+
+    def __init__(self, intent: Intent, *, loop: Loop) -> None:
+        super().__init__(loop=loop)
+        self.intent, self.step, self._steps = intent, 0, loop.steps
+
+    def cancel(self, msg: Any = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        if self.step:
+            self._steps.give_up(self.step)
+        return True
+
+    def settle(self, outcome: Any) -> None:
+        """Gives the value of the step's outcome to whoever waits for it."""
+        if self.done():
+            return
+        try:
+            value = self.intent.value_of(outcome)
+        except StopIteration as failure:  # no future takes one
+            self.set_exception(RuntimeError(f"reading an outcome raised {failure!r}"))
+        except BaseException as failure:  # noqa: BLE001 - the agent's types read it, and may raise anything
+            self.set_exception(failure)
+        else:
+            self.set_result(value)
+
+
+class Timer(asyncio.TimerHandle):
+    """A timer of the loop: a step that waits until a time."""
+
+    def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.intent, self.step = Sleep(math.ceil(round(when * 1000, 3))), 0
+
+    def settle(self, outcome: Any) -> None:
+        """The time has come."""
+        cast(Loop, self._loop).fire(self)
+
+
+Waiting = StepFuture | Timer
+
+
+class Steps:
+    """What the code has asked for in this turn, and which of its steps are open."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.open: dict[int, Waiting] = {}
+        self.gone: set[int] = set()
+        self.asked: list[Waiting | Intent] = []
+        self.given_up: list[int] = []
+
+    def give_up(self, step: int) -> None:
+        """Nobody waits for a step any more."""
+        if self.open.pop(step, None) is not None:
+            self.gone.add(step)
+            self.given_up.append(step)
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for."""
+
+    def __init__(self, moment: Moment, seed: str, most: int) -> None:
+        self.moment, self.steps = moment, Steps()
+        self._seed, self._most = seed, most
+        # Two runs side by side in asyncio's one set of all tasks must not collide, so each counts from elsewhere.
+        self._ordinal = int.from_bytes(blake2b(seed.encode(), digest_size=7).digest())
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: dict[int, Task] = {}
+        self.made: dict[int, tuple[Coroutine[Any, Any, Any], Intent]] = {}
+        self.unheard: list[tuple[str, BaseException]] = []
+        self.closing = False
+        self._time = 0.0
+        self._numbers = 0
+        self._crowd = 64
+        self._places: dict[str, Random] = {}
+        self._redelivered: dict[Any, int] = {}
+        self._parked: list[asyncio.Handle] = []
+
+    # What steps are made of
+
+    def ask(self, intent: Intent) -> StepFuture:
+        """The future of a step, which gets its number when the turn is over."""
+        if self.closing:
+            raise asyncio.CancelledError("the run is dropped here")
+        future = StepFuture(intent, loop=self)
+        self.steps.asked.append(future)
+        return future
+
+    def tell(self, intent: Intent) -> None:
+        """Records what waits for nothing."""
+        if not self.closing:
+            self.steps.asked.append(intent)
+
+    def fire(self, timer: Timer) -> None:
+        """The time of a timer has come: never before it, whatever the entry says."""
+        if not timer.cancelled():
+            self._time = max(self.time(), timer.when())
+            self.ready.append(timer)
+
+    def next_ordinal(self) -> int:
+        self._ordinal += 1
+        return self._ordinal
+
+    def random_at(self, place: str) -> Random:
+        """The random numbers of one place in the code: what another place draws, or not, changes nothing here."""
+        if place not in self._places:
+            self._places[place] = Random(f"{self._seed}/{place}")
+        return self._places[place]
+
+    # What asyncio asks of a loop
+
+    def time(self) -> float:
+        """Seconds since 1970 of the entry that woke the code. Never goes back."""
+        self._time = max(self._time, self.moment.now_ms / 1000)
+        return self._time
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self.ready.append(handle)
+        if len(self.ready) > self._most:
+            raise TooBusyError(self._most)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        timer = Timer(when, callback, args, self, context)
+        if when <= self.time():
+            self.ready.append(timer)
+        elif not self.closing and when != math.inf:
+            self.steps.asked.append(timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if isinstance(handle, Timer) and handle.step:
+            self.steps.give_up(handle.step)
+
+    def create_future(self) -> Future:
+        return Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None, **options: Any) -> Task:
+        if options.get("eager_start"):
+            raise NotHereError("an eager task starts before its turn", hint="leave eager_start out")
+        self._numbers += 1
+        task = Task(coro, loop=self, name=name or f"task-{self._numbers}", context=context)
+        self.tasks[task.ordinal] = task
+        if len(self.tasks) > self._crowd:
+            self.live()
+            self._crowd = 64 + 2 * len(self.tasks)
+        return task
+
+    def live(self) -> list[Task]:
+        """The tasks that are not over, in the order of their making. Failed ones are kept until somebody has asked."""
+        kept = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
+        self.tasks = kept
+        return [task for task in kept.values() if not task.done()]
+
+    def run_in_executor(self, executor: Any, func: Callable[..., R], *args: Any) -> Future:
+        """Calls a function here and now: no recorded moment says when a thread would be done."""
+        future = self.create_future()
+        asyncio._set_running_loop(None)
+        try:
+            future.set_result(func(*args))
+        except StopIteration as error:
+            future.set_exception(RuntimeError(f"a function of an executor raised {error!r}"))
+        except Exception as error:
+            future.set_exception(error)
+        finally:
+            asyncio._set_running_loop(self)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # Of a callback it is told at a moment that comes again; of what a collector finds it is not.
+        if "handle" in context and (error := context.get("exception")) is not None:
+            self.unheard.append((str(context.get("message", "")).partition(" at 0x")[0], error))
+
+    def is_running(self) -> bool:
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self.closing
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Nothing: what debugging adds would differ from turn to turn."""
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def set_exception_handler(self, handler: Any) -> None:
+        """Nothing: what failed and nobody has heard of is told in the log."""
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing: generators are closed at the end of the run, in the order of their birth."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing: there is none."""
+
+    # Turns
+
+    def begin_turn(self) -> None:
+        """What was put off in the turn before goes on."""
+        if self._redelivered:
+            self._redelivered.clear()
+            self.ready.extend(self._parked)
+            self._parked.clear()
+
+    def redelivers(self, scope: Any) -> None:
+        """A cancel scope of anyio has asked to cancel its tasks once more: if that was often, in the next turn."""
+        count = self._redelivered[scope] = self._redelivered.get(scope, 0) + 1
+        if count > MOST_REDELIVERED and self.ready and self.ready[-1] is scope._cancel_handle:
+            self._parked.append(self.ready.pop())
+
+
+def _refuse(name: str) -> Callable[..., NoReturn]:
+    hint = CONCURRENCY if name in _CONCURRENT else WORLD
+
+    def refused(self: Loop, *args: Any, **options: Any) -> NoReturn:
+        raise NotHereError(f"the loop of an agent has no {name}", hint=hint)
+
+    return refused
+
+
+_CONCURRENT = {"call_soon_threadsafe", "run_forever", "run_until_complete", "set_task_factory", "set_default_executor"}
+
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and getattr(Loop, _name) is getattr(asyncio.AbstractEventLoop, _name):
+        setattr(Loop, _name, _refuse(_name))
+
+
+class TooBusyError(UsageError):
+    """The code does ever more without waiting for anything."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"the code did more than {most:,} things without waiting for anything",
+            hint="let it sleep or call something now and then, and do fewer at once",
+            code="budget_turn",
+        )
+
+
+def _is_unheard(task: Task) -> bool:
+    # asyncio's own mark, by which it writes "exception was never retrieved"
+    return bool(getattr(task, "_log_traceback", False))
+
+
+def running(what: str) -> Loop:
+    """The loop of the agent whose code is being run. **Raises** UsageError elsewhere."""
+    loop = asyncio._get_running_loop()
+    if not isinstance(loop, Loop):
+        raise UsageError(f"{what} is for an agent's own code", hint="in a tool or a test, call the function itself")
+    return loop
+
+
+def step(intent: Intent) -> Coroutine[Any, Any, Any]:
+    """The coroutine of a step: begun (awaited, or made a task), it asks for it."""
+    loop = running(intent.words)
+    number = loop.next_ordinal()
+    coroutine = _begun(loop, number, intent)
+    loop.made[number] = coroutine, intent
+    return coroutine
+
+
+async def _begun(loop: Loop, number: int, intent: Intent) -> Any:
+    del loop.made[number]
+    return await loop.ask(intent)

@@ -1,0 +1,171 @@
+"""What the standard library and anyio take from addresses, clocks and chance, made a function of the run.
+
+Each asks first whether an agent's code is being run in this thread; everybody else sees the original. They touch
+private names, so the versions of Python and anyio belong to an agent's version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from refold.sdk.determinism.banned import ORIGINAL
+from refold.sdk.loop import Loop
+
+_ANYIO = "anyio._backends._asyncio"
+
+_DRAWN = (
+    "random uniform triangular randint choice randrange sample shuffle choices normalvariate lognormvariate "
+    "expovariate vonmisesvariate gammavariate gauss betavariate paretovariate weibullvariate getrandbits randbytes"
+).split()
+_PASSED_OVER = frozenset({"uuid", "secrets", "random", "tempfile", __name__})
+"""Modules that draw for others: what counts is who has asked them."""
+
+
+class _Thread(threading.local):
+    loop: Loop | None = None
+
+
+_THREAD = _Thread()
+_installed = False
+
+
+def enter(loop: Loop) -> Loop | None:
+    """From now on code of this loop's run runs in this thread. Returns what has to be given to `leave`."""
+    before, _THREAD.loop = _THREAD.loop, loop
+    return before
+
+
+def leave(before: Loop | None) -> None:
+    """It does no longer."""
+    _THREAD.loop = before
+
+
+def install() -> None:
+    """Puts them in place, once in a process."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
+    asyncio.tasks._GatheringFuture.__hash__ = _ordinal  # type: ignore[attr-defined]
+    os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined, assignment]
+    for name in _DRAWN:
+        if (original := getattr(random, name, None)) is not None:
+            setattr(random, name, _drawn(original, name))
+    time.time = _told(time.time, lambda loop: loop.time())
+    time.time_ns = _told(time.time_ns, lambda loop: loop.moment.now_ms * 1_000_000)
+    if _ANYIO in sys.modules:
+        _order_scopes(sys.modules[_ANYIO])
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def forget(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Takes tasks that are dropped out of anyio's books, which would hold them for ever."""
+    module = sys.modules.get(_ANYIO)
+    if module is not None:
+        for task in tasks:
+            module._task_states.pop(task, None)
+
+
+def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def draw(*args: Any, **options: Any) -> Any:
+        loop = _THREAD.loop
+        if loop is None:
+            return original(*args, **options)
+        return getattr(loop.random_at(_caller()), name)(*args, **options)
+
+    return _marked(draw, original)
+
+
+def _told(original: Callable[[], Any], tell: Callable[[Loop], Any]) -> Callable[[], Any]:
+    def now() -> Any:
+        loop = _THREAD.loop
+        return original() if loop is None else tell(loop)
+
+    return _marked(now, original)
+
+
+def _marked(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    setattr(patch, ORIGINAL, original)
+    return patch
+
+
+def _caller() -> str:
+    """The place in the code that asks: it is the same in every process that runs this code."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _PASSED_OVER:
+        frame = frame.f_back
+    return f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{frame.f_lasti}"
+
+
+def _ordinal(future: asyncio.Future[Any]) -> int:
+    loop = future.get_loop()
+    if not isinstance(loop, Loop):
+        return object.__hash__(future)
+    if not hasattr(future, "ordinal"):
+        future.ordinal = loop.next_ordinal()  # type: ignore[attr-defined]
+    return future.ordinal  # type: ignore[attr-defined, no-any-return]
+
+
+def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
+        if _THREAD.loop is not None and not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
+            # The original makes the tasks in the order of a set of coroutines, that is, of addresses.
+            fs = [asyncio.ensure_future(each) for each in dict.fromkeys(fs)]
+        return original(fs, timeout=timeout)
+
+    return as_completed
+
+
+def _order_scopes(module: ModuleType) -> None:
+    """Gives anyio's cancel scopes, which lie in sets, an order; and its cancellation an end within a turn."""
+
+    class OrdinalScope(module.CancelScope):  # type: ignore[misc, name-defined]
+        __slots__ = ("ordinal",)
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            loop = _THREAD.loop
+            self.ordinal = object.__hash__(self) if loop is None else loop.next_ordinal()
+            super().__init__(*args, **options)
+
+        def __hash__(self) -> int:
+            return self.ordinal
+
+        def _deliver_cancellation(self, origin: Any) -> bool:
+            again = bool(super()._deliver_cancellation(origin))
+            if again and origin is self and (loop := _THREAD.loop) is not None:
+                loop.redelivers(self)
+            return again
+
+    module.CancelScope = OrdinalScope  # type: ignore[attr-defined]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Sees anyio's backend when it is imported, which may be within a turn."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != _ANYIO:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                _order_scopes(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
