@@ -7,7 +7,6 @@ refold run start hello --input '{"name": "Ada"}'
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 from refold import App, Context
 

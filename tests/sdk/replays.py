@@ -17,7 +17,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.run.intents import Call, GiveUp, Note, Sleep
-from refold.core.run.replay import Asked, Moment, replay
+from refold.core.run.replay import Moment, Wanted, replay
 from refold.core.run.state import OpenStep, RunState, Settled
 from refold.sdk import loop
 from refold.sdk.execution import Execution
@@ -48,7 +48,7 @@ class Run:
         self.execution = Execution(code(), Moment(100), "seed")
         self.record(self.execution.start())
 
-    def record(self, asked: Asked) -> None:
+    def record(self, asked: Wanted) -> None:
         for step, intent in asked:
             if isinstance(intent, GiveUp):
                 if step not in self.state.outcomes:

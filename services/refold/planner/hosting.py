@@ -19,7 +19,7 @@ from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.intents import Call, GiveUp, Intent, Note, Sleep
-from refold.core.run.replay import Asked, Moment, Raised, Returned, replay
+from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
@@ -47,7 +47,7 @@ class _Frontier:
     """
 
     execution: Execution
-    turns: deque[Asked]
+    turns: deque[Wanted]
     seq: int
     ahead: int
     open: set[int]
@@ -140,7 +140,7 @@ class Agents:
     ) -> list[events.Event]:
         """**Raises** whatever goes wrong along history; what the code does at its end is data."""
         execution = self._live.get(state.run_id)
-        turns: deque[Asked] = deque()
+        turns: deque[Wanted] = deque()
         if execution is None:
             execution = self._open(agent, state, unseen)
             self._live[state.run_id] = execution
@@ -274,7 +274,9 @@ def _check(intent: Intent) -> None:
     else:
         fits = isinstance(intent, Call) and all(isinstance(text, str) for text in (intent.tool, intent.args))
     if not fits:
-        raise UsageError("the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep")
+        raise UsageError(
+            "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
+        )
 
 
 def _spent(code: str, message: str) -> RefoldError:

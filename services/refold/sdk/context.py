@@ -75,7 +75,8 @@ class Context:
         """Calls a tool: `await ctx.call(push_image, "shop:1.2")`.
 
         A coroutine, to be awaited once, or given to `asyncio.create_task`, `gather`, `wait_for`. Cancelled, the call is
-        given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its function as its type.
+        given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its
+        function as its type.
         **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
         after the last attempt.
         """

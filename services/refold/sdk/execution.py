@@ -12,13 +12,13 @@ import gc
 import inspect
 import sys
 from asyncio import _get_running_loop, _set_running_loop
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from refold.core.errors import NonDeterminismError, UsageError
-from refold.core.run.intents import GIVE_UP, Intent
-from refold.core.run.replay import Asked, Moment, Raised, Returned
+from refold.core.run.intents import GIVE_UP
+from refold.core.run.replay import Moment, Raised, Returned, Wanted
 from refold.core.run.state import Settled
 from refold.sdk import patches
 from refold.sdk.loop import Loop, StepFuture, Task, Timer, TooBusyError, Waiting
@@ -72,14 +72,14 @@ class Execution:
             return ""
         return ", ".join(f"{task.get_name()} ({_place(task)})" for task in self._loop.live())
 
-    def start(self) -> Asked:
+    def start(self) -> Wanted:
         """Runs the code from the top to its first waits."""
         # Nothing of the planner's context is to be seen, which another planner may not have.
         with self._turn():
             self._main = self._loop.create_task(self._coroutine, name="main", context=contextvars.Context())
         return self._run()
 
-    def settle(self, step: int, outcome: Settled) -> Asked:
+    def settle(self, step: int, outcome: Settled) -> Wanted:
         """Feeds the outcome of a step. **Raises** NonDeterminismError when the code does not wait for it."""
         steps = self._loop.steps
         waiting = steps.open.pop(step, None)
@@ -111,14 +111,14 @@ class Execution:
                 with suppress(BaseException):
                     generator.aclose().send(None)
         for task in loop.tasks.values():
-            task._log_traceback = False  # type: ignore[attr-defined]  # it is told, or dropped with the run
+            task._log_traceback = False  # it is told, or dropped with the run
         patches.forget(loop.tasks.values())
         self._forget_made()
         loop.ready.clear()
         loop.tasks.clear()
         self._generators.clear()
 
-    def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Asked:
+    def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Wanted:
         """One turn: an outcome and everything that follows, until all wait."""
         steps, outside = self._loop.steps, self._enter()
         try:
@@ -137,10 +137,10 @@ class Execution:
             _leave(outside)
         return self._number() if steps.asked or steps.given_up else []
 
-    def _number(self) -> Asked:
+    def _number(self) -> Wanted:
         """What the turn has asked for. What was asked for and cancelled within it never becomes a step."""
         steps = self._loop.steps
-        new: Asked = [(step, GIVE_UP) for step in sorted(steps.given_up)]
+        new: Wanted = [(step, GIVE_UP) for step in sorted(steps.given_up)]
         for asked in steps.asked:
             if isinstance(asked, StepFuture | Timer):
                 if not asked.cancelled():
@@ -212,7 +212,7 @@ class Execution:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         with suppress(BaseException):
             if (coroutine := task.get_coro()) is not None:
-                coroutine.close()  # type: ignore[union-attr]
+                coroutine.close()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -260,7 +260,7 @@ async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:
 
 
 def _unheard(task: Task) -> BaseException | None:
-    return task._exception if getattr(task, "_log_traceback", False) else None  # type: ignore[attr-defined]
+    return task._exception if getattr(task, "_log_traceback", False) else None
 
 
 def _place(task: Task) -> str:

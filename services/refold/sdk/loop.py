@@ -14,14 +14,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from random import Random
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from refold.core.errors import UsageError
 from refold.core.run.intents import Intent, Sleep
 from refold.core.run.replay import Moment
 from refold.sdk.determinism.banned import CONCURRENCY, WORLD
-
-R = TypeVar("R")
 
 MOST_REDELIVERED = 100
 """How often a turn delivers one cancellation of anyio's again: it would until the task ends, which may take months."""
@@ -86,17 +84,18 @@ class Timer(asyncio.TimerHandle):
 
     def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
+        self._fire = loop.fire
         self.intent, self.step = Sleep(math.ceil(round(when * 1000, 3))), 0
 
     def settle(self, outcome: Any) -> None:
         """The time has come."""
-        cast(Loop, self._loop).fire(self)
+        self._fire(self)
 
 
 Waiting = StepFuture | Timer
 
 
-class Steps:
+class Book:
     """What the code has asked for in this turn, and which of its steps are open."""
 
     def __init__(self) -> None:
@@ -113,11 +112,18 @@ class Steps:
             self.given_up.append(step)
 
 
-class Loop(asyncio.AbstractEventLoop):
+if TYPE_CHECKING:
+    # It has all that a loop has: what is not defined here is refused below.
+    _LOOP: Any = object
+else:
+    _LOOP = asyncio.AbstractEventLoop
+
+
+class Loop(_LOOP):  # type: ignore[misc]
     """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for."""
 
     def __init__(self, moment: Moment, seed: str, most: int) -> None:
-        self.moment, self.steps = moment, Steps()
+        self.moment, self.steps = moment, Book()
         self._seed, self._most = seed, most
         # Two runs side by side in asyncio's one set of all tasks must not collide, so each counts from elsewhere.
         self._ordinal = int.from_bytes(blake2b(seed.encode(), digest_size=7).digest())
@@ -217,7 +223,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.tasks = kept
         return [task for task in kept.values() if not task.done()]
 
-    def run_in_executor(self, executor: Any, func: Callable[..., R], *args: Any) -> Future:
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future:
         """Calls a function here and now: no recorded moment says when a thread would be done."""
         future = self.create_future()
         asyncio._set_running_loop(None)
@@ -225,7 +231,7 @@ class Loop(asyncio.AbstractEventLoop):
             future.set_result(func(*args))
         except StopIteration as error:
             future.set_exception(RuntimeError(f"a function of an executor raised {error!r}"))
-        except Exception as error:
+        except BaseException as error:  # noqa: BLE001 - as in an executor's thread, whatever it is
             future.set_exception(error)
         finally:
             asyncio._set_running_loop(self)
@@ -260,7 +266,7 @@ class Loop(asyncio.AbstractEventLoop):
     async def shutdown_asyncgens(self) -> None:
         """Nothing: generators are closed at the end of the run, in the order of their birth."""
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
         """Nothing: there is none."""
 
     # Turns

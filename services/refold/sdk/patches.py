@@ -24,10 +24,28 @@ from refold.sdk.loop import Loop
 
 _ANYIO = "anyio._backends._asyncio"
 
-_DRAWN = (
-    "random uniform triangular randint choice randrange sample shuffle choices normalvariate lognormvariate "
-    "expovariate vonmisesvariate gammavariate gauss betavariate paretovariate weibullvariate getrandbits randbytes"
-).split()
+_DRAWN = [
+    "random",
+    "uniform",
+    "triangular",
+    "randint",
+    "choice",
+    "randrange",
+    "sample",
+    "shuffle",
+    "choices",
+    "normalvariate",
+    "lognormvariate",
+    "expovariate",
+    "vonmisesvariate",
+    "gammavariate",
+    "gauss",
+    "betavariate",
+    "paretovariate",
+    "weibullvariate",
+    "getrandbits",
+    "randbytes",
+]
 _PASSED_OVER = frozenset({"uuid", "secrets", "random", "tempfile", __name__})
 """Modules that draw for others: what counts is who has asked them."""
 
@@ -59,7 +77,7 @@ def install() -> None:
     _installed = True
     asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
     asyncio.tasks._GatheringFuture.__hash__ = _ordinal  # type: ignore[attr-defined]
-    os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined, assignment]
+    os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined]
     for name in _DRAWN:
         if (original := getattr(random, name, None)) is not None:
             setattr(random, name, _drawn(original, name))

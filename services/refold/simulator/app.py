@@ -97,13 +97,13 @@ async def three(ctx: Context) -> list[Any]:
 @simulated.agent
 async def fan(ctx: Context) -> list[Any]:
     """Three calls at once."""
-    return await asyncio.gather(ctx.call("push", 1), ctx.call("look", 2), ctx.call("book", 3))
+    return list(await asyncio.gather(ctx.call("push", 1), ctx.call("look", 2), ctx.call("book", 3)))
 
 
 @simulated.agent
 async def twins(ctx: Context) -> list[Any]:
     """Two `once` calls at once with equal arguments."""
-    return await asyncio.gather(ctx.call("pay", 1), ctx.call("pay", 1))
+    return list(await asyncio.gather(ctx.call("pay", 1), ctx.call("pay", 1)))
 
 
 @simulated.agent

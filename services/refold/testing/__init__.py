@@ -2,6 +2,7 @@
 
 **Example**
 
+>>> import asyncio
 >>> from refold import App, Context
 >>> from refold.testing import run
 >>> app = App("words")
@@ -22,7 +23,6 @@ after a crash: an agent that would do something else then ends the test with Non
 
 from __future__ import annotations
 
-import asyncio
 from refold.testing.agents import AgentRun, CallMade, run, start
 from refold.testing.scripts import attempts
 

@@ -36,7 +36,7 @@ from refold.core.planning.verdict import Due, Input, Rules, Start
 from refold.core.run import chain
 from refold.core.run.fold import advance, evolve
 from refold.core.run.intents import words_of
-from refold.core.run.replay import Asked, Moment, Raised, Returned, replay
+from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical, codec
 from refold.planner.holds import Stall
@@ -267,7 +267,7 @@ class AgentRun:
             self._tools.stop(StopTool(number, "timeout"))
             return ToolEnded(number, "unknown", code="timeout", message=f"no answer within {request.timeout_ms} ms")
 
-    def _replayed(self, agent: str) -> tuple[Returned | Raised | None, Asked]:
+    def _replayed(self, agent: str) -> tuple[Returned | Raised | None, Wanted]:
         """How fresh code stands at the end of the history, and what it asks for beyond it."""
         moment, request = _Past(), self.state.request
         assert request is not None, "a run begins with a request"

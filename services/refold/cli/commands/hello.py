@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 from refold.sdk.app import App
 from refold.sdk.context import Context

@@ -14,7 +14,7 @@ from refold.core.errors import NonDeterminismError
 from refold.core.run.intents import GiveUp, Intent, words_of
 from refold.core.run.state import RunState, Settled
 
-Asked = list[tuple[int, Intent]]
+Wanted = list[tuple[int, Intent]]
 """What code asks for in one go: the steps that it gives up first, by number, then the new ones in the order of asking.
 
 What is not numbered has the number 0, but for a step that is given up.
@@ -46,23 +46,27 @@ class Moment:
     replaying: bool = True
 
 
-class Execution(Protocol):
-    """Code under way. `steps` is how many it has asked for, `end` is set when it is over."""
+class Driver(Protocol):
+    """Code under way (`sdk.execution`). `end` is set when it is over."""
 
     moment: Moment
-    steps: int
     end: Returned | Raised | None
 
-    def start(self) -> Asked:
+    @property
+    def steps(self) -> int:
+        """How many steps it has asked for."""
+        ...
+
+    def start(self) -> Wanted:
         """Runs the code from the top to its first waits."""
         ...
 
-    def settle(self, step: int, outcome: Settled) -> Asked:
+    def settle(self, step: int, outcome: Settled) -> Wanted:
         """Feeds the outcome of a step. **Raises** NonDeterminismError when the code has not asked for the step."""
         ...
 
 
-def replay(execution: Execution, state: RunState, unseen: int = 0) -> Asked:
+def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
     """Drives fresh code along a recorded history; returns what it asks for beyond it.
 
     The last `unseen` of the moments that wake the code (its start, and every outcome) have no reaction in the log:
@@ -73,7 +77,7 @@ def replay(execution: Execution, state: RunState, unseen: int = 0) -> Asked:
     moment.now_ms, moment.replaying = state.started_ms, bool(state.steps)
     gone: set[int] = set()
     asked = execution.start()
-    beyond: Asked = []
+    beyond: Wanted = []
     if seen > 0:
         asked = _agree(execution, state, asked, gone)
     beyond += asked
@@ -91,7 +95,7 @@ def replay(execution: Execution, state: RunState, unseen: int = 0) -> Asked:
     return beyond
 
 
-def _agree(execution: Execution, state: RunState, asked: Asked, gone: set[int]) -> Asked:
+def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int]) -> Wanted:
     """What the code has asked for is what history has there. Past the end of a run it may go on as it likes."""
     for step, intent in asked:
         if isinstance(intent, GiveUp):
@@ -112,7 +116,7 @@ def _agree(execution: Execution, state: RunState, asked: Asked, gone: set[int]) 
     return [(step, intent) for step, intent in asked if intent.numbered and step > len(state.steps)]
 
 
-def _caught_up(execution: Execution, state: RunState, gone: set[int]) -> None:
+def _caught_up(execution: Driver, state: RunState, gone: set[int]) -> None:
     """The code has come as far as history, and waits there as it did."""
     if execution.steps < len(state.steps):
         _disagree(execution, execution.steps + 1, words_of(state.steps[execution.steps]), "nothing")
@@ -122,7 +126,7 @@ def _caught_up(execution: Execution, state: RunState, gone: set[int]) -> None:
         _disagree(execution, kept[0], "given up", "waited for")
 
 
-def _disagree(execution: Execution, step: int, expected: str, found: str) -> NoReturn:
+def _disagree(execution: Driver, step: int, expected: str, found: str) -> NoReturn:
     end = execution.end
     does = f" and {found} in the code"
     if found == "nothing":

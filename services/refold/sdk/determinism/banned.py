@@ -17,7 +17,9 @@ from typing import Any, Final
 
 TIME: Final = "write `await asyncio.sleep(seconds)` to wait, which is durable here, and `ctx.now()` for the time"
 CONCURRENCY: Final = "write `asyncio.gather`, `asyncio.TaskGroup`, `asyncio.sleep`: an agent has tasks and no threads"
-ORDER: Final = "write `asyncio.get_running_loop().create_future()`, and keep tasks in a list: their order has to come again"
+IN_ORDER: Final = (
+    "write `asyncio.get_running_loop().create_future()`, and keep tasks in a list: their order has to come again"
+)
 CHANCE: Final = "write `ctx.random` for random numbers and `ctx.uuid()` for ids: a replay draws the same again"
 WORLD: Final = "put it into a tool (`@app.tool`) and write `await ctx.call(that_tool, ...)`: it is recorded once"
 SETTINGS: Final = "pass it in with the run's input, or read it in a tool: it may differ when the run is recovered"
@@ -78,9 +80,9 @@ _OBJECTS: Final = {
         (asyncio.start_server, WORLD),
         (asyncio.create_subprocess_exec, WORLD),
         (asyncio.create_subprocess_shell, WORLD),
-        (asyncio.Future, ORDER),
-        (asyncio.all_tasks, ORDER),
-        (gc.collect, ORDER),
+        (asyncio.Future, IN_ORDER),
+        (asyncio.all_tasks, IN_ORDER),
+        (gc.collect, IN_ORDER),
     )
 }
 
