@@ -87,7 +87,7 @@ def facts(state: RunState) -> dict[str, Any]:
         "open": {str(step): [o.phase, o.seq, o.due_ms, o.attempt, o.dispatches] for step, o in state.open.items()},
         "outcomes": {str(step): [at, _plain(outcome)] for step, (at, outcome) in state.outcomes.items()},
         "resolved": {str(step): _plain(said) for step, said in state.resolved.items()},
-        "late": {str(step): _plain(late) for step, late in state.late.items()},
+        "late": {str(step): _plain(late[-1]) for step, late in state.late.items()},
         "end": _plain(state.end),
     }
 

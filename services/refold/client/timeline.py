@@ -9,7 +9,9 @@ from refold.core import events
 from refold.core.events import DOUBT
 from refold.core.ids import CallId, RunId, approval_id, call_id
 
-StepStatus = Literal["proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted"]
+StepStatus = Literal[
+    "proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted", "given_up"
+]
 
 
 @dataclass(slots=True)
@@ -191,6 +193,9 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
             line.resolved = event
         case events.LateResultRecorded():
             line.late.append(event)
+        case events.StepGivenUp():
+            if line.status != "doubt":  # what came of it, people still say
+                line.status, line.ended_ms = "given_up", at_ms
         case events.SleepEnded():
             line.status, line.ended_ms = "completed", at_ms
 

@@ -89,6 +89,11 @@ class Agents:
             with self._mark.on(Driven(run, "", "")):
                 execution.close()
 
+    def forget_all(self) -> None:
+        """Drops all of them."""
+        for run in list(self._live):
+            self.forget(RunId(run))
+
     def code_of(self, state: RunState) -> str:
         """A name for the code that a run would get here: what failed is not tried again with the same."""
         agent = self._agent(state)

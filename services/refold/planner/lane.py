@@ -95,8 +95,7 @@ class Lane:
 
     def leave(self) -> None:
         """What is another's now goes on elsewhere; a successor of ours begins with what that one has kept of it."""
-        for run in self.log.fold.states:
-            self._agents.forget(run)
+        self._agents.forget_all()
 
     # What comes in
 

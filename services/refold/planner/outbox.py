@@ -22,6 +22,7 @@ from refold.core.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    StepGivenUp,
 )
 from refold.core.ids import CallId, RunId, call_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
@@ -78,7 +79,10 @@ ENDS_BYTES = 16 << 20
 END_BYTES = 1_024
 """What an end takes besides its record."""
 
-_ENDS = (ApprovalDecided, ApprovalEscalated, CallCompleted, CallFailed, RunCompleted, RunFailed, RunCancelled)
+_ENDS = (
+    *(ApprovalDecided, ApprovalEscalated, CallCompleted, CallFailed, StepGivenUp),
+    *(RunCompleted, RunFailed, RunCancelled),
+)
 """What ends an order that was open, or a run."""
 
 

@@ -143,6 +143,47 @@ async def thrice(ctx: Context, tool: str) -> list[Any]:
     return [await ctx.call(tool, 1), await ctx.call(tool, 1), await ctx.call(tool, 1)]
 
 
+@simulated.agent
+async def race(ctx: Context, tool: str) -> Any:
+    """Two calls and a timer: the first one counts, and the others are given up."""
+    tasks = [asyncio.create_task(ctx.call(tool, 1)), asyncio.create_task(ctx.call("push", 2))]
+    tasks.append(asyncio.create_task(asyncio.sleep(0.4)))
+    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    failed = [task for task in done if task.exception()]
+    return [task.result() for task in done if task not in failed]
+
+
+@simulated.agent
+async def hurried(ctx: Context, tool: str) -> Any:
+    """Waits for a call as long as it likes, then does something else."""
+    try:
+        async with asyncio.timeout(0.15):
+            return await ctx.call(tool, 1)
+    except (TimeoutError, CallFailed):
+        return await ctx.call("push", 2)
+
+
+@simulated.agent
+async def group(ctx: Context, tool: str) -> Any:
+    """Three tasks of which the first failure ends the others; their clean-up acts, too."""
+
+    async def part(name: str, number: int) -> Any:
+        try:
+            return await ctx.call(name, number)
+        finally:
+            ctx.note("over", number)
+            await ctx.call("look", number)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            made = [tasks.create_task(part(name, number)) for number, name in enumerate((tool, "push", "book"))]
+    except BaseExceptionGroup:
+        return "one has failed"
+    return [task.result() for task in made]
+
+
 async def _disagrees(ctx: Context) -> None:
     if ctx.replaying:
         ctx.note("otherwise")

@@ -208,6 +208,7 @@ _MARKS = {
     "running": "▶",
     "sleeping": "z",
     "backoff": "↻",
+    "given_up": "∅",
 }
 
 
@@ -226,6 +227,8 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
     if step.failure and step.status == "failed" and not rejected:
         lines.append(f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]")
+    if step.status == "given_up" and step.attempts:
+        lines.append("       [magenta]given up: what was sent may have happened all the same[/]")
     voted = any(ask.about == DOUBT and ask.actors for ask in step.approvals)  # then it is there already who said what
     if step.resolved and not voted:
         why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""

@@ -302,8 +302,11 @@ def _last_word(effect: str, status: str) -> bool:
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
-    if step in state.given_up and step not in state.outcomes:
-        return _recorded(state, step, result, contradicts=False)
+    if (was := state.given_up.get(step)) is not None and step not in state.outcomes:
+        # What came of an attempt is told once: an attempt that was over by then has said it.
+        if result.status in ("completed", "broken") or (was.phase, was.attempt) == ("dispatched", result.attempt):
+            return _recorded(state, step, result, contradicts=False)
+        return Ignore("the call was given up")
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
     outcome = state.outcomes[step][1]
@@ -328,11 +331,10 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
 
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
     """What came too late for the agent, once."""
-    recorded = state.late.get(step)
-    said = (result.attempt, result.status, result.result)
-    if recorded and (recorded.attempt, recorded.status, recorded.result) == said:
+    said = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
+    if said in state.late.get(step, ()):
         return Ignore("the late result is recorded")
-    return [events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)]
+    return [said]
 
 
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:

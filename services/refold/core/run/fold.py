@@ -236,7 +236,7 @@ def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) 
 
 
 def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: int) -> None:
-    state.late = state.late.set(event.step, event)
+    state.late = state.late.set(event.step, (*state.late.get(event.step, ()), event))
 
 
 def _ended(

@@ -93,10 +93,10 @@ class RunState:
     **Shape**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
     settled ones in the order in which they settled, with the time; `open` the others, of which `busy` do not just wait.
     `heads` has every entry's id and the seq of its last event. `resolved` holds what a human said of a step in doubt
-    last, `late` the result that came for a step after it was settled or given up; `given_up` is what those were then.
+    last, `late` the results that came for a step after it was settled or given up; `given_up` is what those were then.
     `edited` has the arguments and the key that people gave a call, `uses` which use of which grant was for which step.
-    `pools` is of a run in the table of finished ones alone: where its calls went. None of the values ever changes, so that a copy costs nothing and a step costs the
-    same however many came before.
+    `pools` is of a run in the table of finished ones alone: where its calls went. None of the values ever changes, so
+    that a copy costs nothing and a step costs the same however many came before.
     `unseen` counts the last of the moments that wake the agent's code (its start, and every outcome) of which the log
     has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
     """
@@ -118,7 +118,7 @@ class RunState:
     outcomes: Table[int, tuple[int, Settled]] = field(default_factory=Table)
     open: Map[int, OpenStep] = _NOTHING
     resolved: Map[int, events.DoubtResolved] = _NOTHING
-    late: Map[int, events.LateResultRecorded] = _NOTHING
+    late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING
     given_up: Map[int, OpenStep] = _NOTHING
     edited: Map[int, tuple[str, str]] = _NOTHING
     uses: Map[tuple[str, int], int] = _NOTHING

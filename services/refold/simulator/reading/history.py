@@ -97,6 +97,11 @@ class LoggedCall:
     unsent: int = 0
     told: str = ""
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.phase in ("completed", "failed", "given_up")
+
     def permitted(self, decision: str, attempt: int) -> bool:
         """Whether the log has accepted the decision for this attempt."""
         return any(token == decision and first <= attempt <= last for token, first, last in self.permits)
@@ -256,12 +261,28 @@ class History:
             run.sleeps[event["step"]] = event["until_ms"]
         elif name == "SleepEnded":
             self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
+        elif name == "StepGivenUp":
+            self._given_up(run, event["step"], at_ms)
         elif name in ENDS:
             run.status, run.end = ENDS[name], event
         elif name.startswith("Approval") or name == "CallJudged":
             self._approval(run, name, event, at_ms)
         elif name != "NoteRecorded":
             self._call(run, name, event, at_ms)
+
+    def _given_up(self, run: LoggedRun, step: int, at_ms: int) -> None:
+        """The agent waits no longer: a doubt stays with people, all else is over."""
+        call = run.calls.get(step)
+        if call is None:
+            if run.sleeps.pop(step, None) is None:
+                self.wrong.append(f"fold: step {step} of run {run.id} was given up and is not open")
+            return
+        if call.settled:
+            self.wrong.append(f"terminal: call {call.id} was given up after its outcome")
+        if call.phase == "dispatched" and call.ordered[call.attempt] == [at_ms]:
+            call.unsent = call.attempt
+        if call.phase != "doubt":
+            call.phase, call.asked = "given_up", None
 
     def _check_key(self, run: LoggedRun, call: LoggedCall) -> None:
         parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
@@ -274,8 +295,7 @@ class History:
         if call is None:
             self.wrong.append(f"fold: {name} of run {run.id} is about no call")
             return
-        settled = call.phase in ("completed", "failed")
-        if settled and name != "LateResultRecorded":
+        if call.settled and name != "LateResultRecorded":
             self.wrong.append(f"terminal: {name} after the outcome of call {call.id}")
         attempt = event["attempt"]
         if name == "CallDispatched":
@@ -317,7 +337,7 @@ class History:
 
     def _approval(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         call = run.calls.get(event["step"])
-        if call is None or call.phase in ("completed", "failed"):
+        if call is None or call.settled:
             self.wrong.append(f"fold: {name} of run {run.id} is about no open call")
         elif name == "ApprovalRequested":
             self._asked(run, call, event, at_ms)

@@ -74,7 +74,7 @@ class Toil:
             return ""
         if run.over:
             return f"its run was {run.status}"
-        return f"it was {call.phase}" if call.phase in ("completed", "failed") else ""
+        return f"it was {call.phase}" if call.settled else ""
 
     def objections(self, *, faults: int, deadline_ms: int, went_back: bool) -> Iterator[str]:
         """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest.

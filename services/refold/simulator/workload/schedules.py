@@ -21,8 +21,11 @@ UNSAFE_MS = 6_000
 _POLICIES = ("ask", "ask", "ask-two", "ask-all", "brief", "escalating", "escalating-early", "rejecting")
 _LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-anybody")
 _TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
-_AGENTS = ("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice")
-_GIVEN = ("one", "handling", "both", "thrice")
+_AGENTS = (
+    *("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice"),
+    *("race", "hurried", "group"),
+)
+_GIVEN = ("one", "handling", "both", "thrice", "race", "hurried", "group")
 _RUNS = ("r-1", "r-2", "r-3", "r-4")
 _MANY = tuple(f"r-{number}" for number in range(1, 13))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from refold.planner.service import Planner
 from refold.ports.log import Revoked
 from refold.simulator.settings import SIM_ROLES, Role
 from refold.simulator.world.crew import MAKERS
@@ -75,9 +76,11 @@ class Groups:
         self._world.at(stall_ms, lambda: self._thaw(process))
 
     def collect(self, process: SimProcess) -> None:
-        """Adds what the services of a process have counted."""
+        """Adds what the services of a process have counted, and drops the code that they drove."""
         for service in process.services:
             self._world.counts.update(service.counts)
+            for lane in service.lanes if isinstance(service, Planner) else ():
+                lane.leave()
 
     def _spawn(self, role: Role, member: str) -> SimProcess:
         """A fresh process, with nothing in memory."""
