@@ -24,6 +24,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.planner.holds import Stall
+from refold.planner.live import LiveCode
 from refold.planner.settings import Budget
 from refold.planner.watchdog import STACK, Driven, Mark
 from refold.sdk.agent import AgentDef
@@ -81,18 +82,20 @@ class Agents:
         self._environment = environment
         self._budget = budget or Budget()
         self._mark = mark or Mark()
-        self._live: dict[str, Execution] = {}
+        self._live = LiveCode(self._budget.live_bytes, self._close)
 
     def forget(self, run: RunId) -> None:
         """Drops the execution of a run, if there is one."""
-        if execution := self._live.pop(run, None):
-            with self._mark.on(Driven(run, "", "")):
-                execution.close()
+        self._live.drop(run)
 
     def forget_all(self) -> None:
         """Drops all of them."""
-        for run in list(self._live):
-            self.forget(RunId(run))
+        for run in self._live:
+            self._live.drop(run)
+
+    def _close(self, run: str, execution: Execution) -> None:
+        with self._mark.on(Driven(RunId(run), "", "")):
+            execution.close()
 
     def code_of(self, state: RunState) -> str:
         """A name for the code that a run would get here: what failed is not tried again with the same."""
@@ -148,7 +151,7 @@ class Agents:
         turns: deque[Wanted] = deque()
         if execution is None:
             execution = self._open(agent, state, unseen)
-            self._live[state.run_id] = execution
+            self._live.keep(state.run_id, execution, state.size_bytes)
             turns.append(replay(execution, state, unseen))
         else:
             execution.moment.now_ms = now
@@ -161,7 +164,9 @@ class Agents:
         ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
         frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(state.open))
         try:
-            return self._go_on(agent, state, frontier, now)
+            added = self._go_on(agent, state, frontier, now)
+            self._live.keep(state.run_id, execution, state.size_bytes)
+            return added
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
         except BaseException as error:  # noqa: BLE001 - what an agent asks for may be unfit in any way

@@ -85,6 +85,7 @@ class PlannerPart(_Room):
     run_steps: int = Field(defaults.RUN_STEPS, ge=10)
     """Steps of one run; one that asks for more fails."""
     run_bytes: int = Field(defaults.RUN_BYTES, ge=10_000)
+    live_bytes: int = Field(defaults.LIVE_BYTES, ge=0)
     """Bytes of the history of one run; one that has more fails."""
     hang_ms: int = Field(5_000, ge=100)
     """How long one run's code may hold the planner before the run is quarantined and the process ends."""

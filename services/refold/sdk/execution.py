@@ -59,6 +59,11 @@ class Execution:
         return self._loop.steps.count
 
     @property
+    def tasks(self) -> int:
+        """How many tasks there are, a little too many sometimes."""
+        return len(self._loop.tasks)
+
+    @property
     def unheard(self) -> list[tuple[str, BaseException]]:
         """What failed and nobody has heard of, in the order of its making. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]

@@ -43,7 +43,11 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
             active=options.planner.active_runs,
             input_bytes=options.planner.input_bytes,
         ),
-        budget=Budget(steps=options.planner.run_steps, history_bytes=options.planner.run_bytes),
+        budget=Budget(
+            steps=options.planner.run_steps,
+            history_bytes=options.planner.run_bytes,
+            live_bytes=options.planner.live_bytes,
+        ),
         trust=process.trust(),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
