@@ -13,10 +13,9 @@ from tests.sim.bugs.rules import RULES
 def test_the_checker_finds_the_planted_bug(name: str) -> None:
     found = hunt(name)
 
-    assert found is not None, "the checker is blind to this bug, or needs too many cases"
+    assert found is not None, "the checker is blind to this bug, or needs too many cases, or the bug only crashes"
     case, outcome = found
     assert outcome.wrong
-    assert not any(wrong.startswith("crash:") for wrong in outcome.wrong), "the bug itself broke, and nobody judged it"
     assert not case.run().wrong, "the case is clean without the bug, so it was the bug that was found"
 
 

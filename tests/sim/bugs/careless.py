@@ -189,6 +189,8 @@ CARELESS: dict[str, Bug] = {
     "calls-never-closed": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_tombstones),)),
     "outcome-untold": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_outcomes),)),
     "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),)),
-    "failure-for-good": Bug(("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),)),
+    "failure-for-good": Bug(
+        ("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),), ("cut",)
+    ),
 }
 """By name."""

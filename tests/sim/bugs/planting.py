@@ -12,10 +12,12 @@ class Bug:
     """What is put in the place of what, and where it should show.
 
     The scenarios of `where` are run with every single fault, with one of a kind at every boundary, or with all pairs of
-    two kinds, as `faults` says; before them so many `seeds` of a planner that lies.
+    two kinds, as `faults` says; before them so many `seeds` of a planner that lies, from `start` on, where a rare one
+    is known to show.
     """
 
     where: tuple[str, ...]
     patches: tuple[Patch, ...]
     faults: tuple[str, ...] = ()
     seeds: int = 0
+    start: int = 0
