@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import sys
 import time
@@ -50,16 +49,21 @@ AT_ONCE = {**EAGER, "file.delete.delay.ms": "0"}
 SHORT_MEMORY = {"REFOLD_REDIS__RETENTION_MS": "60000"}
 
 
-def needles() -> re.Pattern[bytes]:
+def needles() -> list[bytes]:
     """The canary as it is and inside base64, at each of its three alignments: tokens are signed in that."""
     found = [CANARY]
     for shift in range(3):
         text = b64encode(b"\0" * shift + CANARY + b"\0\0")
         found.append(text[-(-8 * shift // 6) : 8 * (shift + len(CANARY)) // 6])
-    return re.compile(b"|".join(map(re.escape, found)))
+    return found
 
 
 NEEDLES = needles()
+
+
+def sings(content: bytes) -> bool:
+    """Whether a canary is in it. Searched one by one: a pattern of four takes four times as long."""
+    return any(needle in content for needle in NEEDLES)
 
 
 def song() -> str:
@@ -142,7 +146,7 @@ class Mine:
         for server in ("kafka", "valkey"):
             for path in (self.folder / server / "store").rglob("*"):
                 try:
-                    if path.is_file() and NEEDLES.search(path.read_bytes()):
+                    if path.is_file() and sings(path.read_bytes()):
                         held.add(str(path.relative_to(self.folder)))
                 except FileNotFoundError:
                     continue  # deleted meanwhile, which is what is waited for
@@ -161,15 +165,20 @@ def mine(tmp_path: Path) -> Iterator[Mine]:
         needs.prepare(bootstrap)
         make_eager(bootstrap, [f"refold.{topic}" for topic in ALL], settings=AT_ONCE)
 
-    quick = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "0"}
+    # The index of an open segment is as large as it may become, and all of it is searched: here 64 KiB, not 10 MiB.
+    quick = {
+        "log.cleaner.backoff.ms": "200",
+        "log.segment.delete.delay.ms": "0",
+        "log.index.size.max.bytes": str(64 << 10),
+    }
     with DevStack(tmp_path, services=services, prepare=prepare, kafka_properties=quick) as stack:
         yield Mine(stack, needs, KafkaSettings(bootstrap=stack.kafka), tmp_path)
 
 
 def test_the_search_sees_a_canary_in_a_signed_token_too() -> None:
     for shift in range(3):
-        assert NEEDLES.search(b64encode(b"x" * shift + b'{"message":"' + CANARY + b'-00"}'))
-    assert not NEEDLES.search(b64encode(b'{"message":"nothing"}'))
+        assert sings(b64encode(b"x" * shift + b'{"message":"' + CANARY + b'-00"}'))
+    assert not sings(b64encode(b'{"message":"nothing"}'))
 
 
 @pytest.mark.timeout(900)
