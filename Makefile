@@ -7,8 +7,9 @@ STAMP := $(VENV)/.installed
 # The first interpreter on the PATH that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-# Two workers fill the smallest machine we support; a file stays on one worker, so its servers start once.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --hypothesis-profile=whole
+# Three workers fill two cores, the smallest machine we support: a third of their time they wait for servers.
+# A file stays on one worker, so its servers start once; the longest begin first (tests/order.py).
+PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
 .PHONY: help setup test test-all tidy demo sim chaos soak bench lint lock clean
 

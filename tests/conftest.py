@@ -10,11 +10,17 @@ from hypothesis import settings
 
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
+from tests.order import longest_first
 
 # While one works on a rule, a few examples of each property say enough; `make test` asks for more of them.
 settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("whole", max_examples=60, deadline=None)
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """See `longest_first`."""
+    longest_first(items)
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.order import LONGEST, TESTS
 from tests.tidy.repository import python, text, tracked
 
 TOP = {
@@ -69,3 +70,7 @@ def test_no_test_is_hidden_by_a_later_one_of_the_same_name() -> None:
             hidden |= {f"{path}:{name}": n for name, n in names.items() if n > 1 and name.startswith("test_")}
 
     assert hidden == {}
+
+
+def test_every_file_that_is_to_begin_early_is_there() -> None:
+    assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
