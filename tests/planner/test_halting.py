@@ -9,6 +9,8 @@ from refold.core.wire import codec
 from tests.planner.clocked import DAY, Rig
 from tests.roots import TRUST, entry
 
+HOUR = DAY // 24
+
 
 def halting(rig: Rig, name: str, reason: str | None = "look first") -> None:
     """The authority says that something is halted, or goes on."""
@@ -62,7 +64,7 @@ def test_what_was_sent_before_it_was_halted_is_sent_again(rig: Rig) -> None:
     rig.run(1_000)
     halting(rig, "halt/tool/look")
     rig.take()
-    rig.run(DAY)
+    rig.run(HOUR)
     before = ordered(rig)
 
     halting(rig, "halt/tool/look", None)
