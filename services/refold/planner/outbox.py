@@ -19,10 +19,8 @@ from refold.core.events import (
     CallFailed,
     Entry,
     Event,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
     StepGivenUp,
+    Terminal,
 )
 from refold.core.ids import CallId, RunId, call_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
@@ -79,10 +77,7 @@ ENDS_BYTES = 16 << 20
 END_BYTES = 1_024
 """What an end takes besides its record."""
 
-_ENDS = (
-    *(ApprovalDecided, ApprovalEscalated, CallCompleted, CallFailed, StepGivenUp),
-    *(RunCompleted, RunFailed, RunCancelled),
-)
+_ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | StepGivenUp | Terminal
 """What ends an order that was open, or a run."""
 
 
