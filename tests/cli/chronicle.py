@@ -21,11 +21,13 @@ from refold.core.events import (
     RunRequested,
     RunStarted,
 )
-from refold.core.ids import EntryId, home, log_key
+from refold.core.ids import EntryId, RunId, home, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.core.planning.asking import foreseen
 from refold.core.planning.commands import commands
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
+from refold.core.run.suspension import told
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 
@@ -80,19 +82,25 @@ class Chronicle:
     broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(TOPICS, 4))
     states: dict[str, RunState] = field(default_factory=dict)
     nonce: int = 0
+    actor: str = "planner"
 
     @property
     def reader(self) -> MemoryLogReader:
         """What reads the topics."""
         return MemoryLogReader(self.broker)
 
-    def add(self, run: str, *batches: Sequence[Event], emit: bool = True, cause: Cause | None = None) -> None:
-        """Appends an entry per batch, and with `emit` the commands that each implies."""
-        for events in batches:
-            before = self.states.get(run, RunState(run))
-            name, entry, value = self.entry(
-                run, list(events), seq=before.head.seq + 1, prev=before.head.id, cause=cause
-            )
+    def add(
+        self, run: str, *batches: Sequence[Event], emit: bool = True, cause: Cause | None = None, tells: bool = False
+    ) -> None:
+        """Appends an entry per batch, and with `emit` the commands that each implies.
+
+        `tells`: entries say at their end whether the run waits, as those of a planner do.
+        """
+        for batch in batches:
+            before, events = self.states.get(run, RunState(RunId(run))), list(batch)
+            if tells:
+                events += told(before, foreseen(before, events, NOW + self.nonce), events)
+            name, entry, value = self.entry(run, events, seq=before.head.seq + 1, prev=before.head.id, cause=cause)
             offset = self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
             self.states[run] = after = evolve(self.states.get(run), entry, name)
             for command in commands(after, entry, offset) if emit else []:
@@ -105,7 +113,7 @@ class Chronicle:
         """An entry with a nonce of its own: its id, itself and its bytes."""
         self.nonce += 1
         cause = cause or Cause("run-requested", home(run, 4), 0)
-        entry = Entry(run, seq, prev, NOW + self.nonce, cause, "planner", self.nonce.to_bytes(16, "big"), events)
+        entry = Entry(run, seq, prev, NOW + self.nonce, cause, self.actor, self.nonce.to_bytes(16, "big"), events)
         name, value = codec.encode_entry(entry)
         return name, entry, value
 

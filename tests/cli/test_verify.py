@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from refold.client.verify import Verified, verify_log
+from refold.core.events import RunSuspended
 from refold.core.ids import home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
+from tests.golden.samples import histories
 from tests.roots import TRUST
 
 
@@ -26,7 +28,7 @@ def chronicle() -> Chronicle:
     found = Chronicle()
     found.add("done", requested(), proposed(1), completed(1), ended())
     found.add("open", requested(), proposed(1))
-    found.add("doubtful", requested(), proposed(1, "once"), doubted(1))
+    found.add("doubtful", requested(), proposed(1, "once"), doubted(1), tells=True)
     return found
 
 
@@ -58,6 +60,38 @@ def records_of(chronicle: Chronicle, run: str) -> list[Record]:
     """The records of a run in the log."""
     records = chronicle.broker.log("run-log", home(run, 4)).records
     return [record for record in records if (record.key or b"").startswith(run.encode() + b"/")]
+
+
+def test_a_status_that_the_events_do_not_tell_is_named_with_its_place(chronicle: Chronicle) -> None:
+    chronicle.add("silent", requested(), proposed(1, "once"))
+    chronicle.add("silent", doubted(1))
+    chronicle.add("loud", requested(), [RunSuspended("sleep", "noon")])
+
+    found = checked(chronicle)
+
+    silent, loud = (place_of(records_of(chronicle, run)[n]) for run, n in (("silent", 2), ("loud", 1)))
+    assert sorted(violation for violation in found.violations if violation.kind == "status") == [
+        ("status", "loud", f"by {loud} it is running, and its events say suspended"),
+        ("status", "silent", f"by {silent} it is suspended, and its events say running"),
+    ]
+
+
+def place_of(record: Record) -> str:
+    """Where a record lies, for people."""
+    return f"run-log/{record.partition}/{record.offset}"
+
+
+def test_histories_of_before_say_nothing_of_their_status_and_agree() -> None:
+    chronicle = Chronicle()
+    for name, history in histories().items():
+        for key, value in history["records"]:
+            chronicle.write("run-log", "run-1", key=bytes.fromhex(key), value=bytes.fromhex(value))
+
+        found = checked(chronicle)
+
+        assert found.accepted, name
+        assert [violation for violation in found.violations if violation.kind == "status"] == []
+        chronicle = Chronicle()
 
 
 def test_copies_that_change_nothing_are_counted_and_agree(chronicle: Chronicle) -> None:

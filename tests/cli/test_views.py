@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -17,15 +18,21 @@ from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     CallFailed,
+    CallProposed,
+    CheckpointReached,
     Event,
     Failure,
     Requirement,
     RunCancelled,
+    SleepEnded,
+    SleepStarted,
+    StatusSet,
+    TaskFailed,
 )
 from refold.ports.effects import Effect, Item, News, Now
 from refold.ports.log import Membership
 from refold.runtime.host import Host
-from tests.cli.chronicle import NOW, Chronicle, proposed, requested
+from tests.cli.chronicle import NOW, Chronicle, ended, proposed, requested
 
 EVIL = "a\x1b[2Jb\u202ec\nd\u2028e\x00f"
 SPELT = "a<U+001B>[2Jb<U+202E>c<U+000A>d<U+2028>e<U+0000>f"
@@ -42,6 +49,11 @@ def seen(*events: Event) -> str:
     """What `refold run show` draws of a run whose first call these events are about."""
     chronicle = Chronicle()
     chronicle.add("r", requested(), [proposed(1)[0], *events], emit=False)
+    return drawn(chronicle)
+
+
+def drawn(chronicle: Chronicle) -> str:
+    """What `refold run show` draws of the run `r`."""
     console = Console(width=1_000, emoji=False)
     with console.capture() as captured:
         console.print(runs.run_view(Runs(chronicle.reader).get("r")))
@@ -146,3 +158,60 @@ def test_alarms_are_warnings_in_the_log() -> None:
         "approval.decided": "info",
         **dict.fromkeys(alarms, "warning"),
     }
+
+
+def test_what_an_agent_says_stands_apart_from_what_runs() -> None:
+    said = seen(StatusSet(f"reading {EVIL}"), CheckpointReached(2, EVIL), TaskFailed(EVIL, Failure("Boom", EVIL)))
+
+    assert f"  says reading {SPELT}" in said.splitlines()
+    assert f"nobody awaited {SPELT}, which failed: Boom: {SPELT}" in said
+    assert said.count(SPELT) == 4
+    assert not set(EVIL) - set("abcdef[2J\n") & set(said)
+
+
+def test_a_label_has_a_line_of_its_own_and_never_the_place_of_the_tool() -> None:
+    chronicle = Chronicle()
+    [call, *rest] = proposed(1)
+    assert isinstance(call, CallProposed)
+    lie = replace(call, label=f"push (pure)  r/3 {EVIL}")
+    chronicle.add("r", requested(), [lie, *rest], emit=False)
+
+    lines = drawn(chronicle).splitlines()
+
+    [step] = [line for line in lines if "push" in line and "called" not in line]
+    assert call.tool in step
+    assert [line for line in lines if "called" in line] == [f"       called push (pure)  r/3 {SPELT}"]
+
+
+def test_what_a_run_waits_for_is_said_beside_what_it_says_itself() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [StatusSet("sleeping"), SleepStarted(1, NOW)], emit=False)
+    run = Runs(chronicle.reader).get("r")
+
+    assert "  waits: sleep 2023-11-14T22:13:20.000Z" in drawn(chronicle).splitlines()
+    assert runs.summary(run)["says"] == "sleeping"
+    assert runs.summary(run)["suspended"] == {"reason": "sleep", "blocked_by": "2023-11-14T22:13:20.000Z"}
+
+
+def test_another_planner_that_goes_on_is_named_where_it_begins() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [SleepStarted(1, NOW)], emit=False)
+    chronicle.actor = "planner/2"
+    chronicle.add("r", [SleepEnded(1), SleepStarted(2, NOW)], [SleepEnded(2), *ended()], emit=False)
+    run = Runs(chronicle.reader).get("r")
+
+    lines = drawn(chronicle).splitlines()
+
+    [place] = [number for number, line in enumerate(lines) if "planner/2 goes on from seq 4" in line]
+    assert " 1 sleep" in lines[place - 1]
+    assert " 2 sleep" in lines[place + 1]
+    assert [(each["seq"], each["step"]) for each in runs.run_data(run)["successors"]] == [(4, 2)]
+
+
+def test_a_list_of_runs_has_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [StatusSet(f"at {EVIL}")], emit=False)
+
+    runs.print_runs([runs.summary(run) for run in Runs(chronicle.reader).all()], hidden=0)
+
+    assert f"at {SPELT}" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from refold.core.approval.decision import VERDICTS
 from refold.core.events import (
     CallProposed,
     Cause,
+    CheckpointReached,
     Entry,
     Event,
     Failure,
@@ -21,7 +22,9 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
     SleepStarted,
+    StatusSet,
     StepGivenUp,
+    TaskFailed,
 )
 from refold.core.ids import EntryId, call_id, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
@@ -33,6 +36,7 @@ from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
 from refold.core.run.state import SENT_BACK, RunState
+from refold.core.run.suspension import told
 from refold.core.wire import codec
 from tests.core import approvals
 
@@ -73,12 +77,16 @@ def operation(kind: str, data: str = "null") -> RunOperation:
 
 @dataclass
 class Log:
-    """A run's history as records, and the state that it folds to."""
+    """A run's history as records, and the state that it folds to.
+
+    `tells`: entries say at their end whether the run waits, as those of a planner do.
+    """
 
     run_id: str = RUN
     now: int = NOW
     writer: int = 0
     rules: Rules = RULES
+    tells: bool = False
     entries: list[tuple[EntryId, Entry]] = field(default_factory=list)
     records: list[Raw] = field(default_factory=list)
     state: RunState | None = None
@@ -107,6 +115,9 @@ class Log:
     def write(self, events: list[Event], nonce: int = 0) -> tuple[EntryId, Entry, Raw]:
         """An entry on top of the head, not appended."""
         head = self.state.head if self.state else Head()
+        if self.tells:
+            after = questions.foreseen(self.state or RunState(self.run_id), events, self.now)
+            events = events + told(self.state, after, events)
         number = nonce or len(self.entries) + 1 + (self.writer << 32)
         entry = Entry(
             run_id=self.run_id,
@@ -241,7 +252,9 @@ def random_reaction(log: Log, rng: random.Random) -> None:
     elif draw < 0.7:
         log.propose(rng.choice(EFFECTS), attempts=rng.randint(1, 3), window_ms=rng.choice([0, 50_000]))
     elif draw < 0.8:
-        log.append([NoteRecorded(step, "thought", '"hm"')])
+        asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
+        asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]
+        log.append([rng.choice(asides)])
     elif draw < 0.97:
         log.append([SleepStarted(step, log.now + rng.randint(-5, 90_000))])
     else:
@@ -252,7 +265,7 @@ def random_reaction(log: Log, rng: random.Random) -> None:
 def random_log(seed: int, inputs: int = 40, *, writer: int = 0) -> Log:
     """A history from a seed, through `decide`. Every writer has nonces of its own, and so ids."""
     rng = random.Random(seed)
-    log = Log(writer=writer, rules=rng.choice([RULES, JUDGED]))
+    log = Log(writer=writer, rules=rng.choice([RULES, JUDGED]), tells=True)
     for _ in range(inputs):
         log.now += rng.choice([0, 1, 500, 20_000, 60_000])
         verdict = log.feed(random_input(log, rng))

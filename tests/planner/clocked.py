@@ -118,13 +118,15 @@ class Rig:
         self.settings = PlannerSettings(partitions, "p", "test", pools, limits=limits, trust=trust)
         self.most_live = self.appended = self.asked = self.slow_ms = self.silent = 0
         self.alarms: list[str] = []
+        self.news: list[effects.News] = []
+        self.process = ""
         self._taken: dict[int, int] = {}
         self.planner = self.successor()
 
     def successor(self, *, ahead: int = 0) -> Planner:
         """The planner dies, and another takes its place."""
         nonces = count(1 + self.appended + ahead)
-        self.planner = Planner(app, self.settings, lambda: next(nonces).to_bytes(16, "big"))
+        self.planner = Planner(app, self.settings, lambda: next(nonces).to_bytes(16, "big"), process=self.process)
         self.log = MemoryEventLog(self.broker, self.settings.membership)
         self._answers: list[effects.Item] = []
         return self.planner
@@ -214,6 +216,7 @@ class Rig:
         self._answers = []
         orders = self.planner.turn(inbox, effects.Now(self.wall_ms(), self.now - NOW))
         self.alarms += [name for name, _ in self.planner.news]
+        self.news += self.planner.news
         self.planner.news.clear()
         for effect in orders:
             self._carry_out(effect)

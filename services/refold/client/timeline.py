@@ -58,10 +58,13 @@ class Ask:
 
 @dataclass(slots=True)
 class StepLine:
-    """What a run asked for once, and all that came of it. `result` is JSON text, empty for none."""
+    """What a run asked for once, and all that came of it. `result` is JSON text, empty for none.
+
+    `label` is what the agent calls it: its word alone, and no name of what runs.
+    """
 
     step: int
-    kind: Literal["call", "note", "sleep"]
+    kind: Literal["call", "note", "sleep", "checkpoint"]
     name: str
     status: StepStatus
     call_id: str = ""
@@ -78,6 +81,7 @@ class StepLine:
     failure: events.Failure | None = None
     resolved: events.DoubtResolved | None = None
     late: list[events.LateResultRecorded] = field(default_factory=list)
+    label: str = ""
 
     @property
     def asked(self) -> Ask | None:
@@ -86,19 +90,43 @@ class StepLine:
         return self.approvals[-1] if waits else None
 
 
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A planner that has gone on where another one was: its first entry is `seq`, before step `step`.
+
+    One that has written nothing yet is not known.
+    """
+
+    actor: str
+    seq: int
+    step: int
+    at_ms: int
+
+
 class Timeline:
-    """The steps of a run, fed with its accepted entries in order."""
+    """The steps of a run, fed with its accepted entries in order.
+
+    `unheard` are tasks that failed and that the agent did not await.
+    """
 
     def __init__(self, run_id: RunId) -> None:
         self.run_id = run_id
         self.steps: list[StepLine] = []
+        self.successors: list[Successor] = []
+        self.unheard: list[events.TaskFailed] = []
+        self._actor = ""
 
     def feed(self, entry: events.Entry) -> None:
         """Takes an accepted entry."""
+        if self._actor not in ("", entry.actor):
+            self.successors.append(Successor(entry.actor, entry.seq, len(self.steps) + 1, entry.at_ms))
+        self._actor = entry.actor
         for seq, event in enumerate(entry.events, start=entry.seq):
             line = _asked_for(event, call_id(self.run_id, seq), entry.at_ms)
             if line is not None:
                 self.steps.append(line)
+            elif isinstance(event, events.TaskFailed):
+                self.unheard.append(event)
             elif isinstance(event, _OfPeople):
                 _consult(self.steps[event.step - 1], event, entry.at_ms)
             elif not isinstance(event, _OfTheRun):
@@ -116,7 +144,16 @@ class Timeline:
 
 
 _OfPeople = events.ApprovalRequested | events.ApprovalEscalated | events.ApprovalDecided
-_OfTheRun = events.RunRequested | events.RunStarted | events.RunCompleted | events.RunFailed | events.RunCancelled
+_OfTheRun = (
+    events.RunRequested
+    | events.RunStarted
+    | events.RunSuspended
+    | events.RunResumed
+    | events.StatusSet
+    | events.RunCompleted
+    | events.RunFailed
+    | events.RunCancelled
+)
 
 
 def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None:
@@ -126,6 +163,8 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
             return StepLine(
                 event.step, "note", event.kind, "noted", result=event.data, started_ms=at_ms, ended_ms=at_ms
             )
+        case events.CheckpointReached():
+            return StepLine(event.step, "checkpoint", event.name, "noted", started_ms=at_ms, ended_ms=at_ms)
         case events.SleepStarted():
             return StepLine(event.step, "sleep", "sleep", "sleeping", started_ms=at_ms, until_ms=event.until_ms)
         case events.CallProposed():
@@ -140,6 +179,7 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
                 key=event.key,
                 started_ms=at_ms,
                 rule=event.rule,
+                label=event.label,
             )
     return None
 

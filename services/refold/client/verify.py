@@ -19,13 +19,14 @@ from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.approval.trust import Trust
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
-from refold.core.events import ApprovalDecided, CallProposed, Entry
+from refold.core.events import ApprovalDecided, CallProposed, Entry, RunSuspended
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
 from refold.core.run.log import GAP, LogFold
-from refold.core.run.state import RunState
+from refold.core.run.state import RunState, Status
+from refold.core.run.suspension import status_after
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
 from refold.ports.log import LogReader
@@ -89,7 +90,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     states: dict[RunId, RunState] = fold.states
     tokens: list[tuple[str, str]] = []
     void: Counter[str] = Counter()
-    erased = _erased(reader)
+    statuses, erased = _Statuses(), _erased(reader)
     for record in reader.scan(RUN_LOG):
         if erased.hides(record.key):
             found.erased += record.value is not None
@@ -108,6 +109,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
             found.accepted += 1
             found.events += len(entry.events)
             tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
+        statuses.follow(judged)
     found.void = {reason: count for reason, count in void.items() if count}
     for run, reason in fold.settle().items():
         _add(found, "beginning" if reason == GAP else "forked", run, reason)
@@ -116,11 +118,45 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     found.runs = dict(Counter(state.status for state in states.values()))
     for state in states.values():
         _note(found, state)
+    for run, what in statuses.wrong.items():
+        _add(found, "status", run, what)
     _check_outcomes(found, reader, states, erased)
     _check_open_calls(found, reader, states)
     _check_approvals(found, reader, states)
     _check_decisions(found, reader, trust, tokens)
     return found
+
+
+class _Statuses:
+    """What histories say of the status of their runs, and where (`wrong`) the fold says otherwise for the first time.
+
+    Planners of before said less: a run that one of them has written to is passed over, and one whose records are out of
+    order.
+    """
+
+    def __init__(self) -> None:
+        self.wrong: dict[RunId, str] = {}
+        self._said: dict[RunId, tuple[bytes, Status]] = {}
+        self._passed: set[RunId] = set()
+
+    def follow(self, judged: JudgedRecord) -> None:
+        """Takes a record of the run log that was judged."""
+        if judged.entry and not codec.knows(judged.record.value or b"", RunSuspended):
+            self._passed.add(judged.run_id)
+            self.wrong.pop(judged.run_id, None)
+        for each in (judged, *judged.linked):
+            run = each.run_id
+            head, status = self._said.get(run, (b"", "pending"))
+            if each.state is None or each.entry is None or run in self._passed:
+                continue
+            if each.entry.prev != head:
+                self._passed.add(run)
+                continue
+            status = status_after(status, each.entry.events)
+            self._said[run] = each.id, status
+            if status != each.state.status:
+                text = f"by {judged.place} it is {each.state.status}, and its events say {status}"
+                self.wrong.setdefault(run, text)
 
 
 def _check_record(found: Verified, judged: JudgedRecord) -> None:

@@ -10,70 +10,11 @@ a new one has a default. `step` numbers what an agent asks of its context: 1, 2,
 from dataclasses import dataclass, field
 
 from refold.core.ids import RunId
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why something did not work, as data. `code` is stable and for programs, `message` is for people."""
-
-    code: str
-    message: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """The position of the input that an entry answers."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter."""
-
-    attempts: int = 1
-    base_ms: int = 500
-    cap_ms: int = 60_000
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """What a policy asks of a decision.
-
-    **Shape**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
-    `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
-    how long a decision may be used. An approval may be remembered for `remember_ms` and so many uses at most.
-    """
-
-    approvers: list[str]
-    quorum: int = 1
-    not_requester: bool = True
-    expires_ms: int = 0
-    on_expiry: str = "reject"
-    escalate_ms: int = 0
-    escalate_to: list[str] = field(default_factory=list)
-    valid_ms: int = 3_600_000
-    message: str = ""
-    remember_ms: int = 0
-    remember_uses: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """What was before people are asked about a call: an attempt that failed, a doubt, or what somebody said of it.
-
-    `what`: `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
-    `did_not_happen`, `give_up`). `words` are cut.
-    """
-
-    attempt: int
-    what: str
-    words: str = ""
-    by: str = ""
-    at_ms: int = 0
+from refold.core.parts import Cause as Cause
+from refold.core.parts import Earlier as Earlier
+from refold.core.parts import Failure as Failure
+from refold.core.parts import Requirement as Requirement
+from refold.core.parts import RetryPolicy as RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +58,8 @@ class NoteRecorded:
 class CallProposed:
     """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too.
 
-    `rule` names the rule of the run's policy that judged it.
+    `rule` names the rule of the run's policy that judged it. `label` is what the agent calls it for who looks on: part
+    of no key and no digest, and never in the place of what runs.
     """
 
     step: int
@@ -130,6 +72,7 @@ class CallProposed:
     retry: RetryPolicy
     key_window_ms: int = 0
     rule: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +245,51 @@ class StepGivenUp:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointReached:
+    """The agent says how far it has come: a step, as a note is."""
+
+    step: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSet:
+    """What the agent says that it does now; the last one holds. No step: no replay compares it or writes it again."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task of the agent's failed, and nobody awaited it. No step: it changes nothing."""
+
+    task: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuspended:
+    """All that the run waits for is time or others, from the end of this entry on.
+
+    `reason`: `approval`, `doubt`, `backoff` or `sleep`; `blocked_by` names what is waited for: the approval, the call
+    or the time. Of several what others do comes before what time does, and then the first that was asked for.
+    """
+
+    reason: str
+    blocked_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    """The run goes on, at the end of this entry.
+
+    `by` names what woke it, as `blocked_by` does; `code` is code that was held.
+    """
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunCompleted:
     """The agent returned."""
 
@@ -345,6 +333,11 @@ Event = (
     | ApprovalEscalated
     | ApprovalDecided
     | StepGivenUp
+    | RunSuspended
+    | RunResumed
+    | CheckpointReached
+    | StatusSet
+    | TaskFailed
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

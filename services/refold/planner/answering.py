@@ -18,8 +18,9 @@ from refold.core.messages import RunOperation, ToolResult
 from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Again, Decided, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
+from refold.core.run import suspension
 from refold.core.run.chain import Head
-from refold.core.run.fold import advance, link, wakes
+from refold.core.run.fold import advance, extended, link, wakes
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
@@ -40,12 +41,13 @@ from refold.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all lanes of a planner share. `nonce` gives 16 fresh random bytes."""
+    """What all lanes of a planner share. `nonce` gives 16 fresh random bytes, `actor` is who writes entries."""
 
     settings: PlannerSettings
     nonce: Callable[[], bytes]
     journal: Journal
     patience: Patience
+    actor: str
 
 
 class Answering:
@@ -209,18 +211,17 @@ class Answering:
         try:
             advance(after, events, seq=seq, at_ms=now)
             reaction, held = self._react(after, events, now)
-            if reaction:
-                advance(after, reaction, seq=seq + len(events), at_ms=now)
+            fresh = extended(after, events, reaction, seq=seq, at_ms=now)
+            fresh = extended(after, fresh, suspension.told(before, after, fresh), seq=seq, at_ms=now)
         except FoldError as error:
             self._log.freeze(run, error.message)
             self._inbox.push_front(item)
             return
         after.unseen = after.unseen + wakes(events) if held else 0
-        events = events + reaction
-        if not events:
+        if fresh:
+            self._send(before, after, fresh, item, now)
+        else:
             item.finish()
-            return
-        self._send(before, after, events, item, now)
 
     def _react(self, after: RunState, events: list[Event], now: int) -> tuple[list[Event], bool]:
         """What the agent's code adds, and whether it is held: then what woke it waits in the log until it is run."""
@@ -246,7 +247,7 @@ class Answering:
             prev=head.id,
             at_ms=now,
             cause=item.cause,
-            actor=self._shared.settings.member,
+            actor=self._shared.actor,
             nonce=self._shared.nonce(),
             events=events,
             held=after.unseen > 0,

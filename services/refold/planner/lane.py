@@ -26,7 +26,7 @@ from refold.planner.receipts import Receipts
 from refold.planner.repairs import Repairs
 from refold.planner.snapshots import SentKept
 from refold.planner.takeover import TakeOver
-from refold.planner.telling import tell_accepted, tell_resumed
+from refold.planner.telling import Telling
 from refold.planner.timers import ASLEEP, Timers
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -53,6 +53,7 @@ class Lane:
         self.clock.tick(mono_ms)
         settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
         self._agents, self._catalog = agents, catalog
+        self._telling = Telling(shared.journal, self.partition, shared.actor)
         self._timers = timers = Timers()
         self.inbox = inbox = Inbox(settings.inputs, self._limits)
         self.outbox = outbox = Outbox(self.partition, settings.member, lambda who: tokens.give((self, who)), catalog)
@@ -180,7 +181,7 @@ class Lane:
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self.admission.count(after)
         self._timers.follow(after, entry)
-        tell_accepted(self._journal, self.partition, entry)
+        self._telling.accepted(after, entry)
         self.inbox.unpark(run)
 
     def woken(self, state: RunState) -> None:
@@ -238,7 +239,7 @@ class Lane:
         self.pacing.begin()
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
-        tell_resumed(self._journal, states)
+        self._telling.begin((*self.log.fold.states, *self.log.asleep))
 
 
 def _waits_for_people(state: RunState) -> bool:

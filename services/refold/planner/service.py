@@ -25,17 +25,27 @@ from refold.sdk.app import App
 
 
 class Planner:
-    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` says to a watchdog what it does."""
+    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` says to a watchdog what it does.
+
+    `process` tells it from earlier processes of the same member, in what it writes.
+    """
 
     def __init__(
-        self, app: App, settings: PlannerSettings, nonce: Callable[[], bytes], mark: Mark | None = None
+        self,
+        app: App,
+        settings: PlannerSettings,
+        nonce: Callable[[], bytes],
+        mark: Mark | None = None,
+        *,
+        process: str = "",
     ) -> None:
         self._mark = mark or Mark()
         self._app, self._settings = app, settings
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
         self._patience = Patience(settings.membership.group, settings.partitions)
-        self._shared = Shared(settings, nonce, self.journal, self._patience)
+        actor = f"{settings.member}/{process}" if process else settings.member
+        self._shared = Shared(settings, nonce, self.journal, self._patience, actor)
         self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0

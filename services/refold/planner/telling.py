@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 from refold.core import events
-from refold.core.run.state import RunState
+from refold.core.ids import RunId
+from refold.core.run.fold import wakes
+from refold.core.run.state import RunState, Step
 from refold.runtime.lanes import Journal
 
 _TOLD = {
@@ -18,26 +19,40 @@ _TOLD = {
     events.ApprovalRequested: "approval.requested",
     events.ApprovalDecided: "approval.accepted",
     events.LateResultRecorded: "call.late",
+    events.TaskFailed: "task.failed",
 }
 """What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
 
 
-def tell_accepted(journal: Journal, partition: int, entry: events.Entry) -> None:
-    """Says what an accepted entry means to people."""
-    for event in entry.events:
-        if isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "unauthorised":
-            journal.counts["unauthorised"] += 1
-            journal.news.append(("call.unauthorised", {"run_id": entry.run_id, "reason": event.failure.message}))
-        if told := _TOLD.get(type(event)):
-            journal.news.append((told, {"run_id": entry.run_id, "seq": entry.seq, "partition": partition}))
+class Telling:
+    """What one lane says, which writes its entries as `actor`."""
 
+    def __init__(self, journal: Journal, partition: int, actor: str) -> None:
+        self._journal, self._partition, self._actor = journal, partition, actor
+        self._taken: set[RunId] = set()
 
-RESUMED_TOLD = 20
-"""Of so many runs a take-over says one by one where they go on; of the others there is the count."""
+    def begin(self, runs: Iterable[RunId]) -> None:
+        """These runs were somebody else's until now."""
+        self._taken.update(runs)
 
+    def accepted(self, after: RunState, entry: events.Entry) -> None:
+        """Says what an accepted entry means to people."""
+        run = entry.run_id
+        if run in self._taken:
+            self._resume(after, entry)
+        for event in entry.events:
+            if isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "unauthorised":
+                self._journal.counts["unauthorised"] += 1
+                self._journal.news.append(("call.unauthorised", {"run_id": run, "reason": event.failure.message}))
+            if told := _TOLD.get(type(event)):
+                self._journal.news.append((told, {"run_id": run, "seq": entry.seq, "partition": self._partition}))
 
-def tell_resumed(journal: Journal, states: Iterable[RunState]) -> None:
-    """Says where runs go on after a take-over."""
-    for state in islice(states, RESUMED_TOLD):
-        place = {"run_id": state.run_id, "step": len(state.steps), "events": state.head.seq}
-        journal.news.append(("run.resumed", place))
+    def _resume(self, after: RunState, entry: events.Entry) -> None:
+        """Says where a run goes on, if this is the first entry for which its code was opened here."""
+        asked = sum(isinstance(event, Step) for event in entry.events)
+        opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
+        if opened and (step := len(after.steps) - asked):
+            place = {"run_id": entry.run_id, "step": step, "events": entry.seq - 1}
+            self._journal.news.append(("run.resumed", place))
+        if opened or after.over:
+            self._taken.discard(entry.run_id)

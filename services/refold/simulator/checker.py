@@ -52,6 +52,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _ledger(world)
     found += _letters(world, scenario)
     found += _folds(world)
+    found += _statuses(world)
     rules = world.settings.rules
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
@@ -338,6 +339,19 @@ def _folds(world: World) -> Iterator[str]:
                 yield f"fold: core and checker disagree on run {name}"
         if len(again.runs) != len(whole):
             yield "fold: core and checker know different runs"
+
+
+def _statuses(world: World) -> Iterator[str]:
+    """What an entry tells of the status of its run, and the status to which the run folds by then, are one."""
+    for partition in range(world.settings.partitions):
+        log, told = LogFold(), History()
+        for record in world.broker.log(RUN_LOG, partition).records:
+            told.follow(record)
+            judged = log.feed(record.key, record.value)
+            state, said = (judged, *judged.linked)[-1].state, told.runs.get(judged.run_id)
+            if state and said and said.seq == state.head.seq and said.status != state.status:
+                place = f"run {said.id} at seq {said.seq}"
+                yield f"status: {place} is {state.status}, and by what its events say {said.status}"
 
 
 def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:

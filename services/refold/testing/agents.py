@@ -33,8 +33,8 @@ from refold.core.messages import ApprovalRequest, RunRequest, ToolRequest, ToolR
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Due, Input, Rules, Start
-from refold.core.run import chain
-from refold.core.run.fold import advance, evolve
+from refold.core.run import chain, suspension
+from refold.core.run.fold import advance, evolve, extended
 from refold.core.run.intents import words_of
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Status
@@ -196,7 +196,8 @@ class AgentRun:
         reaction = self._agents.react(after, verdict, now)
         if isinstance(reaction, Stall):
             raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
-        events = verdict + reaction
+        events = extended(after, verdict, reaction, seq=seq, at_ms=now)
+        events += suspension.told(before, after, events)
         nonce = len(self.events).to_bytes(16, "big")
         entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events)
         name, value = codec.encode_entry(entry)

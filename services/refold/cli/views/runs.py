@@ -13,9 +13,10 @@ from refold.cli.views.approvals import resolve_commands
 from refold.client.catalog import Shelves
 from refold.client.register import word_for
 from refold.client.runs import JudgedRecord, Run
-from refold.client.timeline import Ask, AttemptLine, StepLine
+from refold.client.timeline import Ask, AttemptLine, StepLine, Successor
 from refold.core.events import DOUBT
 from refold.core.ids import log_key
+from refold.core.run.suspension import blocked
 
 CUT = 70
 """Characters of a value that lines of events show, unless all of it is asked for."""
@@ -36,6 +37,8 @@ def summary(run: Run) -> Data:
         "requested_ms": state.requested_ms,
         "at_ms": state.at_ms,
         "labels": state.request.labels if state.request else {},
+        "says": state.says,
+        "suspended": plain(blocked(state)) if state.status == "suspended" else None,
     }
 
 
@@ -73,6 +76,8 @@ def run_data(run: Run) -> Data:
             plain(line) | {"args": json_text(line.args), "result": json_text(line.result)}
             for line in run.timeline.steps
         ],
+        "successors": plain(run.timeline.successors),
+        "unheard": plain(run.timeline.unheard),
         "resolve": [command for line in run.timeline.in_doubt for command in _ways_out(line)],
     }
 
@@ -179,8 +184,9 @@ def print_runs(rows: list[Data], *, hidden: int) -> None:
         doubt = "[bold magenta]" + ", ".join(row["in_doubt"]) + "[/]" if row["in_doubt"] else ""
         when = moment(row["requested_ms"])
         steps = f"{row['steps'] - row['open']}/{row['steps']}"
-        lines.append((escape(row["run_id"]), escape(row["agent"]), styled(row["status"]), steps, when, doubt))
-    print_table(("run", "agent", "status", "steps", "requested (UTC)", "in doubt"), lines)
+        run, agent, says = (escape(row[name]) for name in ("run_id", "agent", "says"))
+        lines.append((run, agent, styled(row["status"]), steps, when, doubt, says))
+    print_table(("run", "agent", "status", "steps", "requested (UTC)", "in doubt", "says"), lines)
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
@@ -192,11 +198,33 @@ def run_view(run: Run) -> RenderableType:
     last = run.records[-1].record if run.records else None
     place = f"partition {last.partition}, offset {last.offset}" if last else "nowhere yet"
     head = f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(run.status)}  [dim]seq {state.head.seq}, {place}"
-    lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]")]
+    lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]"), *_now_lines(run)]
+    successors = {successor.step: successor for successor in run.timeline.successors}
     for step in run.timeline.steps:
-        lines += _step_lines(step, over=state.over)
+        lines += _successor_lines(successors.pop(step.step, None)) + _step_lines(step, over=state.over)
+    for left in successors.values():
+        lines += _successor_lines(left)
+    for task in run.timeline.unheard:
+        words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
+        lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
     lines += _hold_lines(run) + _end_lines(run)
     return Group(*(Text.from_markup(line, emoji=False) for line in lines))
+
+
+def _now_lines(run: Run) -> list[str]:
+    """What a run does by its own word, and what it waits for."""
+    state = run.state
+    lines = [f"  says [italic]{escape(state.says)}[/]"] if state.says else []
+    if state.status == "suspended":
+        reason, name = blocked(state)
+        lines.append(f"  [yellow]waits[/]: {escape(reason)} [dim]{escape(name)}[/]")
+    return lines
+
+
+def _successor_lines(successor: Successor | None) -> list[str]:
+    if successor is None:
+        return []
+    return [f"  [dim]{moment(successor.at_ms)} {escape(successor.actor)} goes on from seq {successor.seq}[/]"]
 
 
 _MARKS = {
@@ -214,11 +242,13 @@ _MARKS = {
 
 def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
-    took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.kind != "note" else ""
+    took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
     text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{effect}"
     result = escape(step.result, 60) if step.result else ""
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
+    if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
+        lines.append(f"       called [italic]{escape(step.label)}[/]")
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
     usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)

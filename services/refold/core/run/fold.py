@@ -69,6 +69,15 @@ def advance(state: RunState, fresh: Iterable[events.Event], *, seq: int, at_ms: 
         state.status = "running" if state.busy or not state.open else "suspended"
 
 
+def extended(
+    state: RunState, fresh: list[events.Event], more: list[events.Event], *, seq: int, at_ms: int
+) -> list[events.Event]:
+    """An entry's events, which begin at `seq` and are applied, with what follows of them, which is applied now."""
+    if more:
+        advance(state, more, seq=seq + len(fresh), at_ms=at_ms)
+    return fresh + more
+
+
 def _keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None = None) -> None:
     """Sets what a step is by now; `before` is what it was."""
     state.busy += (opened.phase not in WAITING) - (before is not None and before.phase not in WAITING)
@@ -88,6 +97,7 @@ EVENT_BYTES = 64
 _TEXTS: dict[type, Callable[[Any], str]] = {
     events.RunRequested: attrgetter("input"),
     events.NoteRecorded: attrgetter("data"),
+    events.StatusSet: attrgetter("text"),
     events.CallProposed: attrgetter("args"),
     events.ApprovalDecided: attrgetter("token"),
     events.CallCompleted: attrgetter("result"),
@@ -110,8 +120,16 @@ def _step(state: RunState, event: Step, seq: int) -> int:
     return event.step
 
 
-def _noted(state: RunState, event: events.NoteRecorded, seq: int, at_ms: int) -> None:
+def _noted(state: RunState, event: events.NoteRecorded | events.CheckpointReached, seq: int, at_ms: int) -> None:
     _step(state, event, seq)
+
+
+def _says(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
+    state.says = event.text
+
+
+def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
+    """Said for those who read the log: the state has it already, or does not need it."""
 
 
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
@@ -275,6 +293,11 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,
+    events.RunSuspended: _told,
+    events.RunResumed: _told,
+    events.CheckpointReached: _noted,
+    events.StatusSet: _says,
+    events.TaskFailed: _told,
 }
 
 

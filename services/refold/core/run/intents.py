@@ -126,4 +126,4 @@ def words_of(step: Step) -> str:
         return call_words(step.tool, step.args)
     if isinstance(step, events.NoteRecorded):
         return f"note {step.kind}"
-    return "sleep"
+    return f"checkpoint {step.name}" if isinstance(step, events.CheckpointReached) else "sleep"

@@ -18,7 +18,7 @@ from refold.core.run.shared import Row, Table
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
-Step = events.CallProposed | events.NoteRecorded | events.SleepStarted
+Step = events.CallProposed | events.NoteRecorded | events.SleepStarted | events.CheckpointReached
 Settled = events.CallCompleted | events.CallFailed | events.SleepEnded
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
@@ -99,6 +99,7 @@ class RunState:
     that a copy costs nothing and a step costs the same however many came before.
     `unseen` counts the last of the moments that wake the agent's code (its start, and every outcome) of which the log
     has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
+    `says` is what the agent has said last that it does.
     """
 
     run_id: RunId
@@ -126,6 +127,7 @@ class RunState:
     pools: tuple[str, ...] = ()
     unseen: int = 0
     size_bytes: int = 0
+    says: str = ""
 
     @property
     def over(self) -> bool:

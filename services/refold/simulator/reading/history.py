@@ -22,6 +22,10 @@ from refold.ports.log import Record
 _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
+_TELLS = {"RunSuspended": ("running", "suspended"), "RunResumed": ("suspended", "running")}
+"""What is told of a status, of which one, and which one that is from then on."""
+
+_ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed")
 Datum = dict[str, Any]
 
 
@@ -263,11 +267,16 @@ class History:
             self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
+        elif name in _TELLS:
+            before, after = _TELLS[name]
+            if run.status != before:
+                self.wrong.append(f"status: {name} at seq {run.seq} of run {run.id}, which is {run.status}")
+            run.status = after
         elif name in ENDS:
             run.status, run.end = ENDS[name], event
         elif name.startswith("Approval") or name == "CallJudged":
             self._approval(run, name, event, at_ms)
-        elif name != "NoteRecorded":
+        elif name not in _ASIDE:
             self._call(run, name, event, at_ms)
 
     def _given_up(self, run: LoggedRun, step: int, at_ms: int) -> None:

@@ -51,7 +51,7 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
         trust=process.trust(),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
-    service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()))
+    service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()), process=os.urandom(3).hex())
 
     def quarantine(hold: Hold) -> None:
         # A producer of its own: that of the loop is in the hands of the code that holds it.

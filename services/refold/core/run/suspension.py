@@ -1,0 +1,93 @@
+"""When a run stops to wait for time and others alone, and when it goes on: the events that tell it, and their words.
+
+The fold knows it without them (`RunState.status`); they are for those who read the log and do not fold it. Every entry
+that changes it says so at its end, where what the agent makes of its input is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, NamedTuple
+
+from refold.core import events
+from refold.core.ids import call_id
+from refold.core.run.state import OpenStep, RunState, Status, StepPhase
+
+
+class Block(NamedTuple):
+    """What a suspended run waits for; see `RunSuspended`."""
+
+    reason: str
+    blocked_by: str
+
+
+def told(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
+    """What an entry says at its end of `fresh` events that make `after` of `before`: something only if it changes."""
+    was = before.status if before else "pending"
+    if after.status == "suspended" != was:
+        return [events.RunSuspended(*blocked(after))]
+    if before and was == "suspended" and after.status == "running":
+        return [events.RunResumed(_woken(before, fresh))]
+    return []
+
+
+def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
+    """The status of a run by what its events say alone: what a reader has who does not fold them."""
+    for event in fresh:
+        status = _SAID.get(type(event), status)
+    return status
+
+
+_SAID: Final[dict[type, Status]] = {
+    events.RunStarted: "running",
+    events.RunSuspended: "suspended",
+    events.RunResumed: "running",
+    events.RunCompleted: "completed",
+    events.RunFailed: "failed",
+    events.RunCancelled: "cancelled",
+}
+
+REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "backoff", "sleep")
+"""What a run may be suspended for, and what is said first: what others have to do, before what time does by itself."""
+
+CODE: Final = "code"
+"""What wakes a run whose code was held, and is run at last: what came for it stands in the log since then."""
+
+_LOOKED_AT = 64
+"""Open steps that are looked at. A parent of 10,000 children stops to wait 10,000 times."""
+
+
+def blocked(state: RunState) -> Block:
+    """What a suspended run waits for."""
+    looked_at = islice(state.open.items(), _LOOKED_AT)
+    step, opened = min(looked_at, key=lambda found: (REASONS.index(found[1].phase), _by_time(found[1]), found[0]))
+    return Block(opened.phase, _name(state, step, opened))
+
+
+def _by_time(opened: OpenStep) -> int:
+    return opened.due_ms if opened.phase in ("backoff", "sleep") else 0
+
+
+def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
+    """What has ended a wait: the first open step that the events are about."""
+    for event in fresh:
+        step = getattr(event, "step", 0)
+        if step in before.open:
+            return _name(before, step, before.open[step])
+    return CODE
+
+
+def _name(state: RunState, step: int, opened: OpenStep) -> str:
+    if opened.phase == "sleep":
+        return _time(opened.due_ms)
+    return state.waits_for(step) or call_id(state.run_id, opened.seq)
+
+
+def _time(at_ms: int) -> str:
+    """A time as people and programs write it, in UTC."""
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
