@@ -27,7 +27,7 @@ from refold.core.planning.asking import foreseen
 from refold.core.planning.commands import commands
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
-from refold.core.run.suspension import told
+from refold.core.run.suspension import status_change
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 
@@ -99,7 +99,7 @@ class Chronicle:
         for batch in batches:
             before, events = self.states.get(run, RunState(RunId(run))), list(batch)
             if tells:
-                events += told(before, foreseen(before, events, NOW + self.nonce), events)
+                events += status_change(before, foreseen(before, events, NOW + self.nonce), events)
             name, entry, value = self.entry(run, events, seq=before.head.seq + 1, prev=before.head.id, cause=cause)
             offset = self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
             self.states[run] = after = evolve(self.states.get(run), entry, name)

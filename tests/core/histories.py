@@ -36,7 +36,7 @@ from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
 from refold.core.run.state import SENT_BACK, RunState
-from refold.core.run.suspension import told
+from refold.core.run.suspension import status_change
 from refold.core.wire import codec
 from tests.core import approvals
 
@@ -117,7 +117,7 @@ class Log:
         head = self.state.head if self.state else Head()
         if self.tells:
             after = questions.foreseen(self.state or RunState(self.run_id), events, self.now)
-            events = events + told(self.state, after, events)
+            events = events + status_change(self.state, after, events)
         number = nonce or len(self.entries) + 1 + (self.writer << 32)
         entry = Entry(
             run_id=self.run_id,

@@ -28,7 +28,7 @@ from refold.core.events import (
 )
 from refold.core.run.fold import evolve
 from refold.core.run.state import WAITING, OpenStep, Status
-from refold.core.run.suspension import CODE, REASONS, status_after, told
+from refold.core.run.suspension import CODE, REASONS, status_after, status_change
 from tests.core import approvals
 from tests.core.histories import (
     BOOM,
@@ -196,7 +196,7 @@ def test_code_that_was_held_is_what_wakes() -> None:
 def test_a_start_says_itself_that_the_run_runs() -> None:
     log = started()
 
-    assert told(None, log.live, [RunStarted()]) == []
+    assert status_change(None, log.live, [RunStarted()]) == []
 
 
 def test_many_open_steps_cost_no_more_than_a_few() -> None:
@@ -212,7 +212,7 @@ def test_many_open_steps_cost_no_more_than_a_few() -> None:
 
     counted = replace(state, open=Counted())  # type: ignore[arg-type]
 
-    assert isinstance(told(None, counted, [])[0], RunSuspended)
+    assert isinstance(status_change(None, counted, [])[0], RunSuspended)
     assert looked_at[0] < 100
 
 

@@ -212,7 +212,7 @@ class Answering:
             advance(after, events, seq=seq, at_ms=now)
             reaction, held = self._react(after, events, now)
             fresh = extended(after, events, reaction, seq=seq, at_ms=now)
-            fresh = extended(after, fresh, suspension.told(before, after, fresh), seq=seq, at_ms=now)
+            fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=now)
         except FoldError as error:
             self._log.freeze(run, error.message)
             self._inbox.push_front(item)

@@ -18,7 +18,7 @@ from refold.core.planning import asking
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import WAKING, wakes
-from refold.core.run.intents import Call, GiveUp, Intent, Note, Sleep
+from refold.core.run.intents import LABEL_CHARS, Call, Checkpoint, GiveUp, Intent, Note, Say, Sleep
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
@@ -36,6 +36,9 @@ from refold.sdk.execution import Execution
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
 
+MOST_UNHEARD = 20
+"""Tasks of a run that failed and that nobody awaited: so many are told."""
+
 PASSING = (MemoryError, OSError, ImportError, RecursionError)
 """What may be the machine's doing and not the code's: it is tried again after a while."""
 
@@ -44,7 +47,7 @@ PASSING = (MemoryError, OSError, ImportError, RecursionError)
 class _Frontier:
     """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event.
 
-    `open` are the steps that have no outcome, with those that are new.
+    `open` are the steps that have no outcome, with those that are new; `says` is what it says last that it does.
     """
 
     execution: Execution
@@ -52,6 +55,7 @@ class _Frontier:
     seq: int
     ahead: int
     open: set[int]
+    says: str
     denied: int = 0
 
 
@@ -162,7 +166,7 @@ class Agents:
         if not unseen:
             return []
         ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
-        frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(state.open))
+        frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(state.open), state.says)
         try:
             added = self._go_on(agent, state, frontier, now)
             self._live.keep(state.run_id, execution, state.size_bytes)
@@ -206,7 +210,10 @@ class Agents:
             if frontier.denied > MOST_DENIED:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
+        if frontier.says != state.says:
+            added.append(events.StatusSet(frontier.says))
         if execution.end is not None:
+            added += map(_unheard, execution.unheard[:MOST_UNHEARD])
             added.append(_ending(agent, execution.end))
         elif waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
@@ -221,6 +228,10 @@ class Agents:
                 return []
             frontier.open.discard(step)
             return [events.StepGivenUp(step)]
+        if isinstance(intent, Say):
+            _check(intent)
+            frontier.says = intent.text
+            return []
         fresh = self._propose(state, intent, step=step, seq=seq, ahead=frontier.ahead, now=now)
         if isinstance(intent, Call):
             frontier.ahead += 1
@@ -233,7 +244,7 @@ class Agents:
     ) -> list[events.Event]:
         """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
         _check(intent)
-        if isinstance(intent, Note | Sleep):
+        if isinstance(intent, Note | Sleep | Checkpoint):
             return [intent.recorded(step)]
         assert isinstance(intent, Call), "what is no call is recorded as it is"
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
@@ -252,6 +263,7 @@ class Agents:
             timeout_ms=intent.timeout_ms,
             retry=intent.retry,
             key_window_ms=intent.key_window_ms,
+            label=intent.label,
         )
         authority = self._rules.authority
         if authority is None:
@@ -275,14 +287,24 @@ def _ending(agent: AgentDef, end: Returned | Raised) -> events.Terminal:
     return events.RunFailed(failure_of(error))
 
 
+def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
+    name, error = failed
+    return events.TaskFailed(name[:LABEL_CHARS].encode("utf-8", "replace").decode(), failure_of(error))
+
+
 def _check(intent: Intent) -> None:
     """**Raises** UsageError for what no context makes: an intent is a class that an agent can import and misuse."""
     if isinstance(intent, Note):
         fits = isinstance(intent.kind, str) and isinstance(intent.data, str)
     elif isinstance(intent, Sleep):
         fits = isinstance(intent.until_ms, int)
+    elif isinstance(intent, Checkpoint):
+        fits = isinstance(intent.name, str)
+    elif isinstance(intent, Say):
+        fits = isinstance(intent.text, str)
     else:
-        fits = isinstance(intent, Call) and all(isinstance(text, str) for text in (intent.tool, intent.args))
+        texts = (intent.tool, intent.args, intent.label) if isinstance(intent, Call) else (None,)
+        fits = all(isinstance(text, str) for text in texts)
     if not fits:
         raise UsageError(
             "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"

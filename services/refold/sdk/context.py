@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from refold.core.errors import MalformedError, UsageError
-from refold.core.run.intents import Call, Note
+from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Call, Checkpoint, Note, Say
 from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loop
@@ -47,6 +47,7 @@ class Context:
         *args: Any,
         retry: Retry | None = None,
         timeout: timedelta | None = None,
+        label: str = "",
         **kwargs: Any,
     ) -> Coroutine[Any, Any, R]: ...
     @overload
@@ -57,11 +58,19 @@ class Context:
         *args: Any,
         retry: Retry | None = None,
         timeout: timedelta | None = None,
+        label: str = "",
         **kwargs: Any,
     ) -> Coroutine[Any, Any, R]: ...
     @overload
     def call(
-        self, tool: str, /, *args: Any, retry: Retry | None = None, timeout: timedelta | None = None, **kwargs: Any
+        self,
+        tool: str,
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        label: str = "",
+        **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]: ...
     def call(
         self,
@@ -70,17 +79,21 @@ class Context:
         *args: Any,
         retry: Retry | None = None,
         timeout: timedelta | None = None,
+        label: Any = "",
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Calls a tool: `await ctx.call(push_image, "shop:1.2")`.
 
         A coroutine, to be awaited once, or given to `asyncio.create_task`, `gather`, `wait_for`. Cancelled, the call is
         given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its
-        function as its type.
+        function as its type. The `label` is for who looks on, beside the tool's name, and may change as you like; a
+        tool that has a parameter `label` gets it.
         **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
         after the last attempt.
         """
         declared = self.find(tool)
+        if label != "" and "label" in declared.arguments.names:
+            kwargs, label = {**kwargs, "label": label}, ""
         made = Call(
             tool=declared.name,
             args=declared.canonical_args(*args, **kwargs),
@@ -90,6 +103,7 @@ class Context:
             retry=declared.policy if retry is None else retry.policy,
             key_window_ms=declared.key_window_ms,
             read=declared.read_plain if isinstance(tool, str) else declared.read,
+            label=_said(label, "a label", LABEL_CHARS),
         )
         return loop.step(made)
 
@@ -110,6 +124,14 @@ class Context:
         except (MalformedError, PydanticSerializationError) as error:
             raise UsageError(f"the data of note {kind!r} is not JSON", hint=str(error)) from None
         loop.running("ctx.note").tell(Note(kind, text))
+
+    def checkpoint(self, name: str) -> None:
+        """Records how far the run has come, as a step: `ctx.checkpoint("paid")`. No `await`."""
+        loop.running("ctx.checkpoint").tell(Checkpoint(_said(name, "the name of a checkpoint", LABEL_CHARS)))
+
+    def status(self, text: str) -> None:
+        """Says what the run does now, for those who look on. No step: it may change as you like. No `await`."""
+        loop.running("ctx.status").tell(Say(_said(text, "a status", STATUS_CHARS)))
 
     def now(self) -> datetime:
         """The time at which whatever the agent waited for last was recorded, in UTC. It stands still until `await`."""
@@ -143,6 +165,18 @@ _GONE = {
     "gather": "write `await asyncio.gather(...)`, or `async with asyncio.TaskGroup()`",
     "sleep": "write `await asyncio.sleep(seconds)`, which is durable here",
 }
+
+
+def _said(text: str, what: str, most: int) -> str:
+    """Words for people, cut. **Raises** UsageError for what is no text."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what} is {type(text).__name__}", hint="it is a text")
+    text = str.__str__(text)  # of an enumeration, say
+    try:
+        canonical.text(text)
+    except MalformedError as error:
+        raise UsageError(f"{what} is no text", hint=str(error)) from None
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _ordered(data: Any) -> Any:

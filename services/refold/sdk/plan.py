@@ -51,6 +51,7 @@ async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=M
             raise failed from error
         except UsageError as error:
             raise UsageError(f"step {step.name!r}: {error.message}", hint=error.hint, step=step.name) from error
+        ctx.checkpoint(step.name)
     return PlanResults(results=results)
 
 

@@ -16,7 +16,7 @@ from refold.core.topics import DEAD_LETTER
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
 from refold.simulator.checker import objections
-from refold.simulator.reading.history import Datum
+from refold.simulator.reading.values import Datum
 from refold.simulator.settings import SimSettings
 from refold.simulator.workload.inputs import ClientInput, Scenario, operation
 from refold.simulator.workload.schedules import schedule, spare

@@ -23,7 +23,8 @@ from refold.core.topics import (
 from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.simulator.app import FACTS, TIMEOUT_MS
-from refold.simulator.reading.history import Datum, History, LoggedCall, read_value
+from refold.simulator.reading.history import History, LoggedCall
+from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
 from refold.simulator.workload.inputs import OPERATOR, USER, Scenario
 from refold.simulator.world.crew import SEAL

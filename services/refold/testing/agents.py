@@ -197,7 +197,7 @@ class AgentRun:
         if isinstance(reaction, Stall):
             raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
         events = extended(after, verdict, reaction, seq=seq, at_ms=now)
-        events += suspension.told(before, after, events)
+        events += suspension.status_change(before, after, events)
         nonce = len(self.events).to_bytes(16, "big")
         entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events)
         name, value = codec.encode_entry(entry)

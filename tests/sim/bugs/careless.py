@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger
+from refold.core.events import Event, RunResumed, RunSuspended
 from refold.core.planning import asking, decide, matrix
 from refold.core.planning.verdict import Ignore, Ruling, Start
+from refold.core.run import suspension
 from refold.core.run.state import RunState
 from refold.executor import service as executor_service
 from refold.executor.chained import ChainedAttempt
@@ -150,6 +152,16 @@ def _attempt(cls: type[ChainedAttempt]) -> tuple[Patch, ...]:
     return ((executor_service, "ChainedAttempt", cls),)
 
 
+def _only_what_wakes(told: Callable[..., list[Event]]) -> object:
+    """Does not say that a run waits for time alone."""
+    return lambda *about: [event for event in told(*about) if not isinstance(event, RunSuspended)]
+
+
+def _only_what_waits(told: Callable[..., list[Event]]) -> object:
+    """Does not say that a run goes on."""
+    return lambda *about: [event for event in told(*about) if not isinstance(event, RunResumed)]
+
+
 def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
     return place, name, wrap(getattr(place, name))
 
@@ -188,6 +200,8 @@ CARELESS: dict[str, Bug] = {
     ),
     "calls-never-closed": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_tombstones),)),
     "outcome-untold": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_outcomes),)),
+    "waiting-untold": Bug(("sleep",), (_wrapped(suspension, "status_change", _only_what_wakes),)),
+    "waking-untold": Bug(("keyed-retried",), (_wrapped(suspension, "status_change", _only_what_waits),)),
     "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),)),
     "failure-for-good": Bug(
         ("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),), ("cut",)

@@ -40,6 +40,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "dropped-dead-letter",
         "unacknowledged-dead-letter",
     ),
+    "The status of a run follows from what its events say.": ("waiting-untold", "waking-untold"),
     "Whoever waits for a run hears of its end.": ("outcome-untold",),
     "A request topic is also the table of what is open: what is settled is closed.": ("calls-never-closed",),
     # The ledger and the outbox

@@ -10,6 +10,9 @@ from refold.core import events
 from refold.core.events import RetryPolicy
 from refold.core.run.state import Settled, Step
 
+LABEL_CHARS, STATUS_CHARS = 100, 300
+"""How much an agent may say where people look: what is longer is cut."""
+
 
 class Intent:
     """Something that an agent asks for. `waits`: it has an outcome, and the agent's code goes on with that.
@@ -38,7 +41,10 @@ class Intent:
 
 @dataclass(slots=True, eq=False)
 class Call(Intent):
-    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises."""
+    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises.
+
+    `label` is for who looks on: on replay it may be another.
+    """
 
     tool: str
     args: str
@@ -48,6 +54,7 @@ class Call(Intent):
     retry: RetryPolicy
     key_window_ms: int
     read: Callable[[Settled], Any]
+    label: str = ""
 
     @property
     def words(self) -> str:
@@ -97,6 +104,40 @@ class Note(Intent):
     def recorded(self, step: int) -> events.Event:
         """The event that records it."""
         return events.NoteRecorded(step, self.kind, self.data)
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint(Intent):
+    """Record how far the code has come."""
+
+    name: str
+
+    waits: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return f"checkpoint {self.name}"
+
+    def agrees(self, recorded: Step) -> bool:
+        return isinstance(recorded, events.CheckpointReached) and recorded.name == self.name
+
+    def recorded(self, step: int) -> events.Event:
+        """The event that records it."""
+        return events.CheckpointReached(step, self.name)
+
+
+@dataclass(slots=True, eq=False)
+class Say(Intent):
+    """Say what the code does now. Of one entry the last one is recorded."""
+
+    text: str
+
+    waits: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return "status"
 
 
 class GiveUp(Intent):

@@ -23,7 +23,7 @@ class Block(NamedTuple):
     blocked_by: str
 
 
-def told(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
+def status_change(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
     """What an entry says at its end of `fresh` events that make `after` of `before`: something only if it changes."""
     was = before.status if before else "pending"
     if after.status == "suspended" != was:

@@ -22,7 +22,7 @@ from refold.simulator.attacks.letters import SENT_AGAIN
 from refold.simulator.attacks.liar import Liar
 from refold.simulator.case import Case, CaseOutcome
 from refold.simulator.checker import decisions
-from refold.simulator.reading.history import read_value
+from refold.simulator.reading.values import read_value
 from refold.simulator.reading.witness import APPROVAL_TOPICS, Witness
 from refold.simulator.settings import ANSWERS
 from refold.simulator.workload.inputs import Scenario, start_run

@@ -19,7 +19,7 @@ from refold.core.wire.canonical import idempotency_key
 from refold.core.wire.resources import resource
 from refold.ports.log import Outgoing, Record
 from refold.simulator.app import FACTS
-from refold.simulator.reading.history import Datum
+from refold.simulator.reading.values import Datum
 from refold.simulator.settings import OTHER, PARTITIONS, POOL
 from refold.simulator.world.crew import ENVIRONMENT
 from refold.simulator.world.world import World

@@ -16,8 +16,8 @@ from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED
 from refold.core.wire import codec
 from refold.simulator.attacks.foothold import Foothold, Order
-from refold.simulator.reading.history import Datum
 from refold.simulator.reading.tokens import payload_of
+from refold.simulator.reading.values import Datum
 from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.law import BADGE, FIRST, LEADS
 

@@ -9,47 +9,16 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import blake2b, sha256
-from io import BytesIO
-from typing import Any
 
-import fastavro
-
-from refold.core.wire.resources import resource
 from refold.ports.log import Record
+from refold.simulator.reading.values import Datum, read_value
 
 _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
-_TELLS = {"RunSuspended": ("running", "suspended"), "RunResumed": ("suspended", "running")}
-"""What is told of a status, of which one, and which one that is from then on."""
-
+_TELLS = {"RunSuspended": "suspended", "RunResumed": "running"}
 _ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed")
-Datum = dict[str, Any]
-
-
-@cache
-def _schemas() -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for line in resource("schemas", "schemas.lock").read_text().splitlines():
-        if line and not line.startswith("#"):
-            number, subject, version, _ = line.split()
-            text = resource("schemas", f"{subject}.v{version}.avsc").read_text()
-            found[int(number)] = fastavro.parse_schema(json.loads(text))
-    return found
-
-
-def read_value(value: bytes) -> Datum:
-    """The content of a framed value; members of the union of events come as pairs of name and content."""
-    if value[:1] != b"\0":
-        raise ValueError("no frame")
-    number = int.from_bytes(value[1:5], "big")
-    found = fastavro.schemaless_reader(
-        BytesIO(value[5:]), _schemas()[number], None, return_record_name=True, return_record_name_override=True
-    )
-    assert isinstance(found, dict)
-    return found
 
 
 @dataclass(slots=True)
@@ -268,10 +237,9 @@ class History:
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
         elif name in _TELLS:
-            before, after = _TELLS[name]
-            if run.status != before:
+            if run.status == _TELLS[name]:
                 self.wrong.append(f"status: {name} at seq {run.seq} of run {run.id}, which is {run.status}")
-            run.status = after
+            run.status = _TELLS[name]
         elif name in ENDS:
             run.status, run.end = ENDS[name], event
         elif name.startswith("Approval") or name == "CallJudged":

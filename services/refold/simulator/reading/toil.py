@@ -9,7 +9,8 @@ from refold.core import topics
 from refold.core.wire import codec
 from refold.ports.effects import StartTool
 from refold.ports.log import Record
-from refold.simulator.reading.history import Datum, History, LoggedCall, LoggedRun, read_value
+from refold.simulator.reading.history import History, LoggedCall, LoggedRun
+from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ORDERS
 
 SENT_OUT = (ORDERS, topics.APPROVAL_REQUESTED, topics.RUN_COMPLETED)

@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from refold.ports.log import Record
-from refold.simulator.reading.history import Datum, read_value
+from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ROOT
 
 _ROOT_X = ROOT.public().x

@@ -12,8 +12,9 @@ from refold.ports.ledger import Claim
 from refold.ports.log import Record
 from refold.simulator.app import CLAIMED_EFFECTS
 from refold.simulator.reading.approvals import ApprovalHistory
-from refold.simulator.reading.history import Datum, History, read_value
+from refold.simulator.reading.history import History
 from refold.simulator.reading.toil import Toil
+from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
 
 APPROVAL_TOPICS = (topics.CATALOG, topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED)

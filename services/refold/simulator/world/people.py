@@ -16,7 +16,7 @@ from refold.core.messages import ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
-from refold.simulator.reading.history import Datum
+from refold.simulator.reading.values import Datum
 from refold.simulator.world.law import BADGE, EDITED, GATEWAY, HEADS, LEADS, OUTSIDER, REQUESTER, STRANGER
 from refold.simulator.world.surroundings import Surroundings
 
