@@ -211,7 +211,7 @@ def test_a_late_result_is_remembered_by_its_step() -> None:
 
     log.append([late])
 
-    assert dict(log.live.late) == {1: late}
+    assert dict(log.live.late) == {1: (late,)}
 
 
 def test_what_becomes_of_a_state_leaves_it_as_it_was() -> None:
