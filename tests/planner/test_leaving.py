@@ -89,7 +89,7 @@ def served(kafka: KafkaSettings, member: str) -> Iterator[Planner]:
     settings = PlannerSettings(kafka.partitions, member, "test")
     planner, stop = Planner(app, settings, lambda: os.urandom(16)), threading.Event()
     host = Host([planner], KafkaEventLog(kafka, settings.membership))
-    thread = threading.Thread(target=host.run, args=(stop.is_set,), kwargs={"drain": planner.drain, "grace_s": 30.0})
+    thread = threading.Thread(target=host.run, args=(stop.is_set,), kwargs={"grace_s": 30.0})
     thread.start()
     try:
         yield planner

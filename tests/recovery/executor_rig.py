@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from refold.adapters.memory.ledger import MemoryLedger
@@ -31,7 +31,7 @@ from refold.ports.effects import (
     ToolEnded,
 )
 from refold.ports.ledger import Ledger
-from refold.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record
+from refold.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 
@@ -43,7 +43,8 @@ class Rig:
     """One partition, one process. `turn` goes on until nothing more is to be done at this moment.
 
     `shared` is a real ledger in the place of that in memory. While it is `silent` the log says nothing of what is
-    published, until it is `heard`. `log` has what was ordered, by offset, as far as nobody cleans it.
+    published, until it is `heard`. `log` has what was ordered, by offset, as far as nobody cleans it. While it is
+    `blind` claims are written and not read.
     """
 
     settings: ExecutorSettings = field(default_factory=ExecutorSettings)
@@ -57,7 +58,7 @@ class Rig:
         self.now_ms = 1_000_000
         self.ledger = MemoryLedger(lambda: self.now_ms)
         self.unreachable = 0
-        self.silent = False
+        self.silent = self.blind = False
         self.unheard: list[Outgoing] = []
         self.relay = Relay(RelaySettings(seal=self.settings.seal), token=lambda: next(numbers))
         self.executor = Executor(self.settings, self.relay, token=lambda: next(numbers), fresh=lambda: next(names))
@@ -75,6 +76,21 @@ class Rig:
         at = {} if committed is None else {ORDERS: committed}
         self.turn(Assigned(self.home, at, {}, {CLAIMS: len(self.claims), "catalog": 0, ORDERS: end}))
         self.reads.clear()
+
+    def successor(self) -> Rig:
+        """The process that has the partition next: the same ledger, the same log, and the time of this one."""
+        other = Rig(replace(self.settings, member="the next"), home=self.home)
+        other.turn(Revoked(self.home))
+        other.now_ms, other.log, other.claims, other.orders = self.now_ms, self.log, self.claims, self.orders
+        other.ledger = self.ledger
+        self.ledger._clock = lambda: max(self.now_ms, other.now_ms)
+        committed = self.commits.get((ORDERS, self.home), 0)
+        other.assign(committed=committed, end=max(self.log, default=-1) + 1)
+        other.turn(*[record for offset in range(len(self.claims)) for record in other._claimed(offset)])
+        for _ in "12":  # the survey, and what is open once more
+            other.turn(*[record for offset, record in sorted(self.log.items()) if offset >= committed])
+        other.turn(after_ms=200)
+        return other
 
     def turn(self, *inbox: Item, after_ms: int = 10) -> list[Effect]:
         """What was ordered, in this turn and in those that the answers caused."""
@@ -136,7 +152,7 @@ class Rig:
                 self.claims.append(record)
                 offset = len(self.claims) - 1
                 items.append(Delivery(record.token, offset, self.now_ms))
-                items.append(Record(CLAIMS, self.home, offset, record.key, record.value, lambda: None, self.now_ms))
+                items += [] if self.blind else self._claimed(offset)
             return items
         if isinstance(order, Publish):
             if self.silent:
@@ -152,6 +168,10 @@ class Rig:
         if isinstance(order, Commit):
             self.commits |= order.positions
         return []
+
+    def _claimed(self, offset: int) -> list[Item]:
+        record = self.claims[offset]
+        return [Record(CLAIMS, self.home, offset, record.key, record.value, lambda: None, self.now_ms)]
 
     def _publish(self, record: Outgoing, offset: int) -> Delivery:
         if len(record.value or b"") > self.largest:

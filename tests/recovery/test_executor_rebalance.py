@@ -36,9 +36,9 @@ from refold.ports.ledger import (
     Complete,
     Completed,
     Fill,
+    HandOver,
     Lapsed,
     Operation,
-    Release,
     Renew,
     Renewed,
     Reply,
@@ -129,14 +129,20 @@ def probing(bench: Bench, call: ToolRequest) -> StartTool:
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_a_claim_that_was_not_read_back_is_let_go_with_its_partition(comes_back: bool) -> None:
+def test_a_claim_that_was_not_read_back_is_taken_back_before_its_call_is_handed_over(comes_back: bool) -> None:
     bench = Bench()
     claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
     bench.turn(Delivery(claim.token, 0))
 
     effects = bench.turn(Revoked(0), *([ASSIGNED] if comes_back else []))
+    link = appended(effects)
+    undone = codec.decode(ToolClaim, link.value or b"")
+    handed = bench.turn(Delivery(link.token, 1))
+    bench.turn(answer(handed))
 
-    assert len(asked(effects, Release)) == 1
+    assert (undone.undone, undone.prev) == (True, codec.decode(ToolClaim, claim.value or b"").claim_id)
+    assert not asked(effects, HandOver)
+    assert len(asked(handed, HandOver)) == 1
     assert bench.executor.attempts == {}
 
 
@@ -144,7 +150,8 @@ def test_a_partition_that_comes_back_has_its_calls_claimed_anew() -> None:
     bench = Bench()
     claim = appended(bench.turn(answer(bench.turn(ASSIGNED, request(0)))))
     bench.turn(Delivery(claim.token, 0))
-    bench.turn(Revoked(0), ASSIGNED)
+    link = appended(bench.turn(Revoked(0), ASSIGNED))
+    bench.turn(Delivery(link.token, 1))
 
     effects = bench.turn(request(1))
 
@@ -158,7 +165,7 @@ def test_a_claim_that_is_answered_after_the_partition_went_is_released() -> None
 
     effects = bench.turn(answer(claim))
 
-    assert len(asked(effects, Release)) == 1
+    assert len(asked(effects, HandOver)) == 1
     assert not [effect for effect in effects if isinstance(effect, Append)]
 
 
@@ -170,7 +177,7 @@ def test_a_probe_that_ends_after_its_partition_went_is_followed_by_no_effect() -
 
     assert probe.probe
     assert not [each for each in effects if isinstance(each, StartTool)]
-    assert len(asked(effects, Release)) == 1
+    assert len(asked(effects, HandOver)) == 1
 
 
 @pytest.mark.parametrize("slept", [False, True])
@@ -196,7 +203,7 @@ def test_a_tool_that_runs_goes_on_when_its_partition_goes() -> None:
 
     effects = bench.turn(Revoked(0))
 
-    assert asked(effects, Release) == []
+    assert asked(effects, HandOver) == []
     assert len(bench.executor.attempts) == 1
 
 
@@ -209,7 +216,7 @@ def test_nothing_begins_for_a_partition_that_went_whose_catalog_is_not_read_any_
 
     effects = [*bench.turn(Revoked(0)), *bench.turn(answer(claim))]
 
-    assert asked(effects, Release)
+    assert asked(effects, HandOver)
     assert not [effect for effect in effects if isinstance(effect, StartTool)]
 
 

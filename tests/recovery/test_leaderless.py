@@ -171,6 +171,9 @@ class Asking:
     def next_due_ms(self) -> int | None:
         return None
 
+    def drain(self) -> bool:
+        return True
+
 
 class Leaderless(MemoryEventLog):
     """Nobody leads a partition before `elected`."""

@@ -31,6 +31,9 @@ class Once:
     def next_due_ms(self) -> int | None:
         return None
 
+    def drain(self) -> bool:
+        return True
+
 
 class Diary:
     """Tools that write down what they are told."""
@@ -76,6 +79,9 @@ class Slow:
 
     def next_due_ms(self) -> int | None:
         return None
+
+    def drain(self) -> bool:
+        return True
 
 
 def test_what_a_turn_orders_is_meant_for_the_assignment_that_it_knows() -> None:

@@ -52,6 +52,10 @@ class ApprovalService:
         limit = self._equipment.settings.limits.waiting_bytes
         return effects + self.lanes.throttle(ApprovalLane.waiting_bytes, limit=limit, topics=(APPROVAL_VOTED,))
 
+    def drain(self) -> bool:
+        """Nothing is left behind: whoever has its partitions next reads everything again, and decides the same."""
+        return True
+
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)

@@ -95,7 +95,8 @@ class ToolClaim:
 
     Valid if and only if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant
     does not act, it declares that the attempt's outcome is unknown. `undone`: nor does this one, it says that nothing
-    came of the claim that it extends. Without a `key`, as it was once, the chain is that of the call.
+    came of the claim that it extends; with `handed_over` it also says that nothing was or will be told of the attempt,
+    so that somebody else may claim the same one. Without a `key`, as it was once, the chain is that of the call.
     """
 
     call_id: CallId
@@ -106,6 +107,7 @@ class ToolClaim:
     executor: str
     key: str = ""
     undone: bool = False
+    handed_over: bool = False
 
     @property
     def chain(self) -> str:

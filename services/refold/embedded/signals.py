@@ -51,10 +51,12 @@ def _nothing() -> None:
 
 
 @contextmanager
-def stop_signals(hurry: Callable[[], None] = _nothing) -> Iterator[StopAsked]:
-    """Set what is yielded on the first SIGINT or SIGTERM and call `hurry` on every further one.
+def stop_signals(
+    hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], None] = _nothing
+) -> Iterator[StopAsked]:
+    """Set what is yielded on the first SIGINT or SIGTERM, after `at_first`, and call `hurry` on every further one.
 
-    `hurry` runs in the signal handler: it may set a flag, but not take a lock.
+    Both run in the signal handler: they may set a flag, but not take a lock.
 
     **Raises**: UsageError outside the main thread, where Python takes no signals.
     """
@@ -63,8 +65,7 @@ def stop_signals(hurry: Callable[[], None] = _nothing) -> Iterator[StopAsked]:
     asked = StopAsked()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            hurry()
+        (hurry if asked.is_set() else at_first)()
         asked.set()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -4,6 +4,8 @@ The phases in order; `probed` and `once` calls pass those in brackets (`chained`
 
     claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
 
+and `-> leaving -> over`, when another process is to go on with the call.
+
 An attempt asks through the `outbox` and is told the answers by name. Every answer that says "somebody else" ends it:
 letting go is always safe, because the planner dispatches again what stays unanswered.
 """
@@ -19,13 +21,15 @@ from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.executor import outcome
+from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
 from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.runtime.clock import LogClock
 
-Phase = Literal["claiming", "waiting", "chaining", "reading", "probing", "running", "undoing", "completing", "over"]
+_Before = Literal["claiming", "waiting", "chaining", "reading", "probing"]
+Phase = _Before | Literal["running", "undoing", "completing", "leaving", "over"]
 
 
 @dataclass(slots=True, eq=False)
@@ -113,10 +117,12 @@ class Attempt:
                 self.close()
         elif isinstance(operation, ledger.Complete):
             self._completed(reply)
+        elif isinstance(operation, ledger.HandOver) and self.phase == "leaving":
+            self.phase = "over"
 
     def _claimed(self, reply: ledger.Reply) -> None:
-        if self.phase == "over":  # it left before the answer came
-            self._let_go()
+        if self.phase in ("leaving", "over"):  # it left before the answer came
+            self._hand_over()
         elif isinstance(reply, ledger.Claimed):
             self.takeover = reply.takeover
             self._granted()
@@ -143,10 +149,23 @@ class Attempt:
     def leave(self) -> None:
         """The partition is another member's, so neither its chain nor its catalog is read here any more.
 
-        What has not begun lets go: it would rest on what was in force once.
+        What has not begun is handed over: it would rest on what was in force once.
         """
         if self.phase == "claiming":
-            self._let_go()
+            self._hand_over()
+
+    def cut(self) -> None:
+        """This process ends before the tool does. What may be repeated is handed over, so that it begins at once
+        elsewhere; of all else nobody knows what came of it: its lease runs out, as when the process had died.
+        """
+        if self.phase == "running" and self.effect not in CHAINED:
+            self._stop("handed_over")
+            self._hand_over(begun=True)
+
+    def _hand_over(self, *, begun: bool = False) -> None:
+        """Another process goes on: the same attempt, of which the planner hears nothing."""
+        self.phase = "leaving"
+        self._ask(ledger.HandOver(*self._place, self.token, begun))
 
     def _let_go(self) -> None:
         self.phase = "over"
@@ -233,7 +252,7 @@ class Attempt:
             self._stop("timeout")
             self.timed_out = True
             self._finish(self._result("unknown", outcome.timeout(self.request)))
-        holds = self.phase not in ("over", "claiming") and not self.settled
+        holds = self.phase not in ("leaving", "over", "claiming") and not self.settled
         if holds and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now
             self._hold(ledger.Renew)

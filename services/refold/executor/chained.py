@@ -102,7 +102,9 @@ class ChainedAttempt(Attempt):
         What the log does not take is not acted upon either, and the planner asks again.
         """
         unknown = offset is None or offset == NEVER
-        if self.phase == "chaining" and unknown:
+        if self.phase == "chaining" and self.left:
+            self._depart(claimed=not unknown)
+        elif self.phase == "chaining" and unknown:
             self._let_go()
         elif self.phase == "undoing" and (unknown or self.left):
             self._undone(heard=not unknown)
@@ -132,14 +134,20 @@ class ChainedAttempt(Attempt):
             self._run()
 
     def leave(self) -> None:
-        """See `Attempt`."""
+        """See `Attempt`. A claim under which nothing was done is taken back, or people were asked what came of it."""
         self.left = True
-        if self.phase in ("waiting", "chaining", "reading", "probing"):
-            self._let_go()
+        if self.phase in ("waiting", "reading", "probing"):
+            self._depart(claimed=self.phase == "reading")
         elif self.phase == "undoing":
             self._undone(heard=True)  # whoever has the partition now reads the link, or finds that it is not there
-        else:
+        elif self.phase != "chaining":  # what comes of that is heard in a moment
             super().leave()
+
+    def _depart(self, *, claimed: bool) -> None:
+        if claimed and self._untouched:
+            self._take_back(handed_over=True)
+        else:
+            self._hand_over()
 
     # The effect
 
@@ -185,12 +193,28 @@ class ChainedAttempt(Attempt):
         if self.effect != "once" or self.claim is None:
             super()._not_done(result)
             return
-        self.phase, self.result = "undoing", result
-        self._append(replace(self.claim, claim_id=self.outbox.fresh(), prev=self.claim.claim_id, undone=True))
+        self.result = result
+        self._take_back()
+
+    @property
+    def _untouched(self) -> bool:
+        """Whether nothing came of the call so far, before the claim of this attempt and under it."""
+        assert self.claim is not None, "reading follows an append"
+        if self.claim.doubt or self._unsettled():
+            return False
+        return self.effect == "once" or not (self.known.seen_ms or self._unclaimed)
+
+    def _take_back(self, *, handed_over: bool = False) -> None:
+        assert self.claim is not None, "what is taken back was claimed"
+        self.phase, name, prev = "undoing", self.outbox.fresh(), self.claim.claim_id
+        self._append(replace(self.claim, claim_id=name, prev=prev, undone=True, handed_over=handed_over))
 
     def _undone(self, *, heard: bool) -> None:
         """Tells what became of it. What the chain has not heard, people are asked about; they are if it is unknown."""
-        assert self.result is not None, "what is taken back has a result"
+        if self.result is None:
+            self._over_with()
+            self._hand_over()
+            return
         if not heard and self.result.status == "failed":
             self.result = replace(self.result, status="unknown")
         if self.timed_out:  # the ledger has had its word

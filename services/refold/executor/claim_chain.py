@@ -33,6 +33,11 @@ class ClaimChain:
     open: ToolClaim | None
     open_ms: int
 
+    def claimed(self, call: str, attempt: int) -> bool:
+        """Whether somebody may have acted on this attempt, or may yet, by the claims of this chain."""
+        free = self.head.undone and self.head.handed_over
+        return self.highest.get(call) == attempt and not (free and self.head.call_id == call)
+
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
@@ -41,10 +46,11 @@ class Lineage:
     **Shape**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
     `others` are the heads of chains which have the same call under another key: people may have edited its arguments,
     and claims had no key once. **Units**: `seen_ms` is when this process first saw each of these heads, but for those
-    under which nobody acts any more. `claimed`: just this attempt was claimed before. `shared`: so was another call's
-    with the same effect, in another life of the run. `open`: somebody may have acted on what was claimed before, and
-    has not said since that nothing came of it; `begun` is the highest such attempt of this call, and `begun_ms` when
-    the log took the last such claim, of whatever call. `passed`: a higher attempt of the call has been claimed.
+    under which nobody acts any more. `claimed`: just this attempt was claimed before, and not handed over. `shared`: so
+    was another call's with the same effect, in another life of the run. `open`: somebody may have acted on what was
+    claimed before, and has not said since that nothing came of it; `begun` is the highest such attempt of this call,
+    and `begun_ms` when the log took the last such claim, of whatever call. `passed`: a higher attempt of the call has
+    been claimed.
     """
 
     head: str = ""
@@ -114,7 +120,7 @@ class Claims:
             own.head.claim_id if own else "",
             tuple(chain.head.claim_id for chain in others),
             {chain.head.claim_id: chain.seen_ms for chain in chains if not chain.head.undone},
-            claimed=highest == request.attempt,
+            claimed=highest == request.attempt and any(chain.claimed(call, highest) for chain in chains),
             # Attempts are counted by the life of a run that made them: a claim of another one may be any of this.
             shared=own is not None and any(name != call for name in own.highest),
             open=bool(acted),

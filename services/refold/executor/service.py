@@ -17,8 +17,8 @@ from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane, request_of
 from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Effect, Item, Look, Looked, Now, ToolEnded
-from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, Lapsed, Release, Renew, Reply, Unlist
+from refold.ports.effects import Answers, Effect, Item, Leave, Look, Looked, Now, ToolEnded
+from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver, Lapsed, Release, Renew, Reply, Unlist
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes, record_bytes
 
@@ -46,7 +46,8 @@ class Executor:
             commit_ms=settings.commit_ms,
         )
         self.attempts: dict[int, Attempt] = {}
-        self.draining = False
+        self.draining = self._leaving = False
+        self._cut_ms = 0
         self._by_call: dict[str, Attempt] = {}
         self._tend_due = self._turns = self._acting = 0
         self._missing: set[str] = set()
@@ -69,20 +70,36 @@ class Executor:
         # The backlog is the process's: slots are, and what waits for them is kept in its memory.
         waiting, topics = sum(lane.waiting.bytes for lane in self.lanes), (self._settings.topic,)
         flow = self.lanes.throttle(lambda lane: waiting, limit=self._settings.backlog_bytes, topics=topics)
-        return [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now)]
+        effects = [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now, at_once=self._leaving)]
+        if self._leaving:
+            effects.append(Leave())
+            self._leaving = False
+        return effects
 
     def next_due_ms(self) -> int | None:
         soon = self.attempts or self._waiting or self._outbox.ledger
         ahead = self._settings.tend_ms if soon else self._settings.reap_ms
-        return self._outbox.now.mono_ms + ahead if len(self.lanes) else None
+        return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
-    def drain(self) -> None:
-        """Takes no new work; what has not begun is released, what runs may go on until the host's grace is over."""
-        self.draining = True
-        for lane in self.lanes:
-            lane.waiting.clear()
-        for attempt in self.attempts.values():
-            attempt.closed = attempt.closed or attempt.phase not in ("running", "completing", "over")
+    def drain(self) -> bool:
+        """Gives its partitions to others at once, with what has not begun; what runs goes on until the grace is over.
+
+        True when none runs any more of which anything could be said. What still runs then is cut, by its class.
+        """
+        if not self.draining:
+            self.draining = self._leaving = True
+            self._cut_ms = self._outbox.now.mono_ms + self._settings.grace_ms
+            for lane in self.lanes:
+                lane.waiting.clear()
+            for attempt in list(self.attempts.values()):
+                attempt.leave()
+                self._retire(attempt)
+            return False
+        if over := self._outbox.now.mono_ms >= self._cut_ms:
+            for attempt in self.attempts.values():
+                attempt.cut()
+        left = [attempt.phase for attempt in self.attempts.values() if attempt.phase != "over"]
+        return all(over and phase == "running" for phase in left)
 
     @property
     def _waiting(self) -> int:
@@ -143,7 +160,7 @@ class Executor:
 
     def _answered(self, answers: Answers) -> None:
         for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
-            if isinstance(reply, Broken) and isinstance(operation, Claim | Renew | Release | Complete):
+            if isinstance(reply, Broken) and isinstance(operation, Claim | Renew | Release | HandOver | Complete):
                 self._outbox.broken(operation.home, operation.key)
             if isinstance(asker, Attempt):
                 asker.answered(operation, reply)
@@ -275,11 +292,11 @@ class Executor:
         attempt.begin()
 
     def _retire(self, attempt: Attempt) -> None:
-        if attempt.phase != "over":
+        if attempt.phase not in ("leaving", "over"):
             return
         if self._by_call.get(attempt.request.call_id) is attempt:
             del self._by_call[attempt.request.call_id]
-        if not attempt.busy and attempt.number in self.attempts:
+        if attempt.phase == "over" and not attempt.busy and attempt.number in self.attempts:
             del self.attempts[attempt.number]
             self._acting -= attempt.requested.weight
 

@@ -48,7 +48,8 @@ class ExecutorSettings:
     request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
     has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over. Every `look_ms`
     a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it acts on
-    nothing that needs a decision. What the ledger holds of this pool is under its `seal`.
+    nothing that needs a decision. What the ledger holds of this pool is under its `seal`. A process that is to end lets
+    tools that run go on for `grace_ms`.
     """
 
     pool: str = "default"
@@ -62,6 +63,7 @@ class ExecutorSettings:
     beat_again_ms: int = 1_000
     fill_ms: int = 3_000
     aside_ms: int = 30_000
+    grace_ms: int = defaults.GRACE_MS
     look_ms: int = 10_000
     blind_ms: int = defaults.BLIND_MS
     stale_ms: int = DEFAULT_RETENTION // timedelta(milliseconds=2)

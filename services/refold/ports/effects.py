@@ -95,6 +95,13 @@ class Flow(NamedTuple):
     partition: int
 
 
+class Leave(NamedTuple):
+    """Leave the group, and go on: what was ordered before is done first. -> `Revoked` for each partition, later.
+
+    None where the group keeps the partitions for this member's name.
+    """
+
+
 class AskLedger(NamedTuple):
     """-> `Answers` with the same `batch`, before anything else."""
 
@@ -118,7 +125,7 @@ class StartTool(NamedTuple):
 
 
 class StopTool(NamedTuple):
-    """Tell the tool of an attempt to stop (`timeout`, `cancelled`). Best effort; a `ToolEnded` may still come."""
+    """Tell the tool of an attempt to stop: `timeout`, `cancelled`, `handed_over`. Best effort; it may end as well."""
 
     number: int
     reason: str
@@ -149,7 +156,7 @@ class Now(NamedTuple):
 
 
 _Asked = AskEnd | AskCommitted | AskLedger | Look
-Effect = Append | Publish | Commit | Read | Reopen | Flow | StartTool | StopTool | _Asked
+Effect = Append | Publish | Commit | Read | Reopen | Flow | Leave | StartTool | StopTool | _Asked
 Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Looked | Answers | ToolEnded
 
 
@@ -169,4 +176,11 @@ class Service(Protocol):
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called at the latest though nothing came. **Units**: monotonic, None: never."""
+        ...
+
+    def drain(self) -> bool:
+        """Takes nothing new from now on, and ends what is under way; asked before each further turn.
+
+        True when nothing is left that would be worth a wait. Whoever is not asked, or dies meanwhile, loses nothing.
+        """
         ...

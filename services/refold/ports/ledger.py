@@ -77,6 +77,20 @@ class Release(NamedTuple):
     token: str
 
 
+class HandOver(NamedTuple):
+    """I stop here: the lease is over now, so that whoever looks for lapsed ones goes on at once. -> None.
+
+    If it is still STARTED under my token. Unless it has `begun`, the token goes as well, and a claim of the same call
+    that follows is no more of a takeover than mine was.
+    """
+
+    home: int
+    pool: str
+    key: str
+    token: str
+    begun: bool
+
+
 class Complete(NamedTuple):
     """This is what came of it: entry DONE and result into the outbox, in one script. Repeatable.
 
@@ -168,7 +182,8 @@ class Fill(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Act. `takeover`: a STARTED entry with a lapsed lease stood there, or one of another call.
+    """Act. `takeover`: a STARTED entry with a lapsed lease stood there, or one of another call. Whoever handed a call
+    over before it had begun leaves it as it was found.
 
     A lower attempt that is DONE is known to be over, so following it is no takeover.
     """
@@ -221,7 +236,9 @@ class Filled(NamedTuple):
     limit: int
 
 
-Operation = Claim | Renew | Release | Complete | Close | Lapsed | Unpublished | Sent | SetAside | Unlist | Fill
+Operation = (
+    Claim | Renew | Release | HandOver | Complete | Close | Lapsed | Unpublished | Sent | SetAside | Unlist | Fill
+)
 _Judged = Claimed | Busy | Superseded | Stored | Renewed | Completed | Fenced | Broken
 Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 

@@ -185,6 +185,13 @@ class EventLog(Protocol):
         """Undoes `pause`."""
         ...
 
+    def leave(self) -> None:
+        """Leaves the group, after the commits before it: its partitions are others' at once, and it is told so.
+
+        Records can be written as before. With a place that is kept nothing happens.
+        """
+        ...
+
     def close(self) -> None:
         """Leaves the group, after the last deliveries and commits: its partitions are others' at once."""
         ...

@@ -80,7 +80,11 @@ class Relay:
 
     def next_due_ms(self) -> int | None:
         ahead = self._settings.drop_ms if self._sent or self._batches else self._settings.sweep_ms
-        return self._now.mono_ms + ahead if self._homes else None
+        return self._now.mono_ms + ahead if self._homes or not self.idle else None
+
+    def drain(self) -> bool:
+        """Whether all that was offered is published and dropped; what is offered yet is published too."""
+        return self.idle
 
     def _delivered(self, delivery: Delivery) -> None:
         offer = self._flying.take(delivery.token)

@@ -27,6 +27,10 @@ LEASE_MS = 1_000
 CHAINED_LEASE_MS = 10_000
 """The same for `probed` and `once`: long, because there a take-over costs a query or a human."""
 
+GRACE_MS = 20_000
+"""How long tools may go on in an executor that is told to end, which has given its partitions away by then: with the
+seconds that follow still below the 30 s after which Kubernetes kills."""
+
 BLIND_MS = 300_000
 """How old an executor's knowledge of the catalog may be: longer than any restart of a broker, and short for a thief."""
 

@@ -35,6 +35,9 @@ TAKE = 500
 IDLE_S = 0.1
 """The longest sleep between two turns: bounds how late a timer is seen, and how fast a stop."""
 
+DRAINING_S = 0.02
+"""The same while it drains: others wait for what it has."""
+
 ASK_AGAIN_S = 0.5
 """How long after a question to the log that had no answer; all turns wait while one is asked. The same one is put again
 after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may be without a leader for hours."""
@@ -107,10 +110,8 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
 
-    def run(
-        self, stopping: Callable[[], bool], *, drain: Callable[[], bool] = lambda: True, grace_s: float = 10.0
-    ) -> None:
-        """Takes turns until it is `stopping`, then, within the grace, until `drain` says that nothing is under way."""
+    def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
+        """Takes turns until it is `stopping`, then, within the grace, until all services have drained."""
         take = self._take_queued if self._tools else self._take
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         self._reader = reader if self._tools else None
@@ -120,8 +121,8 @@ class Host:
             while not stopping():
                 self.pump(take(self._wait_s()))
             deadline = time.monotonic() + grace_s
-            while not drain() and time.monotonic() < deadline:
-                self.pump(take(0.02))
+            while not self._drained() and time.monotonic() < deadline:
+                self.pump(take(DRAINING_S))
         finally:
             self._stopped.set()
             self._looking.shutdown(wait=False, cancel_futures=True)
@@ -129,6 +130,10 @@ class Host:
                 self._tools.close()
                 reader.join(timeout=2)
         self._log.close()
+
+    def _drained(self) -> bool:
+        said = [service.drain() for service in self._services]  # every one is told, whatever the others say
+        return all(said)
 
     def pump(self, inbox: list[effects.Item]) -> None:
         """One turn, and the further ones that its answers cause."""
@@ -186,6 +191,8 @@ class Host:
                 self._looking.submit(self._fetch, effect)
             elif isinstance(effect, effects.Reopen):
                 self._log.reopen(effect.partition)
+            elif isinstance(effect, effects.Leave):
+                self._log.leave()
             elif isinstance(effect, effects.Flow):
                 steer = self._log.pause if effect.action == "pause" else self._log.resume
                 steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))

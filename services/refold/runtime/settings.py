@@ -97,7 +97,8 @@ class ExecutorPart(_Room):
     slots: int = Field(defaults.SLOTS, ge=1)
     lease_ms: int = Field(defaults.LEASE_MS, ge=100)
     chained_lease_ms: int = Field(defaults.CHAINED_LEASE_MS, ge=100)
-    grace_ms: int = Field(10_000, ge=0)
+    grace_ms: int = Field(defaults.GRACE_MS, ge=0)
+    """How long tools that run may go on when the process is told to end. Nothing else waits for them."""
     blind_ms: int = Field(defaults.BLIND_MS, ge=1_000)
     """How old the reading of the catalog may be: beyond it nothing is done that needs a decision. What halts or revokes
     something comes with it."""

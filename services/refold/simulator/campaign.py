@@ -22,7 +22,17 @@ from refold.simulator.world.faults import SMALL, Fault, modes_at
 NEEDED = (
     *("takeovers", "void_records", "record.foreign", "input.ignored", "lost_acks", "claims_refused", "in_doubt"),
     *("doubts_asked", "result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
-    *("deploys", "run.stalled", "run.unstalled", "hung", "publish.refused", "truncated", "repeated"),
+    *(
+        "drains",
+        "tool.handed_over",
+        "deploys",
+        "run.stalled",
+        "run.unstalled",
+        "hung",
+        "publish.refused",
+        "truncated",
+        "repeated",
+    ),
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 

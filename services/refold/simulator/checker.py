@@ -23,6 +23,7 @@ from refold.core.topics import (
 from refold.planner.service import Planner
 from refold.ports.log import Record
 from refold.simulator.app import FACTS, TIMEOUT_MS
+from refold.simulator.reading.drains import charges
 from refold.simulator.reading.history import History, LoggedCall
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
@@ -58,6 +59,8 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
     found += world.witness.toil.objections(faults=len(world.struck), deadline_ms=longest_ms, went_back=back)
+    if all(fault.endswith(":drain") for fault in world.struck):
+        found += charges(world.witness.history, world.tools.ran, world.settings)
     if at_rest:
         found += _orders(world)
         found += _approvals(world)

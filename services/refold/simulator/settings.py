@@ -40,7 +40,7 @@ class SimSettings:
     nobody is there, which is longer than receivers remember keys, `retention_ms` how long the ledger remembers what is
     done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
     executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
-    more.
+    more. A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
     """
 
     partitions: int = PARTITIONS
@@ -67,6 +67,8 @@ class SimSettings:
     ignorance_ms: int = 200
     pause_ms: int = 120
     restart_ms: int = 40
+    grace_ms: int = 300
+    last_ms: int = 200
     visit_ms: int = 400
     away_ms: int = 2_500
     retention_ms: int = 20_000

@@ -10,6 +10,9 @@ from refold.ports.ledger import (
     Close,
     Completed,
     Fenced,
+    HandOver,
+    Lapsed,
+    Operation,
     Release,
     Renewed,
     Stored,
@@ -211,6 +214,35 @@ def test_a_release_after_the_end_changes_nothing(bench: Bench) -> None:
 
     assert ask(bench, Release(7, "default", KEY, "ann")) is None
     assert bench.state() == before
+
+
+def test_a_call_that_was_handed_over_is_found_at_once_and_is_no_takeover_if_it_had_not_begun(bench: Bench) -> None:
+    ask(bench, claim("ann"))
+
+    assert ask(bench, HandOver(7, "default", KEY, "ann", begun=False)) is None
+    assert ask(bench, Lapsed(7, "default", 10)) == [(KEY, b"request r-1/2#1")]
+    assert ask(bench, renew("ann")) == Fenced()
+    assert ask(bench, claim("bob")) == Claimed(takeover=False)
+    assert ask(bench, HandOver(7, "default", KEY, "bob", begun=True)) is None
+    assert ask(bench, claim("eve")) == Claimed(takeover=True)
+    assert ask(bench, HandOver(7, "default", KEY, "eve", begun=False)) is None
+    assert ask(bench, claim("dan")) == Claimed(takeover=True), "somebody had begun it once, and nobody has said more"
+
+
+def test_what_begun_and_was_handed_over_may_still_be_completed_by_whoever_did_it(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), HandOver(7, "default", KEY, "ann", begun=True)])
+
+    assert ask(bench, complete("ann")) == Completed(FIELD)
+    assert ask(bench, claim("bob")) == Stored(b'"ok"')
+
+
+@pytest.mark.parametrize("before", [[CLOSE], [complete("ann")], [Release(7, "default", KEY, "ann")], []])
+def test_handing_over_what_is_not_held_changes_nothing(bench: Bench, before: list[Operation]) -> None:
+    bench.ledger.run([claim("ann"), *before])
+    state = bench.state()
+
+    assert ask(bench, HandOver(7, "default", KEY, "ann" if before else "bob", begun=False)) is None
+    assert bench.state() == state
 
 
 def test_completing_puts_result_into_ledger_and_outbox_and_drops_request_and_lease(bench: Bench) -> None:

@@ -81,6 +81,40 @@ def test_the_partitions_of_a_member_that_leaves_are_the_others_at_once(bench: Be
     assert list(assigned(taken)) == [1]
 
 
+def test_a_member_that_has_left_writes_on_and_is_told_that_nothing_is_its_own(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b")
+    share(one, two)
+    two.append([outgoing(b"1", partition=1)])
+    two.commit({(INPUTS, 1): 1})
+
+    two.leave()
+    gone = take_until(two, lambda taken: taken.rebalances, within=under_load(3))
+    came = take_until(one, lambda taken: taken.rebalances, within=under_load(3))
+    (written,) = two.append([outgoing(b"2", partition=1)])
+    two.publish([outgoing(b"3", partition=1, token=7)])
+    told = take_until(two, lambda taken: taken.deliveries)
+    read = take_until(one, lambda taken: len(taken.records) == 2)
+    after = [two.take(10, 0.05) for _ in range(10)]
+    two.close()
+
+    assert gone.rebalances == [Revoked(1)]
+    assert assigned(came)[1].committed.get(INPUTS) == 1
+    assert written.offset == 1
+    assert [each.token for each in told.deliveries] == [7]
+    assert values(read.records) == [b"2", b"3"]
+    assert not [each for each in after if each.rebalances or each.records]
+
+
+def test_a_member_that_keeps_its_place_does_not_leave(bench: Bench) -> None:
+    one, two = bench.log("a"), bench.log("b", keep_place=True)
+    share(one, two)
+
+    two.leave()
+    after = [log.take(10, 0.05) for _ in range(10) for log in (one, two)]
+
+    assert not [each for each in after if each.rebalances]
+
+
 def test_a_member_that_keeps_its_place_is_back_without_a_rebalance(bench: Bench) -> None:
     one, two = bench.log("a"), bench.log("b", keep_place=True)
     share(one, two)

@@ -252,6 +252,11 @@ class KafkaEventLog:
         flow = partial(self._intake.flow, (topic, partition), paused=False)
         self._notes.append(partial(self._steer, partition, under, flow))
 
+    def leave(self) -> None:
+        """See `EventLog`."""
+        if not self._settings.keep_place:
+            self._notes.append(self._seat.leave)
+
     def close(self) -> None:
         """See `EventLog`. With `keep_place` in the settings the group keeps the partitions for this name."""
         if self._closing:

@@ -42,16 +42,16 @@ class GroupSeat:
         self._settled = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
-        self._joined = self._outdated = self._renewed = False
+        self._joined = self._left = self._outdated = self._renewed = False
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
-        if not self._joined:
+        if not (self._joined or self._left):
             self._join()
         message = self._consumer.poll(0)
         if message is not None and (error := message.error()):
             self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
-        if self._outdated:
+        if self._outdated and not self._left:
             self._renew()
         gone, self._lost = self._lost, set()
         came: set[int] = set()
@@ -99,13 +99,24 @@ class GroupSeat:
 
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
-        if self._joined:
+        if self._joined and not self._left:
             self._settle()
             self._again_s = 0.0
             self._commit()
             if leave:
                 self._leave()
         self._consumer.close()
+
+    def leave(self) -> None:
+        """Ends the membership for good, as if the group had taken everything away; `close` has the rest to do."""
+        if self._joined and not self._left:
+            self._settle()
+            self._again_s = 0.0
+            self._commit()
+            self._leave()
+        self._left, self._given, self._wanted = True, None, {}
+        self._lost |= self.owned
+        self.owned = set()
 
     def _settle(self) -> None:
         """Waits for an assignment that is under way: closed before it is taken note of, librdkafka 2.16 may hang."""

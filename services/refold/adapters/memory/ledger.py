@@ -66,6 +66,7 @@ class MemoryLedger:
             ledger.Claim: self._claim,
             ledger.Renew: self._renew,
             ledger.Release: self._release,
+            ledger.HandOver: self._hand_over,
             ledger.Complete: self._complete,
             ledger.Close: self._close,
             ledger.Lapsed: self._lapsed,
@@ -135,6 +136,8 @@ class MemoryLedger:
                 if until > now:
                     return ledger.Busy(until - now)
         takeover = entry is not None and (entry.state == "started" or entry.call != call)
+        if entry is not None and entry.state == "started" and entry.call == call and not entry.token:
+            takeover = entry.takeover
         self._entries[home, pool, key] = CallEntry(
             "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, order=order
         )
@@ -160,6 +163,14 @@ class MemoryLedger:
         if entry is not None and entry.state == "started" and entry.token == token:
             del self._entries[home, pool, key]
             self._unlease(home, pool, key)
+        return None
+
+    def _hand_over(self, operation: ledger.HandOver, now: int) -> ledger.Reply:
+        home, pool, key, token, begun = operation
+        entry = self._find(home, pool, key, now)
+        if entry is not None and entry.state == "started" and entry.token == token and not entry.closed:
+            self._entries[home, pool, key] = entry._replace(token=token if begun else "")
+            self._leases.setdefault((home, pool), {})[key] = 0
         return None
 
     def _complete(self, operation: ledger.Complete, now: int) -> ledger.Reply:

@@ -21,7 +21,7 @@ class MemoryEventLog:
 
     def __init__(self, broker: MemoryBroker, membership: Membership, *, keep_place: bool = False) -> None:
         self._broker, self._membership, self._keep_place = broker, membership, keep_place
-        self.deaf = False
+        self.deaf = self._left = False
         self.first = 0
         self.cursors = Cursors(broker, membership)
         self._session = self._generation = 0
@@ -44,6 +44,11 @@ class MemoryEventLog:
 
     def _rebalance(self, taken: Taken) -> None:
         own, broker = self._membership, self._broker
+        if self._left:
+            taken.rebalances += [Revoked(number) for number in self.cursors.partitions]
+            for change in taken.rebalances:
+                self.cursors.apply(change)
+            return
         if not self._session:
             self._session = broker.join(own.group, own.member, own.topics)
         group = broker.groups[own.group]
@@ -112,11 +117,21 @@ class MemoryEventLog:
     def _holds(self, partition: int, under: int | None) -> bool:
         return under in (None, self._assignments.get(partition))
 
+    def leave(self) -> None:
+        """See `EventLog`."""
+        if not self._keep_place:
+            self._expire()
+            self._left = True
+
     def close(self) -> None:
         """See `EventLog`."""
+        if not self._keep_place and not self._left:
+            self._expire()
+
+    def _expire(self) -> None:
         own = self._membership
         group = self._broker.groups.get(own.group)
-        if group and group.sessions.get(own.member) == self._session and not self._keep_place:
+        if group and group.sessions.get(own.member) == self._session:
             self._broker.expire(own.group, own.member)
 
 

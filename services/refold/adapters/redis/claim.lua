@@ -28,6 +28,9 @@ if state then
 end
 
 local over = state and (state == 'started' or not own) and 1 or 0
+if state == 'started' and own and token == '' then
+  over = takeover == '1' and 1 or 0 -- handed over before it had begun
+end
 if state then
   redis.call('DEL', KEYS[1])
 end

@@ -60,6 +60,7 @@ class RedisLedger:
             ledger.Claim: self._claim,
             ledger.Renew: self._renew,
             ledger.Release: self._release,
+            ledger.HandOver: self._hand_over,
             ledger.Complete: self._complete,
             ledger.Close: self._close,
             ledger.Lapsed: self._lapsed,
@@ -141,6 +142,12 @@ class RedisLedger:
         home, pool, key, token = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return ("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held", key, token)
+
+    def _hand_over(self, operation: ledger.HandOver) -> RedisCommand:
+        home, pool, key, token, begun = operation
+        at = f"{self._prefix}:{pool}:{{{home}}}:"
+        keys = "EVALSHA", self._sha["hand_over"], 2, f"{at}effect:{key}", f"{at}held"
+        return (*keys, key, token, 1 if begun else 0)
 
     def _complete(self, operation: ledger.Complete) -> RedisCommand:
         home, pool, key, call, attempt, token, success, result = operation
@@ -242,6 +249,7 @@ _READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
     ledger.Claim: _read_claim,
     ledger.Renew: _read_renew,
     ledger.Release: _read_nothing,
+    ledger.HandOver: _read_nothing,
     ledger.Complete: _read_complete,
     ledger.Close: _read_nothing,
     ledger.Lapsed: _read_pairs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha1
 from importlib.resources import files
 
-NAMES = ("claim", "renew", "release", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
+NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
 SOURCES = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in NAMES}
 
 

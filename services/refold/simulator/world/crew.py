@@ -56,6 +56,7 @@ def _executor(world: Surroundings, member: str, seal: Seal = SEAL) -> tuple[list
         commit_ms=chosen.commit_ms,
         resend_ms=chosen.resend_ms,
         stale_ms=chosen.retention_ms // 2,
+        grace_ms=chosen.grace_ms,
         times=Times(lease_ms=chosen.lease_ms, chained_lease_ms=chosen.chained_lease_ms),
         gate=Gate(tools=FACTS, environment=ENVIRONMENT, partitions=chosen.partitions, pool=pool),
         seal=seal,

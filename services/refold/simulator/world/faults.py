@@ -10,11 +10,11 @@ from refold.core.errors import UsageError
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.simulator.settings import ANSWERS, ORDERS
 
-PROCESS = ("die", "die-after", "away", "freeze", "freeze-after", "freeze-read", "pause", "pause-after")
+PROCESS = ("die", "die-after", "away", "freeze", "freeze-after", "freeze-read", "pause", "pause-after", "drain")
 """The process at the boundary dies, or freezes while a successor works (a zombie), or pauses for less than that.
 
 `-after`: the effect is done, its answer is lost or comes late. `-read`: it freezes with what it reads next in its
-hands. `away`: it dies, and for a while there is nobody in its place.
+hands. `away`: it dies, and for a while there is nobody in its place. `drain`: it is told to end, as every deploy does.
 """
 
 WRITE = ("lost", "unsure", "overdue", "delayed", "refuse")

@@ -66,6 +66,18 @@ class Groups:
             self._give(guest.role, partition, hosts[0])
             self.die(owner)
 
+    def drain(self, process: SimProcess) -> None:
+        """Tells a process to end."""
+        settings = self._world.settings
+        process.leave_by_ms = process.leave_by_ms or self._world.now_ms + settings.grace_ms + settings.last_ms
+        self._world.counts["drains"] += 1
+
+    def depart(self, process: SimProcess) -> None:
+        """It leaves its group and goes on: others have its partitions at once."""
+        process.rebalances += [Revoked(partition) for partition in process.cursors.partitions]
+        mates = [p for p in self.processes if p.role == process.role and p.state == "up" and not p.leave_by_ms]
+        self._hand_over(process, mates[0] if mates and self._world.settings.sharing else None)
+
     def freeze(self, process: SimProcess, stall_ms: int) -> None:
         """Stops a process for a while; the group gives its partitions away once its session is over."""
         process.state, process.stood_still = "frozen", True

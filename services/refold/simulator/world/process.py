@@ -30,6 +30,9 @@ _REFUSED = {
 _SAID_OF_CALLS = ("call.unauthorised", "call.refused")
 _DIGITS = re.compile(r"\d+")
 DAY_MS = 86_400_000
+LEAVING_MS = 20
+"""How long a process idles that is told to end."""
+
 NO_REPLY = object()
 """The answer to a ledger operation that did not come."""
 
@@ -55,7 +58,8 @@ class SimProcess:
     where the run log ended when it ordered the tool to start; `read_from`, by topic and partition, from where it has
     read since the partition is its own. `act` is what it is about to do, `due_ms` when it wants to be called though
     nothing came. `stood_still`: it froze in the middle of this turn, or for so long that it was `expelled` and does not
-    know; `dazed`: it will freeze, with the next records that it reads in its hands.
+    know; `dazed`: it will freeze, with the next records that it reads in its hands. `leave_by_ms`: it was told to end,
+    and is gone by then.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ class SimProcess:
         self._carrying: Carrying | None = None
         self.act: Act | None = None
         self._reply: Any = None
-        self.due_ms = 0
+        self.due_ms = self.leave_by_ms = 0
 
     # Membership
 
@@ -110,6 +114,14 @@ class SimProcess:
         orders = self._turn(inbox, effects.Now(wall, now - self._born_ms + 1))
         self._carrying, self._reply = self._carry(orders), None
         return True
+
+    def drained(self) -> bool:
+        """Whether it was told to end and does so now; else its services are asked again after a turn."""
+        if not self.leave_by_ms or self._carrying is not None or self.tool_acts:
+            return False
+        self.due_ms = min(self.due_ms, self.world.now_ms)
+        said = [service.drain() for service in self.services]
+        return all(said) or self.world.now_ms >= self.leave_by_ms
 
     def grasps(self) -> bool:
         """Reads, before a turn; whether there were records."""
@@ -150,7 +162,8 @@ class SimProcess:
                 if effect.request.effect != "pure":
                     self.checked_ms[effect.number] = self.world.now_ms
         due = [self._born_ms - 1 + due for service in self.services if (due := service.next_due_ms()) is not None]
-        self.due_ms = min([*due, self.world.now_ms + self.world.settings.idle_ms])
+        idle_ms = LEAVING_MS if self.leave_by_ms else self.world.settings.idle_ms
+        self.due_ms = min([*due, self.world.now_ms + idle_ms])
         return orders
 
     @property
@@ -213,6 +226,8 @@ class SimProcess:
                 if effect.partition in self.cursors.partitions:
                     self.rebalances.append(Revoked(effect.partition))
                     self.assign(effect.partition)
+            elif isinstance(effect, effects.Leave):
+                yield Act("leave", effect, None)
             elif isinstance(effect, effects.Flow):
                 self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,11 @@ class Script:
     retryable: bool = True
     deaf: bool = False
     effect_ms: int = 3
+
+    @property
+    def lasts_ms(self) -> float:
+        """From its beginning to what it says."""
+        return math.inf if self.after_ms is None else self.effect_ms * self.acts + self.after_ms
 
 
 SCRIPTS: Mapping[str, Script] = {
@@ -69,7 +75,7 @@ class ToolRun:
 class Workshop:
     """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`.
 
-    `told` are the results that tools gave to their processes, with their calls.
+    `told` are the results that tools gave to their processes, with their calls; `ran` is what they did, by call.
     """
 
     def __init__(self, scripts: Mapping[str, tuple[str, ...]]) -> None:
@@ -77,6 +83,7 @@ class Workshop:
         self._times: Counter[str] = Counter()
         self._runs: dict[tuple[str, int], ToolRun] = {}
         self.told: list[tuple[str, str]] = []
+        self.ran: dict[str, list[Script]] = defaultdict(list)
 
     def start(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         """A tool or a probe begins."""
@@ -91,6 +98,7 @@ class Workshop:
             return
         self._times[request.call_id] += 1
         script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
+        self.ran[request.call_id].append(script)
         run = self._runs[process.name, order.number] = ToolRun(process, order, script)
         if script.acts:
             act = Act("effect", lambda: self._act(world, run), (request.call_id, request.attempt, request.key[:8]))

@@ -85,6 +85,9 @@ class World(Surroundings):
             if (stall := self._stall_ms(process, long=True)) > 0:
                 self.groups.freeze(process, stall)
                 return True
+        if process.drained():
+            self.groups.die(process)
+            return True
         if not process.begins():
             return False
         while process.state == "up":
@@ -125,6 +128,9 @@ class World(Surroundings):
             return False
         if name in ("freeze", "pause"):
             return self._strike_freeze(process, act, long=name == "freeze", after=bool(after))
+        if name == "drain":
+            self.groups.drain(process)
+            return False
         if name in ("die", "away"):
             if after:
                 process.done(self._do(process, act))
@@ -252,6 +258,8 @@ class World(Surroundings):
             self.tools.start(self, process, what)
         elif kind == "stop":
             self.tools.stop(self, process, what)
+        elif kind == "leave":
+            self.groups.depart(process)
         else:
             what()
         return None

@@ -30,6 +30,10 @@ from refold.runtime import keys
 from refold.runtime.host import Host
 
 executor_group = Commands()
+
+LAST_S = 2.0
+"""After the grace, for the last results and what is handed over: milliseconds, but for servers that do not answer."""
+
 _log = structlog.get_logger()
 
 
@@ -82,15 +86,12 @@ def executor(
         stale_ms=options.redis.retention_ms // 2,
         trust=process.trust(),
         blind_ms=options.executor.blind_ms,
+        grace_ms=options.executor.grace_ms,
     )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:
         return Toolbox(loaded, done, threads=own.slots, max_result=options.max_payload_bytes)
 
-    def drain() -> bool:
-        service.drain()
-        return not service.attempts and relay.idle
-
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
-    process.run(host, drain=drain, grace_s=options.executor.grace_ms / 1000)
+    process.run(host, grace_s=options.executor.grace_ms / 1000 + LAST_S)

@@ -64,5 +64,5 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     most_s = options.planner.hang_ms / 1000
     watchdog = Watchdog(mark, member=process.member, quarantine=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
-    process.run(Host([service], event_log), drain=service.drain, grace_s=DRAIN_S)
+    process.run(Host([service], event_log), grace_s=DRAIN_S)
     watchdog.stop()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import socket
-from collections.abc import Callable, Iterable
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import structlog
@@ -18,10 +23,14 @@ from refold.cli.apps import load_app
 from refold.cli.exposure import Hole, accept, kafka_holes
 from refold.core.approval.trust import Trust
 from refold.core.errors import UsageError
-from refold.embedded.signals import stop_signals
+from refold.embedded.signals import StopAsked, stop_signals
 from refold.runtime import logging
 from refold.runtime.host import Host
 from refold.sdk.app import App
+
+CLOSE_S = 5.0
+"""How long a process that has drained may take to leave its group and to hang up: a fraction of a second, but for
+servers that do not answer. Then it is ended: its clients may wait for longer than its partitions would for others."""
 
 COLLECT_AFTER = 50_000
 """New objects per pass of the garbage collector. A service makes thousands a turn and no cycles to speak of; Python's
@@ -84,14 +93,35 @@ class Served:
         hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
         raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
-    def run(self, host: Host, *, drain: Callable[[], bool] = lambda: True, grace_s: float = 0.0) -> None:
-        """Runs until SIGTERM or SIGINT, then drains."""
+    def run(self, host: Host, *, grace_s: float = 0.0) -> None:
+        """Runs until SIGTERM or SIGINT, then drains; the process ends with it."""
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
-        with stop_signals() as asked:
+        with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
-            host.run(asked.is_set, drain=drain, grace_s=grace_s)
-        _log.info("service.stopped", service=self.service, pid=os.getpid())
+            host.run(asked.is_set, grace_s=grace_s)
+            _log.info("service.stopped", service=self.service, pid=os.getpid())
+            leave_threads()
+
+
+@contextmanager
+def ends_within(seconds: float) -> Iterator[StopAsked]:
+    """Set what is yielded when a signal asks for a stop. If the block goes on for so long after that, the process ends
+    as by kill -9, which is safe at any moment, and says on stderr where its threads were.
+    """
+    with stop_signals(at_first=partial(faulthandler.dump_traceback_later, seconds, exit=True)) as asked:
+        try:
+            yield asked
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def leave_threads() -> None:
+    """Ends the process if there are threads that nobody can interrupt, such as a tool's: Python would wait for them."""
+    if any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def served(service: str, member: str, data: str, *, role: str = "") -> Served:

@@ -1,0 +1,39 @@
+"""What a deploy may cost: processes that are told to end, and nothing else that goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from refold.simulator.app import TIMEOUT_MS
+from refold.simulator.reading.history import History, LoggedCall
+from refold.simulator.settings import SimSettings
+from refold.simulator.world.tools import Script
+
+
+def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: SimSettings) -> Iterator[str]:
+    """No call pays for a drain: not by an attempt, not by a doubt, not by a wait until its planner asks again.
+
+    `ran` is what the tools did by call. Of a `once` call whose tool outlasts the grace nobody knows what came of it.
+    """
+    for run in history.runs.values():
+        for call in run.calls.values():
+            scripts = ran.get(call.id, ())
+            own = sum(script.status != "completed" or script.lasts_ms >= TIMEOUT_MS for script in scripts)
+            if own or call.failure:
+                continue
+            cut = call.effect == "once" and any(script.lasts_ms >= settings.grace_ms for script in scripts)
+            if len(call.attempts) > 1:
+                yield f"charged: {call.id} ({call.effect}) was tried {len(call.attempts)} times, and no try has failed"
+            elif (call.said or call.phase == "doubt") and not cut:
+                yield f"charged: {call.id} ({call.effect}) was in doubt, and its tool has said what came of it"
+            elif _waited(call) and scripts and max(script.lasts_ms for script in scripts) < settings.grace_ms:
+                yield from _slow(call, settings)
+
+
+def _waited(call: LoggedCall) -> bool:
+    return not call.said and call.phase in ("completed", "failed")
+
+
+def _slow(call: LoggedCall, settings: SimSettings) -> Iterator[str]:
+    if call.waited_ms >= settings.rules.redispatch_ms:
+        yield f"charged: {call.id} ({call.effect}) took {call.waited_ms} ms, and its tool a moment"
