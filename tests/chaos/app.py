@@ -116,6 +116,13 @@ async def look(run: str, label: str, plan: str, *, idempotency_key: str) -> int 
     return await _act("pure", run, label, plan=plan, key=idempotency_key)
 
 
+@app.tool(effect="pure", timeout=timedelta(minutes=1), retry=RETRY)
+async def dwell(run: str, label: str, plan: str, *, idempotency_key: str) -> int | str:
+    """Reads for as many seconds as the plan says: longer than anybody waits for a partition."""
+    await asyncio.sleep(float(plan))
+    return await _act("pure", run, label, plan="ok", key=idempotency_key)
+
+
 @app.tool(effect="keyed", timeout=TIMEOUT, retry=RETRY)
 async def stamp(run: str, label: str, plan: str, *, idempotency_key: str) -> int | str:
     """The receiver deduplicates on the key."""

@@ -9,9 +9,24 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.campaign import FAULTS, full, run
+from tests.chaos.rolling import Deploy, deploy
 
 SOAK_HOURS = float(os.environ.get("REFOLD_SOAK") or 0)
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(0 if SOAK_HOURS else 1_800)]
+
+
+GAP_S = 2.0
+"""How long a partition may finish no step while everything that is ours is restarted, on a machine with nothing else
+to do."""
+
+
+def test_a_deploy_under_load_costs_nothing_and_stops_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = deploy(Deploy(rounds=3), tmp_path)
+
+    with capsys.disabled():
+        print(json.dumps(found.as_json(), indent=2))  # noqa: T201
+    assert (found.verdict.problems(), found.charged, found.waiting) == ({}, [], [])
+    assert max(found.gaps.values()) < GAP_S
 
 
 def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
