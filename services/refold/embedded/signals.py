@@ -52,7 +52,7 @@ def _nothing() -> None:
 
 @contextmanager
 def stop_signals(
-    hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], None] = _nothing
+    hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], object] = _nothing
 ) -> Iterator[StopAsked]:
     """Set what is yielded on the first SIGINT or SIGTERM, after `at_first`, and call `hurry` on every further one.
 

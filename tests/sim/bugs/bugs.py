@@ -42,6 +42,7 @@ from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.gullible import GULLIBLE
+from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.neglectful import NEGLECTFUL
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -269,6 +270,7 @@ BUGS: dict[str, Bug] = {
     **CARELESS,
     **NEGLECTFUL,
     **GULLIBLE,
+    **HASTY,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

@@ -71,6 +71,15 @@ RULES: dict[str, tuple[str, ...]] = {
     "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
     "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),
+    # Who is told to end
+    "A drain charges no attempt: what may be repeated goes on elsewhere as the same one.": (
+        "drain-charges-an-attempt",
+    ),
+    "What has begun is not taken back, and what has not begun is.": (
+        "drain-takes-back-what-has-begun",
+        "drain-leaves-its-claims",
+    ),
+    "What is claimed is handed over, and never let go of unknown to others.": ("drain-forgets-what-it-claimed",),
     # Approval
     "The executor verifies a decision itself.": ("unsigned-decision", "boolean-approval"),
     "A decision is bound to the digest of the exact call.": (

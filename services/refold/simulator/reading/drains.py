@@ -19,12 +19,13 @@ def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: Sim
         for call in run.calls.values():
             scripts = ran.get(call.id, ())
             own = sum(script.status != "completed" or script.lasts_ms >= TIMEOUT_MS for script in scripts)
-            if own or call.failure:
+            doubted = bool(call.said) or call.phase == "doubt"
+            if own or (call.failure and not doubted):
                 continue
             cut = call.effect == "once" and any(script.lasts_ms >= settings.grace_ms for script in scripts)
-            if len(call.attempts) > 1:
+            if len(call.attempts) > 1 + call.withdrawn and not cut:
                 yield f"charged: {call.id} ({call.effect}) was tried {len(call.attempts)} times, and no try has failed"
-            elif (call.said or call.phase == "doubt") and not cut:
+            elif doubted and not cut:
                 yield f"charged: {call.id} ({call.effect}) was in doubt, and its tool has said what came of it"
             elif _waited(call) and scripts and max(script.lasts_ms for script in scripts) < settings.grace_ms:
                 yield from _slow(call, settings)

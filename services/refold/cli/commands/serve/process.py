@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import signal
 import socket
 import sys
 import threading
@@ -109,11 +110,14 @@ def ends_within(seconds: float) -> Iterator[StopAsked]:
     """Set what is yielded when a signal asks for a stop. If the block goes on for so long after that, the process ends
     as by kill -9, which is safe at any moment, and says on stderr where its threads were.
     """
-    with stop_signals(at_first=partial(faulthandler.dump_traceback_later, seconds, exit=True)) as asked:
+    # An alarm of the system, not a thread: whoever holds the others may hold that too. It ends who has no handler.
+    faulthandler.register(signal.SIGALRM, chain=True)
+    with stop_signals(at_first=partial(signal.setitimer, signal.ITIMER_REAL, seconds)) as asked:
         try:
             yield asked
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.unregister(signal.SIGALRM)
 
 
 def leave_threads() -> None:
