@@ -64,7 +64,10 @@ class Planner:
         for partition, waited in self._patience.over({lane.partition: lane.decided() for lane in self.lanes}):
             if (served := self.lanes.get(partition)) is not None:
                 served.inbox.give_up(waited)
-        if not self._draining:
+        if self._draining:
+            for lane in self.lanes:
+                lane.tell()
+        else:
             self._sharing.work(self.lanes, now.mono_ms)
         commit = self.lanes.commit(now, at_once=self._draining)
         return [*effects, *self._collect(), *self._ask(), *self._flow(), *commit]

@@ -59,8 +59,11 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
     found += world.witness.toil.objections(faults=len(world.struck), deadline_ms=longest_ms, went_back=back)
-    if all(fault.endswith(":drain") for fault in world.struck):
+    # What a decree takes back is tried again, or doubted, for that.
+    if not scenario.decrees and all(fault.endswith(":drain") for fault in world.struck):
         found += charges(world.witness.history, world.tools.ran, world.settings)
+        if world.counts["drains_cut_short"]:
+            found.append("slow: a process that was told to end waited for something that did not come")
     if at_rest:
         found += _orders(world)
         found += _approvals(world)

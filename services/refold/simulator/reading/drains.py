@@ -23,7 +23,7 @@ def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: Sim
             if own or (call.failure and not doubted):
                 continue
             cut = call.effect == "once" and any(script.lasts_ms >= settings.grace_ms for script in scripts)
-            if len(call.attempts) > 1 + call.withdrawn and not cut:
+            if len(call.attempts) > 1 and not cut:
                 yield f"charged: {call.id} ({call.effect}) was tried {len(call.attempts)} times, and no try has failed"
             elif doubted and not cut:
                 yield f"charged: {call.id} ({call.effect}) was in doubt, and its tool has said what came of it"

@@ -21,10 +21,6 @@ _TELLS = {"RunSuspended": "suspended", "RunResumed": "running"}
 _ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed")
 
 
-WITHDRAWN = ("policy_changed", "decision_revoked", "decision_expired", "tool_changed", "halted")
-"""Why an attempt was not sent that a decision had let out."""
-
-
 @dataclass(slots=True)
 class Question:
     """An approval that is waited for, as the log has it. `name` is its id."""
@@ -72,7 +68,6 @@ class LoggedCall:
     ordered: dict[int, list[int]] = field(default_factory=dict)
     waited_ms: int = 0
     unsent: int = 0
-    withdrawn: int = 0
     told: str = ""
 
     @property
@@ -293,7 +288,6 @@ class History:
             call.unsent = call.attempt if call.ordered[call.attempt] == [at_ms] else 0
         if name == "AttemptFailed":
             call.phase, call.retry_ms = "backoff", event["retry_ms"]
-            call.withdrawn += event["failure"]["code"] in WITHDRAWN
         elif name == "CallCompleted":
             call.phase, call.result = "completed", event["result"]
         elif name == "CallFailed":

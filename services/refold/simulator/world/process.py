@@ -121,7 +121,10 @@ class SimProcess:
             return False
         self.due_ms = min(self.due_ms, self.world.now_ms)
         said = [service.drain() for service in self.services]
-        return all(said) or self.world.now_ms >= self.leave_by_ms
+        if not all(said) and self.world.now_ms >= self.leave_by_ms:
+            self.world.counts["drains_cut_short"] += 1
+            return True
+        return all(said)
 
     def grasps(self) -> bool:
         """Reads, before a turn; whether there were records."""

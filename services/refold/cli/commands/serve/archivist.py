@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated
 
@@ -13,10 +14,9 @@ from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
 from refold.cli.lazy import Commands
 from refold.core.errors import UnreachableError, UsageError
-from refold.embedded.signals import stop_signals
 
 archivist_group = Commands()
 _log = structlog.get_logger()
@@ -51,12 +51,17 @@ def archivist(
     copies = Shelf(url) if url else None
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
-    with stop_signals() as asked:
+    with ends_within(CLOSE_S) as asked, suppress(_Stopped):
+
+        def progress(*_: object) -> None:
+            if asked.is_set():
+                raise _Stopped
+
         while not asked.is_set():
             try:
                 # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
                 writer = KafkaWriter(options.kafka, process.member)
-                _sweep(Archivist(KafkaLogReader(options.kafka), writer, copies, own))
+                _sweep(Archivist(KafkaLogReader(options.kafka), writer, copies, own, progress=progress))
             except UnreachableError as error:
                 if once:
                     raise
@@ -64,6 +69,10 @@ def archivist(
             if once:
                 return
             asked.wait(options.archive.every_ms / 1000)
+
+
+class _Stopped(BaseException):
+    """A pass that is told to end does so between two of its steps: the next pass does the rest."""
 
 
 def _sweep(passing: Archivist) -> None:
