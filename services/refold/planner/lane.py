@@ -128,7 +128,7 @@ class Lane:
         """Decides what is ready, unless the log has to be read first, or has not told the time and whose it is."""
         if not self.log.live:
             return
-        self.tell()
+        self.outbox.tell(self.log.fold.states)
         if not self.pacing.knows():
             return
         self.start.resume(self._limits.turn_resumed)
@@ -147,11 +147,6 @@ class Lane:
             if self._answering.reads(item, now) and not self.repairs.takes(item):
                 self._answering.answer(item, now)
         self.pacing.keep()
-
-    def tell(self) -> None:
-        """Sends out what accepted entries order."""
-        if self.log.live:
-            self.outbox.tell(self.log.fold.states)
 
     def passed(self, answer: CommittedAt | End) -> None:
         """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""

@@ -66,7 +66,8 @@ class Planner:
                 served.inbox.give_up(waited)
         if self._draining:
             for lane in self.lanes:
-                lane.tell()
+                if lane.log.live:  # what was accepted at the last moment
+                    lane.outbox.tell(lane.log.fold.states)
         else:
             self._sharing.work(self.lanes, now.mono_ms)
         commit = self.lanes.commit(now, at_once=self._draining)
