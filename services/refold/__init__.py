@@ -8,7 +8,9 @@ by itself.
   pointless; anything else that it raises leaves the outcome unknown. `DID_NOT_HAPPEN` is what a probe returns.
 - `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
 - `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
-- An agent may catch `CallFailed`. `UsageError` and `NonDeterminismError` tell the author what to change.
+- `Signal` is what `ctx.wait_for` gives, `Callback` what `ctx.callback` gives.
+- An agent may catch `CallFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
+- `UsageError` and `NonDeterminismError` tell the author what to change.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from refold.core.errors import (
+    CallbackError,
     CallFailed,
     NonDeterminismError,
     NotDone,
@@ -27,7 +30,9 @@ from refold.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from refold.core.run.intents import Signal
     from refold.sdk.app import App
+    from refold.sdk.callback import Callback
     from refold.sdk.context import Context
     from refold.sdk.heartbeat import Cancelled, Heartbeat
     from refold.sdk.retry import Retry
@@ -38,6 +43,8 @@ __all__ = [
     "DID_NOT_HAPPEN",
     "App",
     "CallFailed",
+    "Callback",
+    "CallbackError",
     "Cancelled",
     "Context",
     "Heartbeat",
@@ -46,6 +53,7 @@ __all__ = [
     "RefoldError",
     "Retry",
     "Secret",
+    "Signal",
     "TerminalError",
     "TransientError",
     "UsageError",
@@ -55,11 +63,13 @@ __all__ = [
 _LAZY = {
     "DID_NOT_HAPPEN": "refold.sdk.tool",
     "App": "refold.sdk.app",
+    "Callback": "refold.sdk.callback",
     "Cancelled": "refold.sdk.heartbeat",
     "Context": "refold.sdk.context",
     "Heartbeat": "refold.sdk.heartbeat",
     "Retry": "refold.sdk.retry",
     "Secret": "refold.sdk.secret",
+    "Signal": "refold.core.run.intents",
 }
 
 

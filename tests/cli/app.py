@@ -7,6 +7,7 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from refold import App, Context, NotDone, Retry
 
@@ -92,3 +93,20 @@ async def sleeper(ctx: Context) -> None:
 async def doomed(ctx: Context) -> str:
     """Fails."""
     return await ctx.call(refuse)
+
+
+@app.agent
+async def ordering(ctx: Context) -> dict[str, Any]:
+    """Waits for a parcel, and for whoever has the token to pay."""
+    paid = ctx.callback("paid", schema=int, timeout=timedelta(days=1))
+    ctx.note("token", paid.token)
+    shipped = await ctx.wait_for("shipped", match="data.parcel != ''", timeout=timedelta(days=7))
+    return {"parcel": shipped.data["parcel"], "by": shipped.actor, "paid": await paid}
+
+
+@app.agent
+async def clocked(ctx: Context, seconds: float) -> float:
+    """Sleeps, and says how late it was."""
+    due = ctx.now().timestamp() + seconds
+    await asyncio.sleep(seconds)
+    return ctx.now().timestamp() - due

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from refold.core.approval.decision import VERDICTS
 from refold.core.events import (
+    CallbackCreated,
     CallProposed,
     Cause,
     CheckpointReached,
@@ -25,10 +26,13 @@ from refold.core.events import (
     StatusSet,
     StepGivenUp,
     TaskFailed,
+    WaitEnded,
+    WaitStarted,
 )
-from refold.core.ids import EntryId, call_id, log_key
+from refold.core.ids import EntryId, call_id, callback_digest, callback_token, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
+from refold.core.planning import waiting
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Again, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
@@ -37,7 +41,7 @@ from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
 from refold.core.run.state import SENT_BACK, RunState
 from refold.core.run.suspension import status_change
-from refold.core.wire import codec
+from refold.core.wire import canonical, codec
 from tests.core import approvals
 
 RUN = "run-1"
@@ -68,6 +72,17 @@ def call(step: int = 1, effect: str = "keyed", *, attempts: int = 3, window_ms: 
 def signal(kind: str, data: str = "null") -> RunSignal:
     """A signal to the run, of who asked for it."""
     return RunSignal(RUN, "signal-1", kind, data, actor="ann")
+
+
+def told(signal_id: str = "s-1", name: str = "go", data: object = None, actor: str = "bob") -> RunSignal:
+    """A signal to whoever waits for it."""
+    return RunSignal(RUN, signal_id, "signal", canonical.dumps(data), actor, name=name)
+
+
+def answer(token: str, data: object = None, *, failure: str = "", key: str = "") -> RunSignal:
+    """What is said with the token of a callback."""
+    said = canonical.dumps(data)
+    return RunSignal(RUN, "", "callback", said, "psp", callback=token, failure=failure, key=key)
 
 
 def operation(kind: str, data: str = "null") -> RunOperation:
@@ -142,6 +157,21 @@ class Log:
         self.append([asked, held or dispatch(asked, 1, self.now, RULES)])
         return step
 
+    def wait(self, name: str = "go", match: str = "", until_ms: int = 0) -> int:
+        """Appends a wait, with the signal that it finds, as the planner does; returns its step."""
+        step = len(self.live.steps) + 1
+        wait = WaitStarted(step, name, match, until_ms)
+        signal, failed = waiting.find_kept(self.live, wait, ())
+        self.append([wait, *failed, *([WaitEnded(step, signal.signal_id)] if signal else [])])
+        return step
+
+    def callback(self, name: str = "paid", schema: str = "", until_ms: int = 0) -> str:
+        """Appends a callback; returns its token."""
+        step = len(self.live.steps) + 1
+        token = callback_token(self.run_id, "seed", step)
+        self.append([CallbackCreated(step, name, callback_digest(token), schema, until_ms)])
+        return token
+
     def result(self, step: int = 1, status: str = "completed", *, attempt: int = 1, **changes: object) -> ToolResult:
         """What an executor may answer."""
         name = call_id(self.run_id, self.live.seqs[step - 1])
@@ -201,6 +231,8 @@ def random_input(log: Log, rng: random.Random) -> Input:
         return start(input=rng.choice(["{}", "{}", "[]"]), not_before_ms=rng.choice([0, 0, NOW + 60_000]))
     step = _interesting_step(state, rng)
     opened = state.open.get(step)
+    if rng.random() < 0.2 or (opened and opened.phase in ("wait", "callback") and rng.random() < 0.5):
+        return _random_word(state, rng)
     if rng.random() < 0.15:
         return Due(RUN, rng.choice([step, step, 0]), opened.due_ms if opened else rng.choice([0, NOW]))
     if opened and opened.question and rng.random() < 0.6:
@@ -232,6 +264,15 @@ def random_input(log: Log, rng: random.Random) -> Input:
     )
 
 
+def _random_word(state: RunState, rng: random.Random) -> RunSignal:
+    """A signal, or an answer to a callback: new, said before, or of nobody."""
+    if rng.random() < 0.6:
+        data = rng.choice([{"n": rng.randint(0, 2)}, 7, "x" * 100_000])
+        return told(f"s-{rng.randint(0, 30)}", rng.choice(["go", "go", "stop"]), data)
+    token = callback_token(RUN, "seed", rng.randint(1, max(1, len(state.steps))))
+    return answer(token, rng.choice([1, "no"]), failure=rng.choice(["", "", "bad"]), key=rng.choice(["", "k"]))
+
+
 def _interesting_step(state: RunState, rng: random.Random) -> int:
     """Mostly one that is open or that a human has spoken on: there the decisions are."""
     candidates = [*state.open, *state.resolved]
@@ -255,8 +296,13 @@ def random_reaction(log: Log, rng: random.Random) -> None:
         asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
         asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]
         log.append([rng.choice(asides)])
-    elif draw < 0.97:
+    elif draw < 0.88:
         log.append([SleepStarted(step, log.now + rng.randint(-5, 90_000))])
+    elif draw < 0.94:
+        until_ms = rng.choice([0, log.now + 40_000])
+        log.wait(rng.choice(["go", "go", "stop"]), rng.choice(["", "data.n == 1", "data.n > 0"]), until_ms)
+    elif draw < 0.97:
+        log.callback("paid", rng.choice(["", '{"type":"integer"}']), rng.choice([0, log.now + 40_000]))
     else:
         ends: list[Event] = [RunCompleted("null"), RunFailed(Failure("raised", "no"))]
         log.append([rng.choice(ends)])

@@ -88,6 +88,19 @@ async def napping(ctx: Context, seconds: int) -> str:
     return "awake"
 
 
+@app.agent(name="told")
+async def told(ctx: Context) -> object:
+    """Waits for a signal."""
+    return (await ctx.wait_for("go")).data
+
+
+@app.agent(name="called")
+async def called(ctx: Context) -> int:
+    """Waits for an answer, for an hour."""
+    paid: int = await ctx.callback("paid", schema=int, timeout=timedelta(hours=1))
+    return paid
+
+
 class Rig:
     """One planner and its log. `wall_ms` is what the clock of its machine says; `refuses` what topics do not take.
 

@@ -25,3 +25,10 @@ def since_ms(text: str) -> int:
     if not text:
         return 0
     return time_ms(text) if "-" in text else clock_ms() - duration_ms("--since", text)
+
+
+def until_ms(text: str) -> int:
+    """What --not-before means: a time with its zone, in how long that is, or 0 for at once. **Raises** UsageError."""
+    if not text:
+        return 0
+    return time_ms(text) if "-" in text else clock_ms() + duration_ms("--not-before", text)

@@ -24,6 +24,8 @@ class Root(Lazy):
         "run": ("run:run_group", "Start runs, look at them, settle what is in doubt."),
         "run resolve": ("resolving:resolve_group", "Settle a call in doubt: say what you found out about its effect."),
         "run erase": ("erasing:erase_group", "Erase a run that is over from every topic, at once."),
+        "run signal": ("signalling:signal_group", "Tell a run something that it waits for, or will."),
+        "callback": ("signalling:callback_group", "Answer what a run has given somebody a token for."),
         "approval": ("approval:approval_group", "Decide on calls that wait for people."),
         "topics": ("topics:topics_group", "Create the topics, say who may use them, and compare both."),
         "schemas": ("schemas:schemas_group", "Export the Avro schemas, and check that they fit."),

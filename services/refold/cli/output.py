@@ -35,6 +35,8 @@ STYLES = {
     "stalled": "bold red",
     "backoff": "yellow",
     "sleeping": "yellow",
+    "waiting": "yellow",
+    "expired": "red",
     "approval": "bold yellow",
     "doubt": "bold magenta",
     "unknown": "magenta",

@@ -10,8 +10,15 @@ from typing import NamedTuple, Protocol, TypeVar
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.approval.people import is_same
 from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
-from refold.core.events import CallProposed, Cause
-from refold.core.ids import EntryId, RunId, asked_about, call_id, home, parse_call_id
+from refold.core.events import CallProposed, Cause, Event
+from refold.core.ids import (
+    EntryId,
+    RunId,
+    asked_about,
+    call_id,
+    home,
+    parse_call_id,
+)
 from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunOperation, RunRequest, RunSignal
 from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER
@@ -23,6 +30,8 @@ _T = TypeVar("_T")
 
 class Sender(Protocol):
     """What publishes inputs and votes."""
+
+    # What inputs of other kinds use, too
 
     def send(self, message: RunRequest | RunSignal | RunOperation | ApprovalVote) -> tuple[int, int]:
         """Publishes to the home of the run and waits for the ack; returns partition and offset."""
@@ -45,11 +54,11 @@ class Inputs:
     """Inputs to runs. **Units**: timeouts in seconds; None waits for ever."""
 
     def __init__(self, runs: Runs, sender: Sender) -> None:
-        self._runs, self._sender = runs, sender
+        self.runs, self._sender = runs, sender
 
     def start(self, request: RunRequest) -> Cause:
         """Publishes a request; returns where it lies."""
-        return self._send(request)
+        return self.send(request)
 
     def started(self, request: RunRequest, position: Cause, timeout_s: float | None = 30.0) -> InputAnswer:
         """Waits until the planner has taken a request.
@@ -67,11 +76,11 @@ class Inputs:
                 return InputAnswer("known", run, position)
             raise ConflictError(f"run {request.run_id} exists with other input", hint="choose another --id")
 
-        return self._follow(request.run_id, position, judge, timeout_s)
+        return self.follow(request.run_id, position, judge, timeout_s)
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
         """Waits until a run is over. **Raises** TimedOutError."""
-        for found, _ in self._runs.follow(run, timeout_s):
+        for found, _ in self.runs.follow(run, timeout_s):
             if found.state.over:
                 return found
         raise AssertionError("a tail goes on for ever")
@@ -81,7 +90,7 @@ class Inputs:
 
         **Raises** NotFoundError, ConflictError when it is over already, TimedOutError.
         """
-        state = self._runs.get(signal.run_id).state
+        state = self.runs.get(signal.run_id).state
         if state.over and state.status != "cancelled":
             raise ConflictError(f"run {signal.run_id} is {state.status} already", hint="nothing is left to cancel")
 
@@ -92,8 +101,8 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} {run.state.status} first", hint="nothing is left to cancel")
             return InputAnswer("accepted" if self._answers(run, position) else "known", run, position)
 
-        position = self._send(signal)
-        return self._follow(signal.run_id, position, judge, timeout_s)
+        position = self.send(signal)
+        return self.follow(signal.run_id, position, judge, timeout_s)
 
     def retry(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Has the code of a stalled run tried again.
@@ -110,8 +119,8 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} is stalled again: {reason}", hint="deploy code that agrees")
             return InputAnswer("accepted", run, position) if judged is None else None
 
-        position = self._send(signal)
-        return self._follow(signal.run_id, position, judge, timeout_s)
+        position = self.send(signal)
+        return self.follow(signal.run_id, position, judge, timeout_s)
 
     def fail(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Ends a stalled run. **Raises** NotFoundError, ConflictError when it is not stalled, TimedOutError."""
@@ -120,11 +129,11 @@ class Inputs:
         def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
             return InputAnswer("accepted", run, position) if run.state.over else None
 
-        position = self._send(signal)
-        return self._follow(signal.run_id, position, judge, timeout_s)
+        position = self.send(signal)
+        return self.follow(signal.run_id, position, judge, timeout_s)
 
     def _stalled(self, signal: RunOperation) -> Hold:
-        run = self._runs.get(signal.run_id)
+        run = self.runs.get(signal.run_id)
         if run.hold is None or run.state.over:
             hint = "`refold run list --status stalled` shows those that are"
             raise ConflictError(f"run {signal.run_id} is not stalled, it is {run.status}", hint=hint)
@@ -155,15 +164,15 @@ class Inputs:
                 raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
             return None
 
-        position = self._send(signal)
-        return self._follow(signal.run_id, position, judge, timeout_s)
+        position = self.send(signal)
+        return self.follow(signal.run_id, position, judge, timeout_s)
 
     def repair(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Has the records of a run written again in order.
 
         **Raises** NotFoundError, ConflictError when it takes a human to say which history counts, TimedOutError.
         """
-        run = self._runs.get(signal.run_id)
+        run = self.runs.get(signal.run_id)
         known, read = len(run.records) + len(run.void), 0
         named = canonical.parse(signal.data)["head"]
         head = EntryId(bytes.fromhex(named)) if named else run.state.head.id
@@ -174,25 +183,34 @@ class Inputs:
             again = judged is not None and read > known and judged.id == head and judged.record.value is not None
             return InputAnswer("accepted", run, position) if again else None
 
-        position = self._send(signal)
-        return self._follow(signal.run_id, position, judge, timeout_s)
+        position = self.send(signal)
+        return self.follow(signal.run_id, position, judge, timeout_s)
 
-    def _send(self, message: RunRequest | RunSignal | RunOperation) -> Cause:
+    # What inputs of other kinds use, too
+
+    def send(self, message: RunRequest | RunSignal | RunOperation) -> Cause:
+        """Publishes an input; returns where it lies."""
         return Cause(codec.SUBJECTS[type(message)], *self._sender.send(message))
 
     def _answers(self, run: Run, position: Cause) -> bool:
-        return any(found.entry is not None and found.entry.cause == position for found in run.records)
+        return bool(self.caused(run, position))
 
-    def _follow(
+    def caused(self, run: Run, position: Cause) -> list[Event]:
+        """The events of the entry that answers an input; none if there is none so far."""
+        entries = (found.entry for found in run.records if found.entry is not None)
+        return next((entry.events for entry in entries if entry.cause == position), [])
+
+    def follow(
         self,
         run: RunId,
         position: Cause,
         judge: Callable[[Run, JudgedRecord | None], _T | None],
         timeout_s: float | None,
     ) -> _T:
+        """Waits until `judge` has an answer for an input. **Raises** what its dead letter says, TimedOutError."""
         letters = self._letters(run)
         what = f"done with {position.topic}/{position.partition}/{position.offset}"
-        for found, judged in self._runs.follow(run, timeout_s, until=what):
+        for found, judged in self.runs.follow(run, timeout_s, until=what):
             answer = judge(found, judged)
             if answer is not None:
                 return answer
@@ -201,7 +219,7 @@ class Inputs:
         raise AssertionError("a tail goes on for ever")
 
     def _letters(self, run: RunId) -> Iterator[Record | None]:
-        return self._runs.reader.tail(DEAD_LETTER, home(run, self._runs.partitions))
+        return self.runs.reader.tail(DEAD_LETTER, home(run, self.runs.partitions))
 
 
 def cancelling(runs: Runs, run: str, *, reason: str, actor: str, as_operator: bool = False) -> RunSignal | RunOperation:

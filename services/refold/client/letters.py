@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
-from refold.core.ids import home, run_id
+from refold.core.ids import RunId, home, parse_callback_token, run_id
 from refold.core.messages import DeadLetter
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.ports.log import Record
@@ -38,6 +38,14 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
 def home_of(found: Record, partitions: int) -> int:
     """The home of the run that an input's key names, or the partition where it lies if it names none."""
     try:
-        return home(run_id((found.key or b"").decode().partition("/")[0]), partitions)
+        key = (found.key or b"").decode()
+        return home(_run_of(key), partitions)
     except (MalformedError, UnicodeDecodeError):
         return found.partition
+
+
+def _run_of(key: str) -> RunId:
+    try:
+        return parse_callback_token(key)
+    except MalformedError:
+        return run_id(key.partition("/")[0])

@@ -10,7 +10,18 @@ from refold.core.events import DOUBT
 from refold.core.ids import CallId, RunId, approval_id, call_id
 
 StepStatus = Literal[
-    "proposed", "approval", "running", "backoff", "doubt", "sleeping", "completed", "failed", "noted", "given_up"
+    "proposed",
+    "approval",
+    "running",
+    "backoff",
+    "doubt",
+    "sleeping",
+    "waiting",
+    "completed",
+    "failed",
+    "expired",
+    "noted",
+    "given_up",
 ]
 
 
@@ -60,11 +71,12 @@ class Ask:
 class StepLine:
     """What a run asked for once, and all that came of it. `result` is JSON text, empty for none.
 
-    `label` is what the agent calls it: its word alone, and no name of what runs.
+    `label` is what the agent calls it: its word alone, and no name of what runs. Of a wait `args` is its match, of a
+    callback the schema of its result; `key` and `actor` are of who answered.
     """
 
     step: int
-    kind: Literal["call", "note", "sleep", "checkpoint"]
+    kind: Literal["call", "note", "sleep", "checkpoint", "wait", "callback"]
     name: str
     status: StepStatus
     call_id: str = ""
@@ -82,6 +94,7 @@ class StepLine:
     resolved: events.DoubtResolved | None = None
     late: list[events.LateResultRecorded] = field(default_factory=list)
     label: str = ""
+    actor: str = ""
 
     @property
     def asked(self) -> Ask | None:
@@ -115,6 +128,8 @@ class Timeline:
         self.successors: list[Successor] = []
         self.unheard: list[events.TaskFailed] = []
         self._actor = ""
+        self.kept: dict[str, events.SignalReceived] = {}
+        self.dropped: list[events.SignalDropped] = []
 
     def feed(self, entry: events.Entry) -> None:
         """Takes an accepted entry."""
@@ -129,6 +144,12 @@ class Timeline:
                 self.unheard.append(event)
             elif isinstance(event, _OfPeople):
                 _consult(self.steps[event.step - 1], event, entry.at_ms)
+            elif isinstance(event, events.SignalReceived):
+                self.kept[event.signal_id] = event
+            elif isinstance(event, events.SignalDropped):
+                self.dropped.append(event)
+            elif isinstance(event, events.WaitEnded):
+                _deliver(self.steps[event.step - 1], self.kept.pop(event.signal_id), entry.at_ms)
             elif not isinstance(event, _OfTheRun):
                 _go_on(self.steps[event.step - 1], event, entry.at_ms)
 
@@ -136,6 +157,11 @@ class Timeline:
     def in_doubt(self) -> list[StepLine]:
         """The calls that wait for a human to say what became of them."""
         return [line for line in self.steps if line.status == "doubt"]
+
+    @property
+    def waiting(self) -> list[StepLine]:
+        """The waits and callbacks that nobody has answered so far."""
+        return [line for line in self.steps if line.status == "waiting"]
 
     @property
     def asking(self) -> list[StepLine]:
@@ -167,6 +193,26 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
             return StepLine(event.step, "checkpoint", event.name, "noted", started_ms=at_ms, ended_ms=at_ms)
         case events.SleepStarted():
             return StepLine(event.step, "sleep", "sleep", "sleeping", started_ms=at_ms, until_ms=event.until_ms)
+        case events.WaitStarted():
+            return StepLine(
+                event.step,
+                "wait",
+                event.name,
+                "waiting",
+                args=event.match,
+                started_ms=at_ms,
+                until_ms=event.until_ms,
+            )
+        case events.CallbackCreated():
+            return StepLine(
+                event.step,
+                "callback",
+                event.name,
+                "waiting",
+                args=event.schema,
+                started_ms=at_ms,
+                until_ms=event.until_ms,
+            )
         case events.CallProposed():
             return StepLine(
                 event.step,
@@ -182,6 +228,12 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
                 label=event.label,
             )
     return None
+
+
+def _deliver(line: StepLine, signal: events.SignalReceived, at_ms: int) -> None:
+    """A wait has the signal that it waited for."""
+    line.status, line.ended_ms, line.result = "completed", at_ms, signal.data
+    line.key, line.actor, line.failure = signal.signal_id, signal.actor, None
 
 
 def _consult(
@@ -238,6 +290,16 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
                 line.status, line.ended_ms = "given_up", at_ms
         case events.SleepEnded():
             line.status, line.ended_ms = "completed", at_ms
+        case events.MatchFailed():
+            line.failure = events.Failure("match_failed", event.error)
+        case events.WaitExpired():
+            line.status, line.ended_ms = "expired", at_ms
+        case events.CallbackCompleted():
+            line.status, line.ended_ms, line.result = "completed", at_ms, event.result
+            line.key, line.actor = event.key, event.actor
+        case events.CallbackFailed():
+            line.status, line.ended_ms, line.failure = "failed", at_ms, event.failure
+            line.key, line.actor = event.key, event.actor
 
 
 def _end(line: StepLine, number: int, at_ms: int, status: str, failure: events.Failure | None) -> None:

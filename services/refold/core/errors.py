@@ -130,3 +130,9 @@ class CallFailed(RefoldError):  # noqa: N818
     """A call is over without a result; an agent may catch it and react."""
 
     code = "call_failed"
+
+
+class CallbackError(RefoldError):
+    """Whoever had the token of a callback said that there is no result; an agent may catch it and react."""
+
+    code = "callback_failed"

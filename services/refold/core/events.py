@@ -15,6 +15,15 @@ from refold.core.parts import Earlier as Earlier
 from refold.core.parts import Failure as Failure
 from refold.core.parts import Requirement as Requirement
 from refold.core.parts import RetryPolicy as RetryPolicy
+from refold.core.waits import CallbackCompleted as CallbackCompleted
+from refold.core.waits import CallbackCreated as CallbackCreated
+from refold.core.waits import CallbackFailed as CallbackFailed
+from refold.core.waits import MatchFailed as MatchFailed
+from refold.core.waits import SignalDropped as SignalDropped
+from refold.core.waits import SignalReceived as SignalReceived
+from refold.core.waits import WaitEnded as WaitEnded
+from refold.core.waits import WaitExpired as WaitExpired
+from refold.core.waits import WaitStarted as WaitStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +280,9 @@ class TaskFailed:
 class RunSuspended:
     """All that the run waits for is time or others, from the end of this entry on.
 
-    `reason`: `approval`, `doubt`, `backoff` or `sleep`; `blocked_by` names what is waited for: the approval, the call
-    or the time. Of several what others do comes before what time does, and then the first that was asked for.
+    `reason`: `approval`, `doubt`, `callback`, `wait`, `backoff` or `sleep`; `blocked_by` names what is waited for: the
+    approval, the call, the callback, the signal or the time. Of several what others do comes before what time does, and
+    then the first that was asked for.
     """
 
     reason: str
@@ -338,6 +348,15 @@ Event = (
     | CheckpointReached
     | StatusSet
     | TaskFailed
+    | SignalReceived
+    | SignalDropped
+    | WaitStarted
+    | MatchFailed
+    | WaitEnded
+    | WaitExpired
+    | CallbackCreated
+    | CallbackCompleted
+    | CallbackFailed
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

@@ -6,6 +6,7 @@ An id never holds the separator of a key that it is part of, so that no key of o
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import unhexlify
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NewType
@@ -131,3 +132,34 @@ def asked_about(name: str) -> str:
     """The id of the call that an approval of this id, or a beginning of it, is about; that of a call stays."""
     run, slash, rest = name.partition("/")
     return f"{run}{slash}{rest.partition('~')[0]}"
+
+
+_CALLBACK, _SECRET_BYTES, _LONGEST_TOKEN = "cb_", 16, 512
+
+
+def callback_token(run: RunId, seed: str, number: int) -> str:
+    """The token of the run's callback of this number: names the run, and only who knows the seed can make it.
+
+    Made again in every replay, so that the log needs no more of it than a digest.
+    """
+    place = f"{run}/{number}".encode()
+    secret = blake2b(place, key=seed.encode()[:64], digest_size=_SECRET_BYTES, person=b"callback").digest()
+    return _CALLBACK + urlsafe_b64encode(secret + place).decode().rstrip("=")
+
+
+def parse_callback_token(text: str) -> RunId:
+    """The run that a callback's token is of, whoever made it. **Raises** MalformedError."""
+    try:
+        body = text.removeprefix(_CALLBACK)
+        place = urlsafe_b64decode(body + "=" * (-len(body) % 4))[_SECRET_BYTES:].decode()
+    except ValueError:
+        place = ""
+    run, slash, number = place.partition("/")
+    if len(text) > _LONGEST_TOKEN or not text.startswith(_CALLBACK) or not slash or not _SEQ.match(number):
+        raise MalformedError("this is not the token of a callback", hint="it begins with cb_ and is passed on whole")
+    return run_id(run)
+
+
+def callback_digest(token: str) -> str:
+    """The name by which the log knows a token: looked up by a digest, no comparison tells how much of it was right."""
+    return blake2b(token.encode("utf-8", "replace"), digest_size=16).hexdigest()

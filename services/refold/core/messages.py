@@ -32,15 +32,22 @@ class RunRequest:
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for. With a `token` the actor has signed it.
+    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for; with a `token` the actor has signed it.
+    Or it is `signal` (`name`, `data`), which one wait of the run takes, however often its `signal_id` comes. Or it is
+    `callback`: the result (`data`) or the `failure` of what the token in `callback` was made for. That names the run,
+    so both ids may be left out, and the record's key is the token; `key` is the sender's own name for what they say.
     """
 
-    run_id: RunId
-    signal_id: str
-    kind: str
+    run_id: RunId = RunId("")  # noqa: RUF009 - an id is a text
+    signal_id: str = ""
+    kind: str = ""
     data: str = "null"
     actor: str = ""
     token: str = ""
+    name: str = ""
+    callback: str = ""
+    failure: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from refold.core.events import RunRequested
+from refold.core.events import RunRequested, SignalReceived, WaitEnded
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
+from refold.core.planning.verdict import Refuse, Ruling
+from refold.core.run.mailbox import signal_bytes
 from refold.core.run.snapshot import Asleep
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
@@ -59,7 +61,7 @@ class Admission:
             return
         begun = state.status != "pending" and request.agent in self._agents
         size = input_bytes(request)
-        weight = size if size > SMALL_BYTES else 0
+        weight = sum(each for each in (size, state.mail.bytes) if each > SMALL_BYTES)
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
     def count_asleep(self, run: RunId, kept: Asleep) -> None:
@@ -91,6 +93,16 @@ class Admission:
             return ""
         kind = "runs for later" if later else "large inputs" if known else "runs of agents that are not here"
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
+
+    def takes(self, ruling: Ruling) -> Ruling:
+        """A ruling, or why there is no room for the signal that it keeps for a wait to come."""
+        fresh = ruling if isinstance(ruling, list) else []
+        size = sum(signal_bytes(event) for event in fresh if isinstance(event, SignalReceived))
+        taken = any(isinstance(event, WaitEnded) for event in fresh)
+        if taken or size <= SMALL_BYTES or self._bytes[True] + size <= self._limits.input_bytes:
+            return ruling
+        why = "too many large inputs and signals wait in this partition; send it again later"
+        return Refuse("no_room", f"{why}, or raise REFOLD_PLANNER__INPUT_BYTES")
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
         """The topics of which no more is to be taken. `before`: of which none is taken so far."""

@@ -128,7 +128,7 @@ class Answering:
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
         sent_ms = item.record.at_ms if item.record else None
-        return decide(state, self._given(item), now, self._rules, sent_ms=sent_ms)
+        return self._admission.takes(decide(state, self._given(item), now, self._rules, sent_ms=sent_ms))
 
     def _given(self, item: Pending) -> Input:
         given = item.input

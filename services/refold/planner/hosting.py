@@ -9,16 +9,16 @@ from __future__ import annotations
 import signal
 import traceback
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from refold.core import events
 from refold.core.errors import NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
-from refold.core.planning import asking
+from refold.core.planning import asking, waiting
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import WAKING, wakes
-from refold.core.run.intents import LABEL_CHARS, Call, Checkpoint, GiveUp, Intent, Note, Say, Sleep
+from refold.core.run.intents import LABEL_CHARS, Answer, Call, Checkpoint, GiveUp, Intent, Note, Say, Sleep, Wait
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
@@ -48,6 +48,7 @@ class _Frontier:
     """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event.
 
     `open` are the steps that have no outcome, with those that are new; `says` is what it says last that it does.
+    `waits` are those of them that may find a signal which is kept, and was not `taken` so far.
     """
 
     execution: Execution
@@ -57,6 +58,8 @@ class _Frontier:
     open: set[int]
     says: str
     denied: int = 0
+    waits: deque[events.WaitStarted] = field(default_factory=deque)
+    taken: set[str] = field(default_factory=set)
 
 
 class WaitsForNothingError(RefoldError):
@@ -161,7 +164,7 @@ class Agents:
             execution.moment.now_ms = now
             for event in fresh:
                 if isinstance(event, WAKING) and not isinstance(event, events.RunStarted):
-                    turns.append(execution.settle(event.step, event))
+                    turns.append(execution.settle(event.step, state.outcomes[event.step][1]))
         execution.moment.now_ms = now
         if not unseen:
             return []
@@ -210,6 +213,8 @@ class Agents:
             if frontier.denied > MOST_DENIED:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
+            if not frontier.turns:
+                added += self._deliver(state, frontier)
         if frontier.says != state.says:
             added.append(events.StatusSet(frontier.says))
         if execution.end is not None:
@@ -218,6 +223,25 @@ class Agents:
         elif waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
         return added
+
+    def _deliver(self, state: RunState, frontier: _Frontier) -> list[events.Event]:
+        """Gives the first wait that is still open, of those that are new, a signal that is kept for it.
+
+        One at a time: what the code makes of it may be to give up another, which then has taken nothing.
+        """
+        told: list[events.Event] = []
+        while frontier.waits and not frontier.turns:
+            wait = frontier.waits.popleft()
+            if wait.step not in frontier.open:
+                continue
+            signal, failed = waiting.find_kept(state, wait, frontier.taken)
+            told += failed
+            if signal is not None:
+                frontier.taken.add(signal.signal_id)
+                frontier.open.discard(wait.step)
+                told.append(events.WaitEnded(wait.step, signal.signal_id))
+                frontier.turns.append(frontier.execution.settle(wait.step, signal))
+        return told
 
     def _record(
         self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
@@ -237,6 +261,8 @@ class Agents:
             frontier.ahead += 1
         if intent.waits and not isinstance(fresh[-1], events.CallFailed):
             frontier.open.add(step)
+        if isinstance(event := fresh[0], events.WaitStarted):
+            frontier.waits.append(event)
         return fresh
 
     def _propose(
@@ -244,7 +270,7 @@ class Agents:
     ) -> list[events.Event]:
         """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
         _check(intent)
-        if isinstance(intent, Note | Sleep | Checkpoint):
+        if isinstance(intent, Note | Sleep | Checkpoint | Wait | Answer):
             return [intent.recorded(step)]
         assert isinstance(intent, Call), "what is no call is recorded as it is"
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
@@ -302,6 +328,9 @@ def _check(intent: Intent) -> None:
         fits = isinstance(intent.name, str)
     elif isinstance(intent, Say):
         fits = isinstance(intent.text, str)
+    elif isinstance(intent, Wait | Answer):
+        more = intent.match if isinstance(intent, Wait) else intent.schema
+        fits = isinstance(intent.until_ms, int) and isinstance(intent.name, str) and isinstance(more, str)
     else:
         texts = (intent.tool, intent.args, intent.label) if isinstance(intent, Call) else (None,)
         fits = all(isinstance(text, str) for text in texts)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from hashlib import blake2b
 
 from refold.core.approval.requester import check_token
-from refold.core.errors import MalformedError
+from refold.core.errors import MalformedError, UsageError
 from refold.core.events import CallProposed, Failure
-from refold.core.ids import RunId, parse_approval_id, parse_call_id, run_id
+from refold.core.ids import RunId, parse_approval_id, parse_call_id, parse_callback_token, run_id
 from refold.core.messages import ApprovalDecision, RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Decided, Input, Spoilt, Start
+from refold.core.planning.waiting import check_name
 from refold.core.run.state import RunState
 from refold.core.topics import (
     APPROVAL_DECIDED,
@@ -58,14 +60,34 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         signal = codec.decode_input(kind, value, json_fields=("data",))
         sizes.check_input(signal, max_bytes)
         if isinstance(signal, RunSignal):
-            check_token(signal)
-        _check_key(record, f"{signal.run_id}/{signal.signal_id}")
+            signal = _said(signal)
+        if not (isinstance(signal, RunSignal) and record.key and record.key == signal.callback.encode()):
+            _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal
     request = codec.decode_input(RunRequest, value, json_fields=("input",))
     sizes.check_input(request, max_bytes)
     check_token(request)
     _check_key(record, request.run_id)
     return run_id(request.run_id), _start(request, record)
+
+
+def _said(signal: RunSignal) -> RunSignal:
+    """What a user says, with the run that it follows from a callback's token. **Raises** MalformedError."""
+    check_token(signal)
+    if signal.kind == "callback":
+        run = parse_callback_token(signal.callback)
+        if signal.run_id not in ("", run):
+            raise MalformedError("the token is of another run", hint="leave run_id out: it follows from the token")
+        return dataclasses.replace(signal, run_id=run)
+    for name in ("run_id", "signal_id"):
+        if not getattr(signal, name):
+            raise MalformedError(f"the field {name!r} is missing")
+    if signal.kind == "signal":
+        try:
+            check_name(signal.name)
+        except UsageError as error:
+            raise MalformedError(f"the name of a signal: {error.message}", hint=error.hint) from None
+    return signal
 
 
 def spoilt(record: Record, error: MalformedError) -> Spoilt | None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from refold.core.errors import UsageError
+from refold.core.planning.verdict import SIGNAL_BYTES
 from refold.core.run.retry import REDISPATCH_MS
 from refold.runtime import defaults
 
@@ -87,6 +88,8 @@ class PlannerPart(_Room):
     run_bytes: int = Field(defaults.RUN_BYTES, ge=10_000)
     live_bytes: int = Field(defaults.LIVE_BYTES, ge=0)
     """Bytes of the history of one run; one that has more fails."""
+    signal_bytes: int = Field(SIGNAL_BYTES, ge=1_024)
+    """Bytes of signals that one run keeps for waits to come; what more comes is dropped, and an event says so."""
     hang_ms: int = Field(5_000, ge=100)
     """How long one run's code may hold the planner before the run is quarantined and the process ends."""
 

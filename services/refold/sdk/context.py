@@ -6,21 +6,23 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 from uuid import UUID
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from refold.core.errors import MalformedError, UsageError
-from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Call, Checkpoint, Note, Say
+from refold.core.ids import RunId, callback_digest, callback_token
+from refold.core.planning.waiting import check_match, check_name
+from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Call, Checkpoint, Note, Say, Signal, Wait
 from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loop
+from refold.sdk.callback import Callback, R, result_reader
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
 
-R = TypeVar("R")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,6 +40,7 @@ class Context:
         self.find = find
         self._seed = seed
         self._moment = moment
+        self._callbacks = 0
 
     @overload
     def call(
@@ -106,6 +109,38 @@ class Context:
             label=_said(label, "a label", LABEL_CHARS),
         )
         return loop.step(made)
+
+    def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
+        """Waits for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
+
+        One that came before is kept for it, and each is taken by one wait. `match` is CEL over the signal's `data`,
+        `actor` and `signal_id`: `"data.parcel == 'p-1'"`. **Raises** UsageError at once for what is no name or does
+        not compile; TimeoutError when awaited.
+        """
+        name = check_name(name)
+        if match:
+            check_match(match)
+        return loop.step(Wait(name, match, self._until_ms(timeout)))
+
+    @overload
+    def callback(self, name: str, *, schema: type[R], timeout: timedelta | None = None) -> Callback[R]: ...
+    @overload
+    def callback(self, name: str, *, schema: Any = None, timeout: timedelta | None = None) -> Callback[Any]: ...
+    def callback(self, name: str, *, schema: Any = None, timeout: timedelta | None = None) -> Callback[Any]:
+        """Makes a token with which somebody outside answers, once: `paid = ctx.callback("paid", schema=Payment)`.
+
+        Hand `paid.token` to a tool, then `await paid`. No `await` makes it: it is there from now on, until its timeout.
+        A result that does not fit the schema (a type, as of a tool's result) is refused, and the callback waits on.
+        **Raises** UsageError at once for what is no name or type; TimeoutError and CallbackError when awaited.
+        """
+        name = check_name(name)
+        text, read = result_reader(schema, name)
+        self._callbacks += 1
+        token = callback_token(RunId(self.run_id), self._seed, self._callbacks)
+        return Callback(Answer(name, callback_digest(token), text, self._until_ms(timeout), read), token)
+
+    def _until_ms(self, timeout: timedelta | None) -> int:
+        return 0 if timeout is None else self._moment.now_ms + milliseconds(timeout, "timeout")
 
     def note(self, kind: str, data: Any = None) -> None:
         """Records something for those who read the run: a plan, decision, checkpoint or thought. No `await`.

@@ -29,10 +29,11 @@ from refold.core.events import (
     Terminal,
 )
 from refold.core.ids import log_key, run_id
-from refold.core.messages import ApprovalRequest, RunRequest, ToolRequest, ToolResult
+from refold.core.messages import ApprovalRequest, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Due, Input, Rules, Start
+from refold.core.planning.verdict import Due, Input, Refuse, Rules, Ruling, Start
+from refold.core.planning.waiting import check_name
 from refold.core.run import chain, suspension
 from refold.core.run.fold import advance, evolve, extended
 from refold.core.run.intents import words_of
@@ -155,7 +156,7 @@ class AgentRun:
 
         `pick` chooses another order: it gets the open steps.
         """
-        while able := [step for step in self.open if self.state.open[step].phase != "doubt"]:
+        while able := [step for step in self.open if self._ends(step)]:
             if len(self.state.steps) > MOST_STEPS:
                 hint = "take it a part of its way: start(...), then settle(step)"
                 raise UsageError(f"the agent has asked for {len(self.state.steps):,} steps and goes on", hint=hint)
@@ -172,6 +173,16 @@ class AgentRun:
         while step in self.state.open and self.state.open[step].phase != "doubt":
             self._go_on(step)
 
+    def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> AgentRun:
+        """Tells the run something, as `refold run signal` does: a wait takes it, now or later."""
+        said = signal_id or f"signal-{next(self._numbers)}"
+        return self._tell(RunSignal(self.state.run_id, said, "signal", canonical.dumps(data), actor, name=name))
+
+    def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> AgentRun:
+        """Resolves a callback, or with a `failure` fails it, as `refold callback` does."""
+        said = canonical.dumps(data)
+        return self._tell(RunSignal(self.state.run_id, "", "callback", said, actor, callback=token, failure=failure))
+
     def take_over(self) -> None:
         """Forgets the running code, as a crash does: the next event finds fresh code, which history brings here."""
         self._agents.forget(self.state.run_id)
@@ -186,10 +197,26 @@ class AgentRun:
         else:
             self._replayed(agent)
 
+    def _ends(self, step: int) -> bool:
+        """Whether a step goes on without a word from outside, which only the test has."""
+        opened = self.state.open[step]
+        return opened.phase != "doubt" and (opened.phase not in ("wait", "callback") or opened.due_ms > 0)
+
+    def _tell(self, said: RunSignal) -> AgentRun:
+        check_name(said.name or "callback")
+        verdict = self._decide(said)
+        if isinstance(verdict, Refuse):
+            raise UsageError(f"it is refused: {verdict.reason}", hint=f"in production a dead letter, {verdict.code}")
+        if isinstance(verdict, list):
+            self._take(said)
+        return self
+
+    def _decide(self, given: Input) -> Ruling:
+        return decide(None if isinstance(given, Start) else self.state, given, self.now_ms, self._rules)
+
     def _take(self, given: Input) -> None:
         """An input as a planner takes it: what follows of it is one entry of the history."""
-        before, now = self.state, self.now_ms
-        verdict = decide(None if isinstance(given, Start) else before, given, now, self._rules)
+        before, now, verdict = self.state, self.now_ms, self._decide(given)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         after, seq = before.copy(), before.head.seq + 1
         advance(after, verdict, seq=seq, at_ms=now)

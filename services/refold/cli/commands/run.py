@@ -13,7 +13,7 @@ import typer
 
 from refold.cli import output
 from refold.cli.addresses import own_key
-from refold.cli.clock import since_ms
+from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pair, source
@@ -76,6 +76,9 @@ def begin_run(
     requester: Annotated[
         str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]", show_default=False)
     ] = "",
+    not_before: Annotated[
+        str, typer.Option("--not-before", metavar="2h|TIME", help="When it begins: in 10m, or at 2030-01-31T12:00Z.")
+    ] = "",
     key: SignOption = "",
     shell: Shell,
 ) -> None:
@@ -83,7 +86,7 @@ def begin_run(
     run = ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}")
     text = canonical.dumps(canonical.parse(source(input_)))
     labels = dict(pair(each, "is not a label", hint="write --label team=payments") for each in label or [])
-    request = RunRequest(run, agent, text, requester or login(), 0, labels)
+    request = RunRequest(run, agent, text, requester or login(), until_ms(not_before), labels)
     if signing := own_key(REQUEST, key, shell.data):
         request = signed(request, signing, clock_ms())
     inputs, waits = _inputs(shell.platform), wait or timeout is not None

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from refold.cli.output import Data, escape, json_text, moment, plain, print_table, say, styled
 from refold.cli.views.approvals import resolve_commands
+from refold.cli.views.waits import signal_lines, wait_lines
 from refold.client.catalog import Shelves
 from refold.client.register import word_for
 from refold.client.runs import JudgedRecord, Run
@@ -32,6 +33,7 @@ def summary(run: Run) -> Data:
         "steps": len(state.steps),
         "open": len(state.open),
         "in_doubt": [line.call_id for line in run.timeline.in_doubt],
+        "waiting": [line.name for line in run.timeline.waiting] if not state.over else [],
         "approvals": [line.approvals[-1].approval_id for line in run.timeline.asking],
         "seq": state.head.seq,
         "requested_ms": state.requested_ms,
@@ -73,13 +75,19 @@ def run_data(run: Run) -> Data:
         "entries": len(run.records),
         "void_records": len(run.void),
         "timeline": [
-            plain(line) | {"args": json_text(line.args), "result": json_text(line.result)}
-            for line in run.timeline.steps
+            plain(line) | {"args": _args(line), "result": json_text(line.result)} for line in run.timeline.steps
         ],
         "successors": plain(run.timeline.successors),
         "unheard": plain(run.timeline.unheard),
+        "signals": [{**plain(signal), "data": json_text(signal.data)} for signal in run.timeline.kept.values()],
+        "signals_dropped": [plain(signal) for signal in run.timeline.dropped],
         "resolve": [command for line in run.timeline.in_doubt for command in _ways_out(line)],
     }
+
+
+def _args(line: StepLine) -> Any:
+    """The arguments of a call, the match of a wait, or the schema of a callback."""
+    return line.args if line.kind == "wait" else json_text(line.args)
 
 
 def halted(run: Run, catalog: Shelves) -> list[str]:
@@ -88,7 +96,7 @@ def halted(run: Run, catalog: Shelves) -> list[str]:
     asked = state.request
     if state.over or asked is None:
         return []
-    open_calls = [state.call(step) for step, opened in sorted(state.open.items()) if opened.phase != "sleep"]
+    open_calls = [state.call(step) for step in sorted(state.open) if state.is_call(step)]
     found = (
         halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester) for call in open_calls
     )
@@ -182,11 +190,12 @@ def print_runs(rows: list[Data], *, hidden: int) -> None:
     lines = []
     for row in rows:
         doubt = "[bold magenta]" + ", ".join(row["in_doubt"]) + "[/]" if row["in_doubt"] else ""
+        waiting = ", ".join(dict.fromkeys(row["waiting"]))
         when = moment(row["requested_ms"])
         steps = f"{row['steps'] - row['open']}/{row['steps']}"
         run, agent, says = (escape(row[name]) for name in ("run_id", "agent", "says"))
-        lines.append((run, agent, styled(row["status"]), steps, when, doubt, says))
-    print_table(("run", "agent", "status", "steps", "requested (UTC)", "in doubt", "says"), lines)
+        lines.append((run, agent, styled(row["status"]), steps, when, escape(waiting, 40), doubt, says))
+    print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "in doubt", "says"), lines)
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
@@ -207,6 +216,7 @@ def run_view(run: Run) -> RenderableType:
     for task in run.timeline.unheard:
         words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
         lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
+    lines += signal_lines(run)
     lines += _hold_lines(run) + _end_lines(run)
     return Group(*(Text.from_markup(line, emoji=False) for line in lines))
 
@@ -235,6 +245,8 @@ _MARKS = {
     "doubt": "?",
     "running": "▶",
     "sleeping": "z",
+    "waiting": "⌛",
+    "expired": "✘",
     "backoff": "↻",
     "given_up": "∅",
 }
@@ -249,6 +261,7 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
     if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
         lines.append(f"       called [italic]{escape(step.label)}[/]")
+    lines += [f"       {line}" for line in wait_lines(step, over=over)]
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
     usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)

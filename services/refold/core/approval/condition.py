@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from cel_expr_python import cel
@@ -37,6 +37,21 @@ VARIABLES: Mapping[str, str] = {
 }
 """What a condition may name: the type in CEL, and what it is."""
 
+
+class Language:
+    """What the conditions of one kind may name, as `VARIABLES` has it for those of rules."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.variables = variables
+
+    @cached_property
+    def environment(self) -> cel.Env:
+        """What compiles and is asked."""
+        return cel.NewEnv(variables={name: cel.Type(text.partition(":")[0]) for name, text in self.variables.items()})
+
+
+OF_RULES = Language(VARIABLES)
+
 MAX_WHEN = 4_000
 """Characters of a condition. A page; a longer one is a program."""
 
@@ -62,27 +77,27 @@ class Condition:
     **Shape**: `needs` are the variables that it names. **Raises** UsageError with what is wrong, and where.
     """
 
-    __slots__ = ("_compiled", "needs", "source", "walks")
+    __slots__ = ("_compiled", "_language", "needs", "source", "walks")
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, language: Language = OF_RULES) -> None:
         if len(source) > MAX_WHEN:
             raise UsageError(f"it is longer than {MAX_WHEN} characters", hint="split the rule")
         try:
-            self._compiled = _compile(source)
+            self._compiled = _compile(source, language)
         except _RAISED as error:
-            raise _refusal(error) from None
+            raise _refusal(error, language) from None
         kind = self._compiled.return_type()
         if kind not in (cel.Type.BOOL, cel.Type.DYN):
             raise UsageError(f"it gives {kind.name().lower()}, not true or false", hint="compare it with something")
-        self.source = source
-        named = set(expression.names(_checked(source)))
-        self.needs = frozenset(name for name in VARIABLES if name.encode() in named)
+        self.source, self._language = source, language
+        named = set(expression.names(_checked(source, language)))
+        self.needs = frozenset(name for name in language.variables if name.encode() in named)
         self.walks = _MACRO.search(source) is not None
 
     def pitfalls(self) -> list[str]:
         """What it says, and nobody means: arithmetic that is true of the wrong numbers, or has no value for some."""
         found = []
-        for function, operands in expression.operations(_checked(self.source)):
+        for function, operands in expression.operations(_checked(self.source, self._language)):
             numbers = function in _ARITHMETIC and "other" not in operands
             if numbers and "any" in operands:
                 found.append(
@@ -96,10 +111,14 @@ class Condition:
     def value(self, variables: Mapping[str, Any]) -> bool | str:
         """True or false; the error's text where it has no value, or one that is neither."""
         large = _large(self.needs, variables) if self.walks else ()
-        value = self.ask(_activation(self.needs.difference(large), variables))
+        value = self.ask(_activation(self.needs.difference(large), variables, self._language))
         if large and isinstance(value, str):
             return f"{' and '.join(large)} may have {WALKED} characters for a macro to walk through, and has more"
         return value
+
+    def asked(self, facts: Facts) -> bool | str:
+        """Like `value`, of facts that many are asked about."""
+        return self.value(facts.variables) if self.walks else self.ask(facts.activation)
 
     def ask(self, activation: cel.Activation) -> bool | str:
         """Like `value`, of variables that were handed over before."""
@@ -114,6 +133,14 @@ class Condition:
         if kind == cel.Type.ERROR:
             return _words(value) or "it has no value"
         return f"it gives {kind.name().lower()}, not true or false"
+
+
+class Facts:
+    """What conditions of one kind are asked about: made into values of CEL once, which costs more than asking."""
+
+    def __init__(self, variables: Mapping[str, Any], language: Language) -> None:
+        self.variables = variables
+        self.activation = language.environment.Activation(dict(variables))
 
 
 class Linked:
@@ -131,7 +158,7 @@ class Linked:
             return NONE, ""
         if self._walks and _large(self.needs, variables):
             return self._singly(0, len(self._conditions), lambda condition: condition.value(variables))
-        activation = _activation(self.needs, variables)
+        activation = _activation(self.needs, variables, OF_RULES)
         for start, count, compiled in self._links:
             number = _number(compiled, activation)
             if number is None:
@@ -159,18 +186,18 @@ def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, 
         # The line break ends a comment that a condition may end with.
         tests = [f"({condition.source}\n) ? {number} : " for number, condition in enumerate(conditions)]
         try:
-            return [(start, len(conditions), _compile("".join(tests) + str(NONE)))]
+            return [(start, len(conditions), _compile("".join(tests) + str(NONE), OF_RULES))]
         except _RAISED:
             if len(conditions) == 1:
                 # As deep as may be: it is asked by itself, since this gives no number.
-                return [(start, 1, _compile(conditions[0].source))]
+                return [(start, 1, _compile(conditions[0].source, OF_RULES))]
     half = len(conditions) // 2 if len(conditions) < 2 * LINKED else LINKED
     return [*_linked(conditions[:half], start), *_linked(conditions[half:], start + half)]
 
 
-def _activation(needs: frozenset[str], variables: Mapping[str, Any]) -> cel.Activation:
+def _activation(needs: frozenset[str], variables: Mapping[str, Any], language: Language) -> cel.Activation:
     """Only what is named is handed over: it costs more than the evaluation."""
-    return _environment().Activation({name: variables[name] for name in needs if name in variables})
+    return language.environment.Activation({name: variables[name] for name in needs if name in variables})
 
 
 def _large(needs: frozenset[str], variables: Mapping[str, Any]) -> list[str]:
@@ -202,32 +229,27 @@ def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
     return value if type(value) is int else None
 
 
-@cache
-def _environment() -> cel.Env:
-    return cel.NewEnv(variables={name: cel.Type(text.partition(":")[0]) for name, text in VARIABLES.items()})
-
-
 @lru_cache(maxsize=256)
-def _compile(source: str) -> cel.Expression:
+def _compile(source: str, language: Language) -> cel.Expression:
     """Compiled once in a process: each of its lanes reads the same policies, and compiling takes 0.2 ms."""
-    return _environment().compile(source)
+    return language.environment.compile(source)
 
 
 @lru_cache(maxsize=256)
-def _checked(source: str) -> bytes:
+def _checked(source: str, language: Language) -> bytes:
     """What the checker has resolved of an expression, as `expression` reads it."""
-    data = _compile(source).serialize()
+    data = _compile(source, language).serialize()
     return data if isinstance(data, bytes) else data.encode("latin-1")
 
 
-def _refusal(error: Exception) -> UsageError:
+def _refusal(error: Exception, language: Language) -> UsageError:
     """The first line of what the compiler says, in words for who wrote the condition."""
     line = _words(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
     for prefix in ("INVALID_ARGUMENT: ", "CANCELLED: ", "ERROR: ", "-1:-1: "):
         line = line.removeprefix(prefix)
     hint = ""
     if "undeclared reference" in line:
-        hint = f"the variables are {', '.join(VARIABLES)}"
+        hint = f"the variables are {', '.join(language.variables)}"
     elif "no matching overload" in line:
         hint = "compare like with like: a double with 1.0, a string with '1'"
     return UsageError(line.removesuffix(" [INVALID_ARGUMENT]").removesuffix(" [CANCELLED]").strip(), hint=hint)

@@ -60,7 +60,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             for step, opened in sorted(state.open.items()):
                 if opened.question is not None:
                     closed.append(asked_no_more(state, step, opened.question.question))
-                if opened.phase != "sleep":
+                if state.is_call(step):
                     closed.append(close(state, step))
             found.append(outcome(state))
     return found + ended + closed
@@ -75,7 +75,7 @@ def close(state: RunState, step: int) -> Command:
 def _give_up(state: RunState, step: int) -> list[Command]:
     """What ends with a step that nobody waits for: an order, and the question about it. A doubt stays with people."""
     opened = state.given_up[step]
-    if opened.phase in ("sleep", "doubt"):
+    if opened.phase == "doubt" or not state.is_call(step):
         return []
     asked = [asked_no_more(state, step, opened.question.question)] if opened.question else []
     return [*asked, close(state, step)]

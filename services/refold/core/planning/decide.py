@@ -29,6 +29,7 @@ from refold.core.planning.verdict import (
     Start,
     Unsent,
 )
+from refold.core.planning.waiting import take_answer, take_signal
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 from refold.core.wire import canonical
@@ -54,7 +55,7 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
     if state is None:
         return Park("the run is not known")
     if state.over:
-        return Ignore("the run is over")
+        return _over(state, what, sent_ms)
     if isinstance(what, ToolResult):
         return _result(state, what, now, rules)
     if isinstance(what, Due):
@@ -67,7 +68,20 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
         return _spoilt(state, what)
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent_ms)
-    return _signal(state, what, rules)
+    # Late is what was sent late: that nobody has read it for a while is not its sender's fault.
+    return _signal(state, what, now if sent_ms is None else min(now, sent_ms), rules)
+
+
+def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
+    """Nothing happens to a run that is over. Who tells it something, or answers it, learns that it came too late."""
+    late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
+    if isinstance(what, RunSignal) and what.kind in ("signal", "callback") and late:
+        return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")
+    return Ignore("the run is over")
+
+
+ENDED_MS = 1_000
+"""Of a run that is over its end is known to the second: what was sent within it may be what has ended the run."""
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
@@ -123,6 +137,8 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
         return [events.SleepEnded(what.step)]
+    if opened.phase in ("wait", "callback"):
+        return [events.WaitExpired(what.step)]
     if opened.question is not None:
         return asking.due(state, what.step, now)
     call = state.call(what.step)
@@ -180,7 +196,11 @@ def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, s
     return Refuse("malformed", f"{said.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
 
 
-def _signal(state: RunState, signal: RunSignal, rules: Rules) -> Ruling:
+def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Ruling:
+    if signal.kind == "signal":
+        return take_signal(state, signal, at_ms, rules)
+    if signal.kind == "callback":
+        return take_answer(state, signal, at_ms)
     data = _data(signal)
     if isinstance(data, Refuse):
         return data
@@ -189,7 +209,7 @@ def _signal(state: RunState, signal: RunSignal, rules: Rules) -> Ruling:
         return Refuse(OPERATORS_ONLY, why) if why else [_cancelled(signal, data)]
     if signal.kind in OPERATIONS:
         return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")
-    return Refuse("malformed", f"{signal.kind!r} is not a signal; known is cancel")
+    return Refuse("malformed", f"{signal.kind!r} is nothing that users say; that is cancel, signal or callback")
 
 
 def _not_own(state: RunState, signal: RunSignal, rules: Rules) -> str:

@@ -11,6 +11,9 @@ from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.run.retry import REDISPATCH_MS
 
+SIGNAL_BYTES = 262_144
+"""Of signals that nobody waits for, of one run: hundreds of small ones, and little for a run that lives for a year."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -20,7 +23,8 @@ class Rules:
     unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
     `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
     `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app. `takes` raises
-    UsageError when a tool, by its name, cannot have had such a result; without it nobody knows.
+    UsageError when a tool, by its name, cannot have had such a result; without it nobody knows. A run keeps
+    `signal_bytes` of signals that no wait has taken so far.
     """
 
     redispatch_ms: int = REDISPATCH_MS
@@ -30,6 +34,7 @@ class Rules:
     app: str = ""
     authority: Authority | None = None
     takes: Callable[[str, str], object] | None = None
+    signal_bytes: int = SIGNAL_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,12 @@ from refold.core.errors import FoldError
 from refold.core.events import DOUBT
 from refold.core.ids import EntryId, RunId
 from refold.core.run.chain import Head
-from refold.core.run.state import SENT_BACK, WAITING, Asked, OpenStep, RunState, Settled, Status, Step
+from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
+from refold.core.run.steps import give_up, settle
+from refold.core.run.steps import keep as _keep
+from refold.core.run.steps import number as _step
+from refold.core.run.waiting import TRANSITIONS as OF_WAITS
+from refold.core.run.waiting import waits_no_more
 from refold.core.wire.canonical import utf8_bytes
 
 
@@ -78,18 +83,21 @@ def extended(
     return fresh + more
 
 
-def _keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None = None) -> None:
-    """Sets what a step is by now; `before` is what it was."""
-    state.busy += (opened.phase not in WAITING) - (before is not None and before.phase not in WAITING)
-    state.open = state.open.set(step, opened)
-
-
 def wakes(fresh: Iterable[events.Event]) -> int:
     """How often events wake the agent's code: at its start and at every outcome that it waits for."""
     return sum(isinstance(event, WAKING) for event in fresh)
 
 
-WAKING = (events.RunStarted, events.CallCompleted, events.CallFailed, events.SleepEnded)
+WAKING = (
+    events.RunStarted,
+    events.CallCompleted,
+    events.CallFailed,
+    events.SleepEnded,
+    events.WaitEnded,
+    events.WaitExpired,
+    events.CallbackCompleted,
+    events.CallbackFailed,
+)
 
 EVENT_BYTES = 64
 """What an event takes besides its texts, roughly."""
@@ -101,6 +109,9 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.CallProposed: attrgetter("args"),
     events.ApprovalDecided: attrgetter("token"),
     events.CallCompleted: attrgetter("result"),
+    events.SignalReceived: attrgetter("data"),
+    events.CallbackCreated: attrgetter("schema"),
+    events.CallbackCompleted: attrgetter("result"),
     events.LateResultRecorded: attrgetter("result"),
 }
 
@@ -111,13 +122,6 @@ def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
     state.status, state.version, state.app, state.started_ms = "running", event.version, event.app, at_ms
-
-
-def _step(state: RunState, event: Step, seq: int) -> int:
-    state.steps, state.seqs = state.steps.append(event), state.seqs.append(seq)
-    if event.step != len(state.steps):
-        raise FoldError(f"run {state.run_id} numbers a step {event.step} as its {len(state.steps)}th")
-    return event.step
 
 
 def _noted(state: RunState, event: events.NoteRecorded | events.CheckpointReached, seq: int, at_ms: int) -> None:
@@ -238,19 +242,16 @@ TOLD, TOLD_CHARS = 10, 300
 """How much of a call's past people are told when they are asked about it: so many things, of so many characters."""
 
 
-def _settled(state: RunState, event: Settled, seq: int, at_ms: int) -> None:
-    opened = state.open[event.step]
-    state.busy -= opened.phase not in WAITING
-    state.open = state.open.delete(event.step)
-    state.outcomes = state.outcomes.add(event.step, (at_ms, event))
+def _settled(state: RunState, event: _WithoutMore, seq: int, at_ms: int) -> None:
+    settle(state, event.step, event, at_ms)
+
+
+_WithoutMore = events.CallCompleted | events.CallFailed | events.SleepEnded
 
 
 def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
-    opened = state.open[event.step]
-    state.given_up = state.given_up.set(event.step, opened)
-    if opened.phase != "doubt":  # that the agent has lost interest tells nobody what came of it
-        state.busy -= opened.phase not in WAITING
-        state.open = state.open.delete(event.step)
+    give_up(state, event.step)
+    waits_no_more(state, event.step)
 
 
 def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: int) -> None:
@@ -298,6 +299,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.CheckpointReached: _noted,
     events.StatusSet: _says,
     events.TaskFailed: _told,
+    **OF_WAITS,
 }
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from refold.core import events
+from refold.core.errors import CallbackError
 from refold.core.events import RetryPolicy
 from refold.core.run.state import Settled, Step
+from refold.core.wire import canonical
 
 LABEL_CHARS, STATUS_CHARS = 100, 300
 """How much an agent may say where people look: what is longer is cut."""
@@ -140,6 +142,73 @@ class Say(Intent):
         return "status"
 
 
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What a run was told: `data` is any JSON value, `actor` whoever says that they sent it."""
+
+    id: str
+    name: str
+    data: Any
+    actor: str
+
+
+@dataclass(slots=True, eq=False)
+class Wait(Intent):
+    """Wait for a signal that matches, until a time (0: for ever). **Units**: milliseconds since 1970."""
+
+    name: str
+    match: str
+    until_ms: int
+
+    @property
+    def words(self) -> str:
+        return wait_words(self.name, self.match)
+
+    def agrees(self, recorded: Step) -> bool:
+        return isinstance(recorded, events.WaitStarted) and (recorded.name, recorded.match) == (self.name, self.match)
+
+    def value_of(self, outcome: Settled) -> Signal:
+        """The signal. **Raises** TimeoutError."""
+        if not isinstance(outcome, events.SignalReceived):
+            raise TimeoutError(f"no signal {self.name} came in time")
+        return Signal(outcome.signal_id, outcome.name, canonical.parse(outcome.data), outcome.actor)
+
+    def recorded(self, step: int) -> events.WaitStarted:
+        """The event that records it."""
+        return events.WaitStarted(step, self.name, self.match, self.until_ms)
+
+
+@dataclass(slots=True, eq=False)
+class Answer(Intent):
+    """Wait for whoever has the token of this digest to say what came of it; `read` turns their JSON into a value."""
+
+    name: str
+    digest: str
+    schema: str
+    until_ms: int
+    read: Callable[[str], Any]
+
+    @property
+    def words(self) -> str:
+        return f"callback {self.name}"
+
+    def agrees(self, recorded: Step) -> bool:
+        made = recorded if isinstance(recorded, events.CallbackCreated) else None
+        return made is not None and (made.name, made.digest) == (self.name, self.digest)
+
+    def value_of(self, outcome: Settled) -> Any:
+        """The result. **Raises** TimeoutError, CallbackError."""
+        if isinstance(outcome, events.CallbackCompleted):
+            return self.read(outcome.result)
+        if isinstance(outcome, events.CallbackFailed):
+            raise CallbackError(outcome.failure.message, name=self.name, actor=outcome.actor)
+        raise TimeoutError(f"nobody answered the callback {self.name} in time")
+
+    def recorded(self, step: int) -> events.CallbackCreated:
+        """The event that records it."""
+        return events.CallbackCreated(step, self.name, self.digest, self.schema, self.until_ms)
+
+
 class GiveUp(Intent):
     """Nobody waits for a step any more: the task that did was cancelled."""
 
@@ -161,10 +230,19 @@ def call_words(tool: str, args: str) -> str:
     return f"call {tool}({args if len(args) <= 120 else args[:117] + '...'})"
 
 
+def wait_words(name: str, match: str) -> str:
+    """A wait in words."""
+    return f"wait for {name}{f' where {match}' if match else ''}"
+
+
 def words_of(step: Step) -> str:
     """A recorded step in words, as errors name it."""
     if isinstance(step, events.CallProposed):
         return call_words(step.tool, step.args)
     if isinstance(step, events.NoteRecorded):
         return f"note {step.kind}"
-    return f"checkpoint {step.name}" if isinstance(step, events.CheckpointReached) else "sleep"
+    if isinstance(step, events.CheckpointReached):
+        return f"checkpoint {step.name}"
+    if isinstance(step, events.WaitStarted):
+        return wait_words(step.name, step.match)
+    return f"callback {step.name}" if isinstance(step, events.CallbackCreated) else "sleep"

@@ -14,12 +14,29 @@ from immutables import Map
 from refold.core import events
 from refold.core.ids import EntryId, RunId, approval_id, call_id
 from refold.core.run.chain import Head
+from refold.core.run.mailbox import EMPTY, Mailbox
 from refold.core.run.shared import Row, Table
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
-StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep"]
-Step = events.CallProposed | events.NoteRecorded | events.SleepStarted | events.CheckpointReached
-Settled = events.CallCompleted | events.CallFailed | events.SleepEnded
+StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep", "wait", "callback"]
+Step = (
+    events.CallProposed
+    | events.NoteRecorded
+    | events.SleepStarted
+    | events.CheckpointReached
+    | events.WaitStarted
+    | events.CallbackCreated
+)
+Settled = (
+    events.CallCompleted
+    | events.CallFailed
+    | events.SleepEnded
+    | events.SignalReceived
+    | events.WaitExpired
+    | events.CallbackCompleted
+    | events.CallbackFailed
+)
+"""What can come of a step. Of a wait that is the signal which it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
@@ -51,7 +68,8 @@ class OpenStep(NamedTuple):
     """A step that has no outcome yet. Never changes: what becomes of it is another.
 
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`) or `sleep`.
+    attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`), `sleep`,
+    `wait` (for a signal; `failure` is why its match had no value once) or `callback`.
     `seq` is that of the proposal, `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt
     may have had its effect. `policy` judged the call last, `decision` is what people said of it last, `settled` their
     word that nothing came of the attempts before. `sent_back` counts the attempts that an executor sent back unsent:
@@ -78,8 +96,8 @@ class OpenStep(NamedTuple):
     settled: events.ApprovalDecided | None = None
 
 
-WAITING = frozenset({"sleep", "doubt", "backoff", "approval"})
-"""The phases of a step that waits for time or for people: nobody works on it."""
+WAITING = frozenset({"sleep", "doubt", "backoff", "approval", "wait", "callback"})
+"""The phases of a step that waits for time or for others: nobody works on it."""
 
 _SEQ = attrgetter("seq")
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -99,6 +117,7 @@ class RunState:
     that a copy costs nothing and a step costs the same however many came before.
     `unseen` counts the last of the moments that wake the agent's code (its start, and every outcome) of which the log
     has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
+    `callbacks` are the steps of all callbacks that ever were, by the digests of their tokens.
     `says` is what the agent has said last that it does.
     """
 
@@ -128,6 +147,8 @@ class RunState:
     unseen: int = 0
     size_bytes: int = 0
     says: str = ""
+    mail: Mailbox = EMPTY
+    callbacks: Map[str, int] = _NOTHING
 
     @property
     def over(self) -> bool:
@@ -144,6 +165,10 @@ class RunState:
         place = self.heads.place(seq, key=_SEQ)  # the first entry that ends there or later
         begins = self.heads[place - 1].seq + 1 if place else 1
         return self.heads[place].id if place < len(self.heads) and begins == seq else None
+
+    def is_call(self, step: int) -> bool:
+        """Whether a step is a call of a tool."""
+        return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
         """The call of a step as it would go out now: as proposed, or as people have edited it."""

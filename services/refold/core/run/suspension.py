@@ -49,7 +49,7 @@ _SAID: Final[dict[type, Status]] = {
     events.RunCancelled: "cancelled",
 }
 
-REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "backoff", "sleep")
+REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "callback", "wait", "backoff", "sleep")
 """What a run may be suspended for, and what is said first: what others have to do, before what time does by itself."""
 
 CODE: Final = "code"
@@ -82,6 +82,8 @@ def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
 def _name(state: RunState, step: int, opened: OpenStep) -> str:
     if opened.phase == "sleep":
         return _time(opened.due_ms)
+    if isinstance(asked := state.steps[step - 1], events.WaitStarted | events.CallbackCreated):
+        return asked.name
     return state.waits_for(step) or call_id(state.run_id, opened.seq)
 
 

@@ -23,6 +23,9 @@ def check_size(name: str, size: int, limit: int) -> None:
 NAME_CHARACTERS = 256
 """The longest name that a sender chooses: every run that lives keeps its names, and every list shows them."""
 
+FAILURE_BYTES = 4_096
+"""Of what somebody says about why a callback has no result."""
+
 LABELS = 32
 LABEL_BYTES = 1_024
 """Of one label, its name and its value. They are in every policy's question about the run."""
@@ -33,6 +36,9 @@ def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> No
     if isinstance(message, RunSignal | RunOperation):
         check_size("data", canonical.utf8_bytes(message.data), most)
         names = {"run_id": message.run_id, "signal_id": message.signal_id, "kind": message.kind, "actor": message.actor}
+        if isinstance(message, RunSignal):
+            names |= {"name": message.name, "key": message.key}
+            check_size("failure", canonical.utf8_bytes(message.failure), FAILURE_BYTES)
     else:
         check_size("input", canonical.utf8_bytes(message.input), most)
         names = {"run_id": message.run_id, "agent": message.agent, "requester": message.requester}

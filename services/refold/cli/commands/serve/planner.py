@@ -37,7 +37,7 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
         member=process.member,
         pools=pools,
         environment=options.environment,
-        rules=Rules(redispatch_ms=options.planner.redispatch_ms),
+        rules=Rules(redispatch_ms=options.planner.redispatch_ms, signal_bytes=options.planner.signal_bytes),
         limits=Limits(
             payload_bytes=options.max_payload_bytes,
             active=options.planner.active_runs,

@@ -1,0 +1,109 @@
+"""`refold run signal` and `refold callback`: what runs wait for from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.commands.run import Operator, RunArgument
+from refold.cli.lazy import Commands
+from refold.cli.platform import login, source
+from refold.client.signals import SignalAnswer, Signals, answering, signalling
+from refold.core import ids
+from refold.core.errors import UsageError
+from refold.core.messages import RunSignal
+from refold.core.wire import canonical
+
+signal_group = Commands()
+callback_group = Commands("Answer what a run has given somebody a token for.")
+
+TokenArgument = Annotated[str, typer.Argument(metavar="TOKEN", help="The callback's token, which begins with cb_.")]
+KeyOption = Annotated[
+    str, typer.Option("--key", metavar="KEY", help="Your own name for this answer: said again, it is the same answer.")
+]
+
+
+GivenOption = Annotated[str, typer.Option("--data", metavar="JSON|@FILE|-", help="What to say.")]
+
+
+@dataclass(frozen=True)
+class Messenger(Operator):
+    """The options of who says something: their --data is what they say, and not the folder of a `refold dev`."""
+
+    data: Annotated[
+        str,
+        typer.Option(
+            "--folder", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]", show_default=False
+        ),
+    ] = ""
+
+
+@signal_group.command()
+def signal_run(
+    run: RunArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the run waits for: `ctx.wait_for(NAME)`.")],
+    *,
+    given: GivenOption = "null",
+    id_: Annotated[
+        str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]", show_default=False)
+    ] = "",
+    operator: Messenger,
+) -> None:
+    """Tell a run something that it waits for, or will. A wait takes it once.
+
+    Example: refold run signal order-7 shipped --data '{"parcel": "p-1"}' --id parcel-p-1
+    """
+    actor = operator.actor or login()
+    said = signalling(ids.run_id(run), name, canonical.parse(source(given)), signal_id=id_, actor=actor)
+    answer = Signals(operator.platform.runs, operator.platform.publisher).signal(said, operator.timeout)
+    words = f"taken by step {answer.step}" if answer.step else "kept until the run waits for it"
+    again = " before" if answer.what == "known" else ""
+    _tell(operator, answer, said.signal_id, f"the signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};")
+
+
+@callback_group.command("resolve")
+def resolve_callback(
+    token: TokenArgument,
+    *,
+    given: GivenOption = "null",
+    key: KeyOption = "",
+    operator: Messenger,
+) -> None:
+    """Give the result of a callback. The first answer counts; the same one again is harmless.
+
+    Example: refold callback resolve cb_7Qx... --data '{"paid": true}' --key payment-17
+    """
+    said = answering(token, canonical.parse(source(given)), key=key, actor=operator.actor or login())
+    _answer(operator, said, "has the result")
+
+
+@callback_group.command("fail")
+def fail_callback(
+    token: TokenArgument,
+    *,
+    message: Annotated[str, typer.Option("--message", help="Why there will be no result; the agent sees it.")],
+    key: KeyOption = "",
+    operator: Messenger,
+) -> None:
+    """Say that a callback will have no result: the agent sees a failure.
+
+    Example: refold callback fail cb_7Qx... --message 'the card was declined'
+    """
+    if not message:
+        raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
+    _answer(operator, answering(token, failure=message, key=key, actor=operator.actor or login()), "has failed")
+
+
+def _answer(operator: Operator, said: RunSignal, words: str) -> None:
+    answer = Signals(operator.platform.runs, operator.platform.publisher).answer(said, operator.timeout)
+    made = answer.run.timeline.steps[answer.step - 1]
+    again = " already" if answer.what == "known" else ""
+    _tell(operator, answer, said.key, f"the callback [bold]{output.escape(made.name)}[/] {words}{again};")
+
+
+def _tell(operator: Operator, answer: SignalAnswer, said: str, words: str) -> None:
+    run = output.escape(answer.run.state.run_id)
+    operator.tell_answer(answer, f"{words} run [bold]{run}[/]", step=answer.step, said=said)

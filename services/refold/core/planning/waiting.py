@@ -1,0 +1,170 @@
+"""Who gets a signal, and what an answer to a callback means.
+
+A signal goes to the first open wait of its name that it matches, in the order in which the agent asked; if there is
+none it is kept, and the first wait that asks for it takes it. So each is taken once, and none lies there beside a wait
+that it matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from hmac import compare_digest
+
+from refold.core import events
+from refold.core.approval.condition import Condition, Facts, Language
+from refold.core.errors import UsageError
+from refold.core.ids import callback_digest
+from refold.core.messages import RunSignal
+from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
+from refold.core.run.mailbox import signal_bytes
+from refold.core.run.state import OpenStep, RunState
+from refold.core.wire import canonical
+from refold.core.wire.canonical import utf8_bytes
+from refold.core.wire.fits import misfit
+
+OF_SIGNALS = Language(
+    {
+        "data": "dyn: what the signal says, any JSON value",
+        "actor": "string: who says that they sent it",
+        "signal_id": "string: its id",
+    }
+)
+
+MATCHED_BYTES = 32_768
+"""The data of a signal that a match is asked about: 3 ms to be read, once for all waits, whoever sends how many."""
+
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:@~-]{0,126}[A-Za-z0-9_])?\Z")
+
+
+def check_name(name: object) -> str:
+    """The name of a signal or callback. **Raises** UsageError when it is none."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise UsageError(f"{name!r:.80} is not a name", hint="use up to 128 letters, digits and _ . : @ ~ -")
+    return str.__str__(name)
+
+
+def check_match(match: object) -> None:
+    """**Raises** UsageError when this is no condition on a signal."""
+    if not isinstance(match, str):
+        raise UsageError(f"the match {match!r:.80} is no text", hint="write it in CEL: \"data.order == 'o-1'\"")
+    try:
+        Condition(match, OF_SIGNALS)
+    except UsageError as error:
+        raise UsageError(f"the match {match[:80]!r}: {error.message}", hint=error.hint) from None
+
+
+def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> Ruling:
+    """What a signal means for a run that is not over. **Units**: `at_ms`, when it was sent, by the log's clock."""
+    signal = events.SignalReceived(said.signal_id, said.name, said.data, said.actor)
+    if (known := _known(state, signal.signal_id)) is not None:
+        if (known.name, known.data) == (signal.name, signal.data):
+            return Ignore("the signal was received before")
+        return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
+    told: list[events.Event] = []
+    for step in state.mail.waits.get(signal.name, ()):
+        wait, opened = state.steps[step - 1], state.open[step]
+        assert isinstance(wait, events.WaitStarted), "only waits are in a mailbox"
+        if _is_past(opened, at_ms):
+            continue
+        found = matches(wait, signal)
+        if found is True:
+            return [signal, *told, events.WaitEnded(step, signal.signal_id)]
+        if found and opened.failure is None:
+            told.append(events.MatchFailed(step, signal.signal_id, found))
+    size = signal_bytes(signal)
+    if state.mail.bytes + size <= rules.signal_bytes:
+        return [signal, *told]
+    if state.mail.full:
+        reason = f"run {state.run_id} keeps {state.mail.bytes:,} bytes of signals that nobody has waited for so far"
+        return Refuse("no_room", f"{reason}: say it again when it has taken some, or send less")
+    return [events.SignalDropped(signal.signal_id, signal.name, size, signal.actor), *told]
+
+
+def find_kept(
+    state: RunState, wait: events.WaitStarted, taken: Collection[str]
+) -> tuple[events.SignalReceived | None, list[events.MatchFailed]]:
+    """The signal that is kept for a wait that begins, but for those that were `taken` since, and what is to be told."""
+    told: list[events.MatchFailed] = []
+    for signal in state.mail.named(wait.name):
+        if signal.signal_id in taken:
+            continue
+        found = matches(wait, signal)
+        if found is True:
+            return signal, told
+        if found and not told:
+            told.append(events.MatchFailed(wait.step, signal.signal_id, str(found)))
+    return None, told
+
+
+def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
+    """What somebody says with a callback's token, to a run that is not over."""
+    digest = callback_digest(said.callback)
+    step = state.callbacks.get(digest)
+    made = state.steps[step - 1] if step else None
+    if not step or not isinstance(made, events.CallbackCreated) or not compare_digest(made.digest, digest):
+        return Refuse("unknown_callback", f"run {state.run_id} has made no callback with this token")
+    opened, what = state.open.get(step), f"the callback {made.name} of run {state.run_id}"
+    if opened is None:
+        return _closed(state, step, said, what)
+    if _is_past(opened, at_ms):
+        return Refuse("closed", f"{what} was valid until {opened.due_ms}, and this came later")
+    if said.failure:
+        failure = events.Failure("callback_failed", said.failure)
+        return [events.CallbackFailed(step, failure, said.key, said.actor)]
+    if made.schema and (why := misfit(made.schema, canonical.parse(said.data))):
+        return Refuse("unfit", f"{what} takes no such result, and waits on: {why}")
+    return [events.CallbackCompleted(step, said.data, said.key, said.actor)]
+
+
+def _closed(state: RunState, step: int, said: RunSignal, what: str) -> Ruling:
+    """An answer to what is closed: said again it is harmless, otherwise its sender learns what closed it."""
+    at_ms, outcome = state.outcomes.get(step, (0, None))
+    if isinstance(outcome, events.WaitExpired):
+        return Refuse("closed", f"{what} expired at {at_ms}, nobody having answered")
+    if not isinstance(outcome, events.CallbackCompleted | events.CallbackFailed):
+        return Refuse("closed", f"{what} was given up: nothing waits for it any more")
+    if said.key and said.key == outcome.key:
+        return Ignore("its sender has resolved the callback before")
+    if isinstance(outcome, events.CallbackFailed):
+        same, how = said.failure == outcome.failure.message, "failed"
+    else:
+        same, how = not said.failure and said.data == outcome.result, "resolved"
+    if same:
+        return Ignore("the callback was resolved like this before")
+    by = f" by {outcome.actor!r}" if outcome.actor else ""
+    key = f", key {outcome.key!r}" if outcome.key else ""
+    return Refuse("conflict", f"{what} was {how} before{by} at {at_ms}{key}: its first answer counts")
+
+
+def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
+    if (kept := state.mail.kept.get(signal_id)) is not None:
+        return kept[1]
+    step = state.mail.taken.get(signal_id)
+    outcome = state.outcomes[step][1] if step else None
+    return outcome if isinstance(outcome, events.SignalReceived) else None
+
+
+def _is_past(opened: OpenStep, at_ms: int) -> bool:
+    """Whether a step's time was over when something was said, though nobody may have written that so far."""
+    return 0 < opened.due_ms <= at_ms
+
+
+def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | str:
+    """Whether a wait takes a signal; why that cannot be known, where its match has no value."""
+    if not wait.match:
+        return True
+    if utf8_bytes(signal.data) > MATCHED_BYTES:
+        return f"the signal has more than {MATCHED_BYTES:,} bytes, and is taken by waits without a match alone"
+    try:
+        return Condition(wait.match, OF_SIGNALS).asked(_facts(signal))
+    except UsageError as error:  # it was compiled when the agent asked; another version of the library may refuse it
+        return str(error)
+
+
+@lru_cache(maxsize=32)
+def _facts(signal: events.SignalReceived) -> Facts:
+    """What a match is asked about. One signal may be asked about by a thousand waits, and a wait about a thousand."""
+    variables = {"data": canonical.parse(signal.data), "actor": signal.actor, "signal_id": signal.signal_id}
+    return Facts(variables, OF_SIGNALS)

@@ -1,0 +1,37 @@
+"""What every subject of the fold does to the steps of a run: number one, keep what it is by now, close it."""
+
+from __future__ import annotations
+
+from refold.core.errors import FoldError
+from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Step
+
+
+def number(state: RunState, event: Step, seq: int) -> int:
+    """Adds the next step of a run, proposed as event `seq`; returns its number."""
+    state.steps, state.seqs = state.steps.append(event), state.seqs.append(seq)
+    if event.step != len(state.steps):
+        raise FoldError(f"run {state.run_id} numbers a step {event.step} as its {len(state.steps)}th")
+    return event.step
+
+
+def keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None = None) -> None:
+    """Sets what a step is by now; `before` is what it was."""
+    state.busy += (opened.phase not in WAITING) - (before is not None and before.phase not in WAITING)
+    state.open = state.open.set(step, opened)
+
+
+def settle(state: RunState, step: int, outcome: Settled, at_ms: int) -> None:
+    """Closes a step with what came of it."""
+    opened = state.open[step]
+    state.busy -= opened.phase not in WAITING
+    state.open = state.open.delete(step)
+    state.outcomes = state.outcomes.add(step, (at_ms, outcome))
+
+
+def give_up(state: RunState, step: int) -> None:
+    """Closes a step that nobody waits for any more. A call in doubt stays open for people."""
+    opened = state.open[step]
+    state.given_up = state.given_up.set(step, opened)
+    if opened.phase != "doubt":  # that the agent has lost interest tells nobody what came of it
+        state.busy -= opened.phase not in WAITING
+        state.open = state.open.delete(step)

@@ -1,0 +1,35 @@
+"""Whether a JSON value fits a JSON Schema, as whoever wrote the schema meant it and without leaving this process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from jsonschema_rs import RegexOptions, ValidationError, Validator, validator_for
+
+from refold.core.wire import canonical
+
+MOST_REASONS, REASON_CHARACTERS = 5, 200
+"""How much of what is wrong with a value its sender is told."""
+
+
+def misfit(schema: str, value: Any) -> str:
+    """What is wrong with a value, in a line; nothing if it fits. A schema that is none fits nothing, and says so."""
+    try:
+        found = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
+    except (ValidationError, ValueError) as error:
+        return f"its schema cannot be used: {str(error)[:REASON_CHARACTERS]}"
+    return "; ".join(map(_words, found))
+
+
+def _words(error: ValidationError) -> str:
+    place = ".".join(map(str, error.instance_path))
+    text = error.message[:REASON_CHARACTERS]
+    return f"{place}: {text}" if place else text
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Validator:
+    # Offline, or a schema could make a planner open any address; and patterns in linear time, whatever is sent.
+    return validator_for(canonical.parse(schema), validate_formats=True, pattern_options=RegexOptions(), offline=True)

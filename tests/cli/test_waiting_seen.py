@@ -1,0 +1,145 @@
+"""What people see of what a run waits for, and what they hear who have told it something."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from refold.cli.views import runs
+from refold.client.letters import home_of
+from refold.client.runs import Runs
+from refold.client.signals import SignalAnswer, Signals, answering, signalling
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
+from refold.core.events import (
+    CallbackCompleted,
+    CallbackCreated,
+    Cause,
+    Event,
+    MatchFailed,
+    RunCompleted,
+    SignalDropped,
+    SignalReceived,
+    WaitEnded,
+    WaitStarted,
+)
+from refold.core.ids import RunId, callback_digest, callback_token, home
+from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.ports.log import Record
+from tests.cli.chronicle import NOW, Chronicle, Hand, requested
+
+EVIL = "a\x1b[2Jb\u202ec"
+TOKEN = callback_token(RunId("r"), "seed", 1)
+MADE = CallbackCreated(1, "paid", callback_digest(TOKEN), until_ms=NOW + 9_000)
+
+
+def seen(*events: Event) -> str:
+    """What `refold run show` draws of a run to which these events happen."""
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), list(events), emit=False)
+    console = Console(width=1_000, emoji=False)
+    with console.capture() as captured:
+        console.print(runs.run_view(Runs(chronicle.reader).get("r")))
+    return captured.get()
+
+
+def test_a_run_says_what_it_waits_for() -> None:
+    said = seen(MADE, WaitStarted(2, "go", "data.n == 1"), MatchFailed(2, "s", "no such key: n"))
+
+    assert "waits for whoever has its token until 2023-11-14T22:13:29" in said
+    assert "waits for a signal go where data.n == 1" in said
+    assert "its match had no value for a signal: no such key: n" in said
+    assert TOKEN not in said
+
+
+def test_it_says_who_has_answered_and_what_is_kept_or_was_dropped() -> None:
+    said = seen(
+        MADE,
+        CallbackCompleted(1, "7", "k-1", "psp"),
+        WaitStarted(2, "go"),
+        SignalReceived("s-1", "go", "1", EVIL),
+        WaitEnded(2, "s-1"),
+        *(SignalReceived(f"n-{number}", "other", "1") for number in range(7)),
+        SignalDropped(EVIL, "other", 70_000),
+    )
+
+    assert "by psp, k-1" in said
+    assert "by a<U+001B>[2Jb<U+202E>c, s-1" in said
+    assert said.count("kept signal") == 5
+    assert "and 2 more" in said
+    assert "dropped for want of room: signal other of 70,000 bytes a<U+001B>" in said
+    assert "\x1b" not in said
+
+
+class Planner(Hand):
+    """A hand that answers what it sends with these events."""
+
+    fresh: tuple[Event, ...] = ()
+
+    def send(self, message: RunRequest | RunSignal | RunOperation) -> tuple[int, int]:
+        """See `Sender`."""
+        partition, offset = super().send(message)
+        if self.fresh:
+            self.chronicle.add("r", list(self.fresh), emit=False, cause=Cause("run-signalled", partition, offset))
+        return partition, offset
+
+
+def tell(before: tuple[Event, ...], fresh: tuple[Event, ...], said: RunSignal) -> SignalAnswer:
+    """What becomes of what is said to a run to which something has happened, when a planner answers so."""
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), *([list(before)] if before else []), emit=False)
+    hand = Planner(chronicle)
+    hand.fresh = fresh
+    client = Signals(Runs(chronicle.reader), hand)
+    return (client.answer if said.callback else client.signal)(said, 0.3)
+
+
+GO = signalling("r", "go", 1, signal_id="s-1", actor="ann")
+CAME = SignalReceived("s-1", "go", "1", "ann")
+
+
+def test_whoever_tells_a_run_something_hears_who_has_it_now() -> None:
+    waits = (WaitStarted(1, "go"),)
+
+    taken = tell(waits, (CAME, WaitEnded(1, "s-1")), GO)
+    kept = tell((), (CAME,), GO)
+    known = tell((*waits, CAME, WaitEnded(1, "s-1"), RunCompleted("1")), (), GO)
+
+    assert [(each.what, each.step) for each in (taken, kept, known)] == [("accepted", 1), ("accepted", 0), ("known", 1)]
+
+
+def test_who_finds_no_room_hears_it() -> None:
+    with pytest.raises(ConflictError, match="has no room for it"):
+        tell((), (SignalDropped("s-1", "go", 300, "ann"),), GO)
+
+
+def test_who_comes_too_late_hears_it() -> None:
+    with pytest.raises(ConflictError, match="is completed"):
+        tell((RunCompleted("1"),), (), GO)
+    with pytest.raises(ConflictError, match="is completed"):
+        tell((MADE, RunCompleted("1")), (), answering(TOKEN, 7, actor="psp"))
+
+
+def test_an_answer_that_was_given_before_is_known_for_ever() -> None:
+    done = (MADE, CallbackCompleted(1, "7", "k-1", "psp"), RunCompleted("7"))
+
+    same = tell(done, (), answering(TOKEN, 7, actor="psp"))
+    again = tell(done, (), answering(TOKEN, 8, key="k-1", actor="psp"))
+
+    assert same.what == again.what == "known"
+    with pytest.raises(ConflictError):
+        tell(done, (), answering(TOKEN, 8, actor="psp"))
+
+
+def test_a_token_that_the_run_has_not_made_is_not_found() -> None:
+    with pytest.raises(NotFoundError):
+        tell((), (), answering(TOKEN, actor="psp"))
+    with pytest.raises(MalformedError):
+        answering("cb_nonsense", actor="psp")
+    with pytest.raises(UsageError):
+        signalling("r", "a name", None, actor="ann")
+
+
+def test_a_letter_with_a_token_as_its_key_is_sent_home_again() -> None:
+    record = Record("run-signalled", 3, 0, TOKEN.encode(), b"{}", lambda: None)
+
+    assert home_of(record, 4) == home("r", 4)
