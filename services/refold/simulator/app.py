@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from refold.core.approval.decision import ToolFacts
-from refold.core.errors import CallFailed
+from refold.core.errors import CallbackError, CallFailed
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.retry import Retry
@@ -18,6 +18,7 @@ from refold.sdk.tool import DID_NOT_HAPPEN
 simulated = App("simulated")
 TIMEOUT_MS = 800
 _TIMEOUT = timedelta(milliseconds=TIMEOUT_MS)
+_PATIENCE = timedelta(milliseconds=2_500)
 _RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
 
 
@@ -182,6 +183,53 @@ async def group(ctx: Context, tool: str) -> Any:
     except BaseExceptionGroup:
         return "one has failed"
     return [task.result() for task in made]
+
+
+async def _signalled(ctx: Context, match: str = "") -> str | None:
+    try:
+        return (await ctx.wait_for("go", match=match, timeout=_PATIENCE)).id
+    except TimeoutError:
+        return None
+
+
+@simulated.agent
+async def waiter(ctx: Context, match: str = "") -> list[str | None]:
+    """Waits for a signal, acts, and waits for another."""
+    found = await _signalled(ctx, match)
+    await ctx.call("push", 1)
+    return [found, await _signalled(ctx, match)]
+
+
+@simulated.agent
+async def pair(ctx: Context) -> list[str | None]:
+    """Two equal waits at once, and then another."""
+    found = await asyncio.gather(_signalled(ctx), _signalled(ctx))
+    return [*found, await _signalled(ctx)]
+
+
+@simulated.agent
+async def late(ctx: Context) -> list[str | None]:
+    """Sleeps while it is told something, and then waits: for one that matches, for any, and for the first of two."""
+    await asyncio.sleep(0.3)
+    found = [*await asyncio.gather(_signalled(ctx, "data.n == 2"), _signalled(ctx))]
+    race = [asyncio.create_task(_signalled(ctx)) for _ in range(2)]
+    done, losers = await asyncio.wait(race, return_when=asyncio.FIRST_COMPLETED)
+    for loser in losers:
+        loser.cancel()
+    return [*found, *(task.result() for task in race if task in done)]
+
+
+@simulated.agent
+async def caller(ctx: Context) -> Any:
+    """Makes a token, acts, and waits for whoever has it."""
+    paid = ctx.callback("paid", schema=int, timeout=timedelta(milliseconds=1_500))
+    await ctx.call("push", 1)
+    try:
+        return await paid
+    except CallbackError as failure:
+        return failure.message
+    except TimeoutError:
+        return None
 
 
 async def _disagrees(ctx: Context) -> None:

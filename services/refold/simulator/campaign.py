@@ -17,6 +17,7 @@ from refold.simulator.case import CaseOutcome, run_case, run_schedule
 from refold.simulator.workload.calls import CALLS
 from refold.simulator.workload.inputs import Scenario, backlog
 from refold.simulator.workload.questions import QUESTIONS
+from refold.simulator.workload.waits import WAITS
 from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
@@ -33,10 +34,11 @@ NEEDED = (
         "truncated",
         "repeated",
     ),
+    *("signals.taken", "callbacks.answered"),
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 
-SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS}
+SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS}
 """What is asked of the platform, without and with people, by name."""
 
 SMALLEST = ("pure", "keyed", "probed", "once")

@@ -22,6 +22,7 @@ from refold.simulator.workload.inputs import ClientInput, Scenario, operation
 from refold.simulator.workload.schedules import schedule, spare
 from refold.simulator.world.faults import Chance, Fault
 from refold.simulator.world.law import Decree, decree, enact
+from refold.simulator.world.outside import Outside
 from refold.simulator.world.people import People, Say
 from refold.simulator.world.tools import Workshop
 from refold.simulator.world.world import World
@@ -57,6 +58,8 @@ class Case:
         self.world = World(Workshop(scenario.scripts), chance, dict(faults), settings=settings)
         self.world.witness.on_entry = self._look_after
         self._signals = 0
+        later = partial(self.world.at, waits=False)
+        self._outside = Outside(scenario.replies, settings.partitions, at=later, write=self.world.broker.write)
         self._rest_since: int | None = None
         self._moved = (0, 0)
 
@@ -153,6 +156,11 @@ class Case:
     def _look_after(self, entry: Datum) -> None:
         kinds = {name.rpartition(".")[2] for name, _ in entry["events"]}
         self.world.counts["in_doubt"] += "CallDoubted" in kinds
+        self.world.counts["signals.taken"] += "WaitEnded" in kinds
+        self.world.counts["callbacks.answered"] += "CallbackCompleted" in kinds or "CallbackFailed" in kinds
+        if "CallbackCreated" in kinds:
+            run = self.world.witness.history.runs[entry["run_id"]]
+            self._outside.made(run.id, run.seed, len(run.mail.tokens))
         # People may have been asked whom no policy in force names any more.
         if kinds & {"CallDoubted", "ApprovalDecided"}:
             self.world.at(self.scenario.operator_ms, lambda: self._resolve(entry["run_id"]), waits=False)

@@ -22,6 +22,7 @@ from refold.core.topics import (
 )
 from refold.planner.service import Planner
 from refold.ports.log import Record
+from refold.simulator import waits
 from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.drains import charges
 from refold.simulator.reading.history import History, LoggedCall
@@ -53,6 +54,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _strangers(world)
     found += _ledger(world)
     found += _letters(world, scenario)
+    found += waits.objections(world, scenario, at_rest=at_rest)
     found += _folds(world)
     found += _statuses(world)
     rules = world.settings.rules
@@ -234,6 +236,7 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
             and letter["key"] not in conflicts
             and not resolving
             and not _said_in_vain(letter, scenario)
+            and not waits.said_in_vain(world, letter)
         ):
             why = f"{letter['code']}: {letter['reason']}"
             yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"

@@ -41,6 +41,7 @@ from refold.ports.ledger import Claimed
 from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
+from tests.sim.bugs.deaf import DEAF
 from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.neglectful import NEGLECTFUL
@@ -269,6 +270,7 @@ BUGS: dict[str, Bug] = {
     **CREDULOUS,
     **CARELESS,
     **NEGLECTFUL,
+    **DEAF,
     **GULLIBLE,
     **HASTY,
 }

@@ -106,6 +106,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "What people say of a doubt lets nothing out by itself.": ("doubt-settled-is-permission",),
     "A policy says how much of an approval is remembered.": ("grants-without-caps",),
     "A key that is bound to people speaks for them alone.": ("key-speaks-for-anybody",),
+    # What runs wait for
+    "A signal is taken once.": ("signal-taken-twice",),
+    "Two equal waits never share an answer.": ("equal-waits-share-an-answer",),
+    "A signal that came before the wait is kept for it.": ("kept-signal-passed-over",),
     # Who else may write
     "The catalog is what the root key has signed, and the higher counter is in force.": (
         "catalog-unsigned",

@@ -1,6 +1,6 @@
-"""A second reading of the topics, from raw bytes and sharing no code with `core`: what the checker believes.
+"""A second reading of the run log, sharing no code with `core`: what the checker believes.
 
-Plain dictionaries as fastavro gives them, the chain rule written down once more, and a fold of its own.
+The chain rule written down once more, and a fold of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from hashlib import blake2b, sha256
 
 from refold.ports.log import Record
 from refold.simulator.reading.values import Datum, read_value
+from refold.simulator.reading.waits import OF_WAITS, LoggedMail
 
 _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
@@ -94,6 +95,8 @@ class LoggedRun:
     requester: str = ""
     calls: dict[int, LoggedCall] = field(default_factory=dict)
     sleeps: dict[int, int] = field(default_factory=dict)
+    mail: LoggedMail = field(default_factory=LoggedMail)
+    seed: str = ""
     end: Datum | None = None
     order: list[str] = field(default_factory=list)
 
@@ -181,6 +184,8 @@ class History:
         for kind, event in entry["events"]:
             run.seq += 1
             self._apply(run, kind.rpartition(".")[2], event, entry["at_ms"])
+        if not run.over:
+            self.wrong += [f"{why} (run {run.id})" for why in run.mail.left(run.at_ms)]
 
     def _read(self, record: Record) -> tuple[bytes, Datum] | None:
         match = _LOG_KEY.match(record.key or b"")
@@ -221,7 +226,7 @@ class History:
         run.order.append(name)
         if name == "RunRequested":
             run.not_before_ms, run.request = event["not_before_ms"], (event["agent"], event["input"])
-            run.requester = event["requester"]
+            run.requester, run.seed = event["requester"], event["seed"]
         elif name == "RunStarted":
             run.status = "running"
             self._not_early(run, at_ms, run.not_before_ms, name)
@@ -234,6 +239,8 @@ class History:
             run.sleeps[event["step"]] = event["until_ms"]
         elif name == "SleepEnded":
             self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
+        elif name in OF_WAITS:
+            self.wrong += [f"{why} (run {run.id})" for why in run.mail.follow(name, event, at_ms)]
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
         elif name in _TELLS:
@@ -251,7 +258,7 @@ class History:
         """The agent waits no longer: a doubt stays with people, all else is over."""
         call = run.calls.get(step)
         if call is None:
-            if run.sleeps.pop(step, None) is None:
+            if run.sleeps.pop(step, None) is None and not run.mail.give_up(step):
                 self.wrong.append(f"fold: step {step} of run {run.id} was given up and is not open")
             return
         if call.settled:

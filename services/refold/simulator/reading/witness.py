@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from refold.core import topics
-from refold.core.ids import home
+from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ToolRequest
 from refold.ports.ledger import Claim
 from refold.ports.log import Record
@@ -75,13 +75,24 @@ class Witness:
         }
         for record in inputs:
             place, name = (record.topic, record.partition, record.offset), (record.key or b"").decode(errors="replace")
-            run = self.history.runs.get(name.partition("/")[0])
-            if record.value is None or place in dead or self.history.caused(name.partition("/")[0], *place):
+            # With a token nobody names a run.
+            owner = parse_callback_token(name) if name.startswith("cb_") else name.partition("/")[0]
+            run = self.history.runs.get(owner)
+            if record.value is None or place in dead or self.history.caused(owner, *place):
                 continue
             if record.topic == topics.RUN_REQUESTED:
                 heard = run is not None or home(name, partitions) != record.partition
             else:
                 heard = run is not None and (run.over or b'"cancel"' not in record.value)
+                # Of the same signal twice one is answered.
+                told = name.partition("/")[2]
+                heard &= (
+                    run is None
+                    or b'"signal"' not in record.value
+                    or run.over
+                    or told in {*run.mail.came, *run.mail.dropped}
+                )
+                heard |= name.startswith("cb_") and home(owner, partitions) != record.partition
             if not heard:
                 self._wrong.append(f"unheard: {name} on {record.topic} is settled, and nobody has answered it")
 

@@ -11,17 +11,21 @@ from refold.core.ids import home
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.settings import PARTITIONS
 from refold.simulator.world.law import Decree
+from refold.simulator.world.outside import Reply
 from refold.simulator.world.people import Say
 
 USER, OPERATOR = "eve", "operator"
 """Who asks for runs, if nobody else does, and says something of any; and who may."""
 
-_Kind = Literal["run", "repeat", "conflict", "signal", "poison", "erasure"]
+_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure"]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInput:
-    """A record that a client publishes. Of a `poison` and a `conflict` one dead letter is expected, of others none."""
+    """A record that a client publishes. A `word` is what a run waits for.
+
+    Of a `poison` and a `conflict` one dead letter is expected, of others none.
+    """
 
     at_ms: int
     kind: _Kind
@@ -37,7 +41,7 @@ class Scenario:
 
     Where there are approval services there is a `policy`, `people` speak (None: as chance has it; `silent`: nothing
     beyond their script) and the operator's `decrees` change what is in force. `operator_ms` is how long the operator
-    thinks about a doubt.
+    thinks about a doubt. `replies` are said with every token of a callback (None: as chance has it).
     """
 
     name: str
@@ -50,6 +54,7 @@ class Scenario:
     decrees: tuple[Decree, ...] = ()
     silent: bool = False
     operator_ms: int = 700
+    replies: tuple[Reply, ...] | None = ()
 
 
 def start_run(
@@ -75,6 +80,15 @@ def signal(
     """What a user says of a run."""
     value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": USER}).encode()
     return ClientInput(at_ms, "signal", RUN_SIGNALLED, home(run, partitions), f"{run}/{name}".encode(), value)
+
+
+def word(
+    run: str, signal_id: str, data: Any = None, *, at_ms: int = 0, name: str = "go", partitions: int = PARTITIONS
+) -> ClientInput:
+    """What a user tells a run that waits for it, or will."""
+    said = {"run_id": run, "signal_id": signal_id, "kind": "signal", "name": name, "data": data, "actor": USER}
+    key = f"{run}/{signal_id}".encode()
+    return ClientInput(at_ms, "word", RUN_SIGNALLED, home(run, partitions), key, json.dumps(said).encode())
 
 
 def operation(

@@ -10,7 +10,7 @@ from random import Random
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.app import DANGEROUS
 from refold.simulator.settings import ANSWERS, ORDERS, PARTITIONS
-from refold.simulator.workload.inputs import USER, ClientInput, Scenario, operation, poison, signal, start_run
+from refold.simulator.workload.inputs import USER, ClientInput, Scenario, operation, poison, signal, start_run, word
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
 from refold.simulator.world.tools import ANY
@@ -23,8 +23,9 @@ _LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-an
 _TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
 _AGENTS = (
     *("one", "one", "one", "three", "fan", "twins", "sleeper", "failing", "handling", "both", "thrice"),
-    *("race", "hurried", "group"),
+    *("race", "hurried", "group", "waiter", "pair", "late", "late", "caller", "caller"),
 )
+_WAITING = ("waiter", "pair", "late")
 _GIVEN = ("one", "handling", "both", "thrice", "race", "hurried", "group")
 _RUNS = ("r-1", "r-2", "r-3", "r-4")
 _MANY = tuple(f"r-{number}" for number in range(1, 13))
@@ -48,7 +49,7 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     own, rate, left = Random(rng.random()), rng.choice((0.01, 0.03, 0.08)), rng.randint(1, 7)
     chance = Chance(own, wild=True, rate=rate, left=left, until_ms=UNSAFE_MS)
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
-    scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes)
+    scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes, replies=None)
     return (_asking(rng, scenario) if rng.random() < 0.5 else scenario), chance
 
 
@@ -95,6 +96,19 @@ def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     return replace(given, value=json.dumps(request).encode())
 
 
+def _words(rng: Random, run: str, partitions: int) -> list[ClientInput]:
+    """What a run is told: before it begins, while it waits and when it does not any more, some of it twice."""
+    said: list[ClientInput] = []
+    for number in range(rng.choice((0, 1, 2, 2, 3, 4))):
+        data, at_ms = (
+            rng.choice((None, {"n": 1}, {"n": 2}, {"n": 2})),
+            rng.choice((0, 100, 250, 400, 1_500, 2_600, 4_000)),
+        )
+        told = word(run, f"s-{number}", data, at_ms=at_ms + rng.randrange(100), partitions=partitions)
+        said += [told, replace(told, at_ms=told.at_ms + rng.randrange(500))] if rng.random() < 0.3 else [told]
+    return said
+
+
 def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:
     agent, at_ms = rng.choice(_AGENTS), rng.randrange(200)
     given = {"tool": rng.choice(_TOOLS)} if agent in _GIVEN else None
@@ -105,6 +119,8 @@ def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:
     if rng.random() < 0.05:
         other, at_ms = json.dumps(given), rng.randrange(400)
         found.append(start_run(run, agent, other, at_ms=at_ms, kind="conflict", partitions=partitions))
+    if agent in _WAITING:
+        found += _words(rng, run, partitions)
     if rng.random() < 0.15:
         says = rng.choice((signal, operation))
         found.append(says(run, "c", "cancel", {"reason": "chance"}, at_ms=rng.randrange(1_500), partitions=partitions))

@@ -1,0 +1,37 @@
+"""Bugs of who is told something: a signal that two get, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.core.events import SignalReceived, WaitEnded
+from refold.core.planning import decide, waiting
+from refold.core.run.mailbox import Mailbox
+from tests.sim.bugs.planting import Bug
+
+_take, _take_signal = Mailbox.take, waiting.take_signal
+
+
+def _taken_and_kept(self: Mailbox, signal_id: str, step: int) -> tuple[SignalReceived, Mailbox]:
+    signal, after = _take(self, signal_id, step)
+    return signal, after._replace(kept=self.kept, bytes=self.bytes)
+
+
+def _for_all(*given: Any, **more: Any) -> Any:
+    """Wakes all who wait for a name, as if they had asked for it together."""
+    ruling, state = _take_signal(*given, **more), given[0]
+    ended = [event for event in ruling if isinstance(event, WaitEnded)] if isinstance(ruling, list) else []
+    if not ended or not isinstance(ruling, list):
+        return ruling
+    others = [step for step in state.mail.waits[given[1].name] if step != ended[0].step]
+    return [*ruling, *(WaitEnded(step, ended[0].signal_id) for step in others)]
+
+
+DEAF: dict[str, Bug] = {
+    "signal-taken-twice": Bug(("signal-before-the-run",), ((Mailbox, "take", _taken_and_kept),)),
+    "equal-waits-share-an-answer": Bug(
+        ("signal-twice",), ((decide, "take_signal", _for_all), (Mailbox, "take", _taken_and_kept))
+    ),
+    "kept-signal-passed-over": Bug(("signals-kept",), ((waiting, "find_kept", lambda *_: (None, [])),)),
+}
+"""By name."""
