@@ -17,7 +17,7 @@ from refold.core.events import (
     SleepStarted,
 )
 from refold.core.run.intents import Call, GiveUp, Note, Sleep
-from refold.core.run.replay import Moment, Wanted, replay
+from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import OpenStep, RunState, Settled
 from refold.sdk import loop
 from refold.sdk.execution import Execution
@@ -100,3 +100,19 @@ class Run:
         execution = Execution((code or self.code)(), Moment(), "seed")
         assert replay(execution, self.state) == []
         return execution
+
+
+def value(run: Run) -> Any:
+    """What the code has returned."""
+    assert isinstance(run.execution.end, Returned), run.execution.end
+    return run.execution.end.value
+
+
+def error(run: Run) -> BaseException:
+    """What the code has raised."""
+    assert isinstance(run.execution.end, Raised), run.execution.end
+    return run.execution.end.error
+
+
+def tools(run: Run) -> list[str]:
+    return [step.tool for step in run.state.steps if isinstance(step, CallProposed)]

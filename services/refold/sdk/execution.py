@@ -12,6 +12,7 @@ import gc
 import inspect
 import sys
 from asyncio import _get_running_loop, _set_running_loop
+from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,16 +22,25 @@ from refold.core.run.intents import GIVE_UP
 from refold.core.run.replay import Moment, Raised, Returned, Wanted
 from refold.core.run.state import Settled
 from refold.sdk import patches
-from refold.sdk.loop import Loop, StepFuture, Task, Timer, TooBusyError, Waiting
+from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting
 
 MOST_CALLBACKS = 1_000_000
 """Callbacks of a turn, which take about a second: what does more without waiting would never give its planner back."""
+
+MOST_READY = 100_000
+"""Callbacks that stand in line, each with a task of 4 KiB perhaps: tasks that make two tasks each take all memory."""
 
 MOST_ASKED = 20_000
 """Steps asked for in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
 
 UNWIND_ROUNDS = 8
 """How often code that is dropped is asked to end, before it is ended."""
+
+UNWIND_CALLBACKS = 250_000
+"""Callbacks of such a round, in which every task has to have its turn."""
+
+CROWD = 64
+"""So many generators are held before those that are over are let go."""
 
 
 class Execution:
@@ -46,11 +56,15 @@ class Execution:
         patches.install()
         self.moment = moment
         self.end: Returned | Raised | None = None
-        self._coroutine, self._most = coroutine, most
-        self._loop = Loop(moment, seed, MOST_CALLBACKS)
+        self._coroutine = coroutine
+        self._loop = Loop(moment, seed, MOST_READY, most)
         self._main: Task | None = None
+        # Nothing of the planner's context is to be seen, which another planner may not have.
+        self._context = contextvars.Context()
         self._generators: list[AsyncGenerator[Any, Any]] = []
-        self._cancelled = 0
+        self._crowd = CROWD
+        self._left = 0
+        self._ending: list[Task] = []
         self._closer: Task | None = None
 
     @property
@@ -79,9 +93,8 @@ class Execution:
 
     def start(self) -> Wanted:
         """Runs the code from the top to its first waits."""
-        # Nothing of the planner's context is to be seen, which another planner may not have.
         with self._turn():
-            self._main = self._loop.create_task(self._coroutine, name="main", context=contextvars.Context())
+            self._main = self._loop.create_task(self._coroutine, name="main", context=self._context)
         return self._run()
 
     def settle(self, step: int, outcome: Settled) -> Wanted:
@@ -106,40 +119,41 @@ class Execution:
             if not (live := loop.live()):
                 break
             with suppress(BaseException), self._turn():
-                for task in live:
-                    task.cancel()
+                self._left = UNWIND_CALLBACKS
+                _cancel(live)
                 self._drain()
         with suppress(BaseException), self._turn():
             for task in loop.live():
                 self._force(task)
             for generator in self._generators:
                 with suppress(BaseException):
-                    generator.aclose().send(None)
+                    self._context.run(generator.aclose().send, None)
         for task in loop.tasks.values():
             task._log_traceback = False  # it is told, or dropped with the run
         patches.forget(loop.tasks.values())
         self._forget_made()
-        loop.ready.clear()
+        loop.ready = RESTING
         loop.tasks.clear()
         self._generators.clear()
 
     def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Wanted:
         """One turn: an outcome and everything that follows, until all wait."""
         steps, outside = self._loop.steps, self._enter()
+        self._left = MOST_CALLBACKS
         try:
             if waiting is not None:
-                waiting.settle(outcome)
+                self._context.run(waiting.settle, outcome)
             self._drain()
             if self._main is not None and self._main.done() and self.end is None:
                 self._wind_up(self._main)
-            if len(steps.asked) > self._most:
-                raise TooBusyError(self._most)
+            if len(steps.asked) > steps.most:
+                raise TooBusyError(steps.most)
         except TooBusyError as error:
             self.close()
             self.end = Raised(error)
             steps.asked, steps.given_up = [], []
         finally:
-            _leave(outside)
+            self._leave(outside)
         return self._number() if steps.asked or steps.given_up else []
 
     def _number(self) -> Wanted:
@@ -162,38 +176,40 @@ class Execution:
         return new
 
     def _drain(self) -> None:
-        loop, left = self._loop, MOST_CALLBACKS
+        loop, left = self._loop, self._left
         ready = loop.ready
         loop.begin_turn()
         while ready:
+            left -= 1
+            if left < 0 or len(ready) > MOST_READY:
+                raise TooBusyError(MOST_CALLBACKS if left < 0 else MOST_READY)
             handle = ready.popleft()
             if not handle._cancelled:
                 try:
                     handle._run()
                 except (SystemExit, KeyboardInterrupt):
                     continue  # it has ended its task, and ends no planner: hosting hears of it at the end
-            left -= 1
-            if left < 0:
-                raise TooBusyError(MOST_CALLBACKS)
+        self._left = left
 
     def _wind_up(self, main: Task) -> None:
-        """Once the agent's own coroutine is over, what it left running ends too; until then the run goes on."""
-        while fresh := [task for task in self._loop.live() if task.ordinal > self._cancelled]:
-            self._cancelled = fresh[-1].ordinal
-            for task in fresh:
-                task.cancel()
-            self._drain()
-        if self._loop.live():
-            return
-        if self._closer is None and self._generators:
-            self._closer = self._loop.create_task(_close_all(self._generators), name="end")
-            self._cancelled = self._closer.ordinal
-            self._drain()
-            if not self._closer.done():
-                return
-        self.end = self._ending(main)
+        """Once the agent's own coroutine is over, what it left running ends too; until then the run goes on.
 
-    def _ending(self, main: Task) -> Returned | Raised:
+        What is left is cancelled, and waited for with all that its clean-up begins; then what that has left, in turn.
+        """
+        while all(task.done() for task in self._ending):
+            live = self._loop.live()
+            if not live and self._closer is None and self._generators:
+                self._closer = self._loop.create_task(_close_all(self._generators), name="end", context=self._context)
+                self._ending = [self._closer]
+            elif live:
+                self._ending = live
+                _cancel(live)
+            else:
+                self.end = self._judge(main)
+                return
+            self._drain()
+
+    def _judge(self, main: Task) -> Returned | Raised:
         if main.cancelled():
             return Raised(asyncio.CancelledError("the agent has cancelled itself"))
         if (error := main.exception()) is not None:
@@ -225,7 +241,14 @@ class Execution:
         try:
             yield
         finally:
-            _leave(outside)
+            self._leave(outside)
+
+    def _hold(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """A generator that is born: when nobody refers to it any more depends on collectors, so it is held."""
+        self._generators.append(generator)
+        if len(self._generators) > self._crowd:
+            self._generators[:] = [held for held in self._generators if getattr(held, "ag_frame", None)]
+            self._crowd = CROWD + 2 * len(self._generators)
 
     def _enter(self) -> _Outside:
         """From now on this loop runs, whatever runs outside; collectors wait, for they would run `__del__`."""
@@ -234,24 +257,35 @@ class Execution:
             asyncio.tasks._leave_task(loop, task)
         outside = loop, task, sys.get_asyncgen_hooks(), gc.isenabled(), patches.enter(self._loop)
         gc.disable()
-        sys.set_asyncgen_hooks(self._generators.append, _keep_open)
+        sys.set_asyncgen_hooks(self._hold, _keep_open)
         _set_running_loop(self._loop)
+        if self._loop.ready is RESTING:
+            self._loop.ready = deque()
         return outside
+
+    def _leave(self, outside: _Outside) -> None:
+        loop, task, hooks, collects, run = outside
+        patches.leave(run)
+        _set_running_loop(loop)
+        sys.set_asyncgen_hooks(*hooks)
+        if collects:
+            gc.enable()
+        if task is not None:
+            asyncio.tasks._enter_task(loop, task)
+        if not self._loop.ready and loop is not self._loop:
+            self._loop.ready = RESTING
 
 
 _Outside = tuple[Any, Any, Any, bool, Any]
 """What ran in this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
 
 
-def _leave(outside: _Outside) -> None:
-    loop, task, hooks, collects, run = outside
-    patches.leave(run)
-    _set_running_loop(loop)
-    sys.set_asyncgen_hooks(*hooks)
-    if collects:
-        gc.enable()
-    if task is not None:
-        asyncio.tasks._enter_task(loop, task)
+def _cancel(tasks: list[Task]) -> None:
+    """Cancels tasks, each once: who waits for another passes it on, and a tree of them would be walked for each."""
+    before = [task.cancelling() for task in tasks]
+    for task, heard in zip(tasks, before, strict=True):
+        if task.cancelling() == heard:
+            task.cancel()
 
 
 def _keep_open(generator: AsyncGenerator[Any, Any]) -> None:
@@ -259,9 +293,9 @@ def _keep_open(generator: AsyncGenerator[Any, Any]) -> None:
 
 
 async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:
-    for generator in generators:
+    while generators:
         with suppress(Exception):
-            await generator.aclose()
+            await generators.pop(0).aclose()
 
 
 def _unheard(task: Task) -> BaseException | None:

@@ -25,6 +25,17 @@ MOST_REDELIVERED = 100
 """How often a turn delivers one cancellation of anyio's again: it would until the task ends, which may take months."""
 
 
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, in milliseconds since 1970: no timer needs a later one, and no date could show it."""
+
+MOST_REFUSED = 100
+"""How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""
+
+
+RESTING: deque[asyncio.Handle] = deque(maxlen=0)
+"""What stands in line between turns: nothing, and what is added is dropped. One for all, as a deque takes 760 bytes."""
+
+
 class NotHereError(UsageError, NotImplementedError):
     """What a loop without a world cannot do. Frameworks ask for a NotImplementedError."""
 
@@ -85,7 +96,8 @@ class Timer(asyncio.TimerHandle):
     def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
         self._fire = loop.fire
-        self.intent, self.step = Sleep(math.ceil(round(when * 1000, 3))), 0
+        until_ms = math.ceil(round(when * 1000, 3)) if when < LAST_MS / 1000 else LAST_MS
+        self.intent, self.step = Sleep(until_ms), 0
 
     def settle(self, outcome: Any) -> None:
         """The time has come."""
@@ -98,12 +110,18 @@ Waiting = StepFuture | Timer
 class Book:
     """What the code has asked for in this turn, and which of its steps are open."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, most: int) -> None:
+        self.most, self.count = most, 0
         self.open: dict[int, Waiting] = {}
         self.gone: set[int] = set()
         self.asked: list[Waiting | Intent] = []
         self.given_up: list[int] = []
+
+    def ask(self, asked: Waiting | Intent) -> None:
+        """One more. **Raises** TooBusyError where there are too many, as code may ask in a loop that never ends."""
+        if len(self.asked) > self.most:
+            raise TooBusyError(self.most)
+        self.asked.append(asked)
 
     def give_up(self, step: int) -> None:
         """Nobody waits for a step any more."""
@@ -122,16 +140,17 @@ else:
 class Loop(_LOOP):  # type: ignore[misc]
     """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for."""
 
-    def __init__(self, moment: Moment, seed: str, most: int) -> None:
-        self.moment, self.steps = moment, Book()
+    def __init__(self, moment: Moment, seed: str, most: int, most_asked: int) -> None:
+        self.moment, self.steps = moment, Book(most_asked)
         self._seed, self._most = seed, most
         # Two runs side by side in asyncio's one set of all tasks must not collide, so each counts from elsewhere.
         self._ordinal = int.from_bytes(blake2b(seed.encode(), digest_size=7).digest())
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready = RESTING
         self.tasks: dict[int, Task] = {}
         self.made: dict[int, tuple[Coroutine[Any, Any, Any], Intent]] = {}
         self.unheard: list[tuple[str, BaseException]] = []
         self.closing = False
+        self._refused = 0
         self._time = 0.0
         self._numbers = 0
         self._crowd = 64
@@ -143,16 +162,18 @@ class Loop(_LOOP):  # type: ignore[misc]
 
     def ask(self, intent: Intent) -> StepFuture:
         """The future of a step, which gets its number when the turn is over."""
-        if self.closing:
-            raise asyncio.CancelledError("the run is dropped here")
         future = StepFuture(intent, loop=self)
-        self.steps.asked.append(future)
+        if not self.closing:
+            self.steps.ask(future)
+        elif self._refused < MOST_REFUSED:
+            self._refused += 1
+            raise asyncio.CancelledError("the run is dropped here")
         return future
 
     def tell(self, intent: Intent) -> None:
         """Records what waits for nothing."""
         if not self.closing:
-            self.steps.asked.append(intent)
+            self.steps.ask(intent)
 
     def fire(self, timer: Timer) -> None:
         """The time of a timer has come: never before it, whatever the entry says."""
@@ -196,7 +217,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         if when <= self.time():
             self.ready.append(timer)
         elif not self.closing and when != math.inf:
-            self.steps.asked.append(timer)
+            self.steps.ask(timer)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

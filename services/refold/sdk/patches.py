@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from refold.sdk.determinism.banned import ORIGINAL
+from refold.core.errors import UsageError
+from refold.sdk.determinism.banned import CONCURRENCY, ORIGINAL
 from refold.sdk.loop import Loop
 
 _ANYIO = "anyio._backends._asyncio"
@@ -81,8 +82,11 @@ def install() -> None:
     for name in _DRAWN:
         if (original := getattr(random, name, None)) is not None:
             setattr(random, name, _drawn(original, name))
+    random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
     time.time = _told(time.time, lambda loop: loop.time())
     time.time_ns = _told(time.time_ns, lambda loop: loop.moment.now_ms * 1_000_000)
+    if sys.version_info < (3, 12):  # from then on the watch hears of threads
+        threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
         _order_scopes(sys.modules[_ANYIO])
     else:
@@ -105,6 +109,25 @@ def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         return getattr(loop.random_at(_caller()), name)(*args, **options)
 
     return _marked(draw, original)
+
+
+def _seeded(original: Callable[..., None]) -> Callable[..., None]:
+    """`random.Random()` asks the operating system for its seed, below `os.urandom`."""
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        loop = _THREAD.loop
+        original(self, loop.random_at(_caller()).getrandbits(256) if a is None and loop is not None else a, version)
+
+    return seed
+
+
+def _threadless(original: Callable[..., int]) -> Callable[..., int]:
+    def start(*args: Any, **options: Any) -> int:
+        if _THREAD.loop is not None:
+            raise UsageError("an agent did something that a replay would do again (a thread)", hint=CONCURRENCY)
+        return original(*args, **options)
+
+    return start
 
 
 def _told(original: Callable[[], Any], tell: Callable[[Loop], Any]) -> Callable[[], Any]:
