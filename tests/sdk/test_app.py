@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,50 @@ def test_the_version_of_an_agent_covers_the_functions_that_it_uses(tmp_path: Pat
         versions.append(App.load(str(file)).agents["count"].version)
 
     assert versions[0] == versions[2] != versions[1]
+
+
+PYTHON = f"py{sys.version_info.major}.{sys.version_info.minor}"
+ANYIO = "anyio" + ".".join(metadata.version("anyio").split(".")[:2])
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "stands_on"),
+    [
+        ("", "pass", [PYTHON]),
+        ("import anyio", "pass", [PYTHON, ANYIO]),
+        ("from anyio import CancelScope", "pass", [PYTHON, ANYIO]),
+        ("from anyio.streams.memory import MemoryObjectSendStream as Sends", "pass", [PYTHON, ANYIO]),
+        ("", "import anyio.abc", [PYTHON, ANYIO]),
+        ("import asyncio", "anyio = asyncio", [PYTHON]),
+    ],
+)
+def test_the_version_of_an_agent_says_what_its_order_depends_on(
+    head: str, body: str, stands_on: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / f"{tmp_path.name.replace('-', '_')}.py"
+    file.write_text(
+        f"from refold import App, Context\n{head}\napp = App('shop')\n"
+        f"@app.agent(version='2')\nasync def count(ctx: Context) -> None:\n    {body}\n"
+    )
+
+    assert App.load(str(file)).agents["count"].version == "+".join(["2", *stands_on])
+
+
+def test_a_run_goes_on_with_its_version_and_says_what_it_needs() -> None:
+    app = App("shop")
+
+    @app.agent(name="ship", version="1+b")
+    async def first(ctx: Context) -> None:
+        pass
+
+    @app.agent(name="ship", version="2")
+    async def second(ctx: Context) -> None:
+        pass
+
+    old, new = app.agent_of("ship", "1+b+py3.1+anyio3.9"), app.agent_of("ship", "0123456789abcdef+py3.1")
+
+    assert old is not None
+    assert new is not None
+    assert (old.function.__name__, new.function.__name__) == ("first", "second")
+    assert old.needs("1+b+py3.1+anyio3.9") == f"Python 3.1 (here Python {PYTHON[2:]})"
+    assert old.needs(old.version) == old.needs("1") == ""

@@ -108,7 +108,7 @@ class Agents:
         """A name for the code that a run would get here: what failed is not tried again with the same."""
         agent = self._agent(state)
         try:
-            return f"{agent.code}/{self._app.version}" if agent else ""
+            return "/".join((agent.code, self._app.version, *agent.foundation)) if agent else ""
         except BaseException:  # noqa: BLE001 - the code is read, and cannot be: whatever it is, it is not what was
             return "unreadable"
 
@@ -128,6 +128,9 @@ class Agents:
         if agent is None:
             message = f"no agent {state.request.agent!r} in {self._app.name}: deploy the app that has it"
             return Stall("unknown_agent", message, "", state.version, "", passing=False)
+        if needs := agent.needs(state.version):
+            message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"
+            return Stall("other_foundation", message, "", state.version, self.code_of(state), passing=False)
         with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))), watch.watching():
             try:
                 return self._drive(agent, state, fresh, unseen, now)

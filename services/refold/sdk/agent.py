@@ -16,7 +16,7 @@ from refold.core.wire import canonical
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
 from refold.sdk.shape import Arguments, Shape, hints
-from refold.sdk.source import code_version
+from refold.sdk.source import code_version, foundation, in_words, spoken
 
 
 class AgentDef:
@@ -25,7 +25,8 @@ class AgentDef:
     The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
     with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
     `retention` is how long its runs stay in the topics after their end, where it is not the platform's setting.
-    `version` is what runs that begin with this code say of it; without one it is a digest of the code.
+    `version` is what runs that begin with this code say of it; without one it is a digest of the code. What the code
+    stands on is added to it, `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
     """
 
     def __init__(
@@ -76,13 +77,28 @@ class AgentDef:
 
     @property
     def version(self) -> str:
-        """What the author calls this version, else its `code`."""
-        return self.declared or self.code
+        """What the author calls this version, else its `code`; and what it stands on."""
+        return "+".join((self.declared or self.code, *self.foundation))
+
+    @cached_property
+    def foundation(self) -> tuple[str, ...]:
+        """What the order of things in this code depends on, beside the code."""
+        return foundation(self._functions)
+
+    def needs(self, version: str) -> str:
+        """What a run that began with this version needs and does not have here, in words; nothing if it may go on."""
+        here = spoken(self.version)[1]
+        other = {name: number for name, number in spoken(version)[1].items() if here.get(name, number) != number}
+        return f"{in_words(other)} (here {in_words({name: here[name] for name in other})})" if other else ""
 
     @cached_property
     def code(self) -> str:
         """A name for the agent's code, and that of the functions of its module that it uses."""
-        return code_version(scan.check(self.function, f"agent {self.name}"))
+        return code_version(self._functions)
+
+    @cached_property
+    def _functions(self) -> list[FunctionType]:
+        return scan.check(self.function, f"agent {self.name}")
 
     def _find_whole(self) -> tuple[str, Shape] | None:
         if len(self._arguments.names) != 1:

@@ -16,6 +16,7 @@ from refold.sdk.agent import AgentDef
 from refold.sdk.determinism import scan
 from refold.sdk.plan import plan as plan_agent
 from refold.sdk.secret import Provider, from_environment
+from refold.sdk.source import spoken
 from refold.sdk.tool import ToolDef, ToolOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -124,8 +125,8 @@ class App:
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
         """What goes on with a run: the agent of the version that it began with, else the newest, if there is one."""
-        newest = self.agents.get(name)
-        return next((older for older in self._older.get(name, ()) if older.version == version), newest)
+        newest, called = self.agents.get(name), spoken(version)[0]
+        return next((older for older in self._older.get(name, ()) if older.declared == called), newest)
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
         """Makes room for a newer version of an agent."""

@@ -1,12 +1,30 @@
-"""A name for what a function does: it changes when the code changes."""
+"""A name for what a function does: it changes when the code changes, and when what it stands on does.
+
+In which order things happen in asyncio code is a matter of Python and of frameworks, too: a run goes on with those
+that it began with.
+"""
 
 from __future__ import annotations
 
+import dis
 import inspect
+import re
+import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from types import CodeType, FunctionType
+from importlib import metadata
+from types import CodeType, FunctionType, ModuleType
+
+FRAMEWORKS = {
+    "anyio": ("anyio",),
+    "pydantic_ai": ("pydantic-ai-slim", "pydantic-ai"),
+    "agents": ("openai-agents",),
+    "langgraph": ("langgraph",),
+}
+"""Packages that decide in which order things happen, as they are imported, and the names that they are installed by."""
+
+_STANDS_ON = re.compile(r"\+py[0-9.]+(\+[a-z_]+[0-9.]+)*$")
 
 
 def code_version(functions: Iterable[FunctionType]) -> str:
@@ -28,3 +46,60 @@ def _text(function: FunctionType) -> str:
 def _code(code: CodeType) -> str:
     constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return f"{code.co_name} {code.co_code.hex()} {code.co_names} {constants}"
+
+
+def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
+    """What code stands on: Python's minor version, and those of the frameworks that its module has, `anyio4.12`.
+
+    A release that only mends does not count, or each would hold up all runs; what it changes all the same is seen by
+    comparison with history.
+    """
+    used = {name.partition(".")[0] for function in functions for name in _names(function)}
+    used |= {"anyio"} if used & {"pydantic_ai", "agents"} else set()  # they are built on it
+    versions = ((name, _installed(name)) for name in FRAMEWORKS if name in used)
+    python = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    return python, *(f"{name}{version}" for name, version in versions if version)
+
+
+def spoken(version: str) -> tuple[str, dict[str, str]]:
+    """The version of an agent in two parts: what it is called, and what it stands on, by name."""
+    found = _STANDS_ON.search(version)
+    if found is None:
+        return version, {}
+    parts = [re.split(r"(?=[0-9])", part, maxsplit=1) for part in found.group()[1:].split("+")]
+    return version[: found.start()], {part[0]: part[1] for part in parts}
+
+
+def in_words(stands_on: dict[str, str]) -> str:
+    """What code stands on, for people."""
+    return " and ".join(f"{'Python' if name == 'py' else name} {number}" for name, number in stands_on.items())
+
+
+def _names(function: FunctionType) -> Iterator[str]:
+    """The modules that a function imports, and those from which its own module has something."""
+    yield from _imports(function.__code__)
+    for thing in list(function.__globals__.values()):
+        if isinstance(thing, ModuleType):
+            yield thing.__name__
+        else:
+            yield (thing if isinstance(thing, type | FunctionType) else type(thing)).__module__ or ""
+
+
+def _imports(code: CodeType) -> Iterator[str]:
+    yield from (each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _imports(constant)
+
+
+def _installed(name: str) -> str:
+    for distribution in FRAMEWORKS[name]:
+        try:
+            return _minor(metadata.version(distribution))
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _minor(version: str) -> str:
+    return ".".join(re.findall(r"[0-9]+", version)[:2])
