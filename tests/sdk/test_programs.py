@@ -1,0 +1,54 @@
+"""Random asyncio and anyio programs are the same again in another process, with another hash seed, at every cut."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.sdk.programs.grammar import LEAVES, TREES, program
+from tests.sdk.programs.plants import PLANTS
+
+
+def play(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.sdk.programs", "--jobs", "1", *arguments]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.stdout, told.stderr
+    found: dict[str, Any] = json.loads(told.stdout)
+    if not found["wrong"]:
+        assert told.returncode == 0
+    return found
+
+
+def test_random_programs_do_the_same_again_in_another_process() -> None:
+    found = play("--programs", "3000")
+
+    assert found["wrong"] == []
+    assert found["outcomes"] > 30_000
+
+
+def test_every_prefix_of_some_programs_leads_to_the_same_place() -> None:
+    found = play("--programs", "100", "--seed", "3000", "--cuts", "0")
+
+    assert found["wrong"] == []
+    assert found["cuts"] == found["outcomes"] + found["programs"] + len(found["wrong"])
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_programs_differ_without_a_rule_of_the_loop(plant: str) -> None:
+    found = play("--programs", "200", "--plant", plant)
+
+    assert len(found["wrong"]) >= 5
+
+
+def test_a_program_is_made_of_its_seed() -> None:
+    assert str(program(7)) == str(program(7)) != str(program(8))
+
+
+def test_every_construct_is_in_some_program() -> None:
+    text = " ".join(str(program(seed)) for seed in range(300))
+
+    assert [name for name in {**LEAVES, **TREES} if name not in text] == []
