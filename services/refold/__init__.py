@@ -9,7 +9,7 @@ by itself.
 - `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
 - `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
 - `Signal` is what `ctx.wait_for` gives, `Callback` what `ctx.callback` gives.
-- An agent may catch `CallFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
+- An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
 - `UsageError` and `NonDeterminismError` tell the author what to change.
 """
 
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from refold.core.errors import (
     CallbackError,
     CallFailed,
+    ChildFailed,
     NonDeterminismError,
     NotDone,
     RefoldError,
@@ -46,6 +47,7 @@ __all__ = [
     "Callback",
     "CallbackError",
     "Cancelled",
+    "ChildFailed",
     "Context",
     "Heartbeat",
     "NonDeterminismError",

@@ -16,7 +16,7 @@ from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.events import Entry
-from refold.core.ids import log_key
+from refold.core.ids import RunId, log_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
@@ -177,6 +177,34 @@ def test_one_run_is_erased_at_once_when_it_is_over(world: World) -> None:
         world.archivist().erase("lives")
     with pytest.raises(NotFoundError):
         world.archivist().erase("nobody")
+
+
+def test_a_run_stays_as_long_as_one_that_has_started_it(world: World) -> None:
+    world.run("lives.1")
+    world.run("first.1.2")
+    world.run("first.1")
+
+    swept = later(world, 31).archivist(most_runs=3).sweep()
+    rest = later(world, 32).archivist().sweep()
+
+    assert [*swept.due, *rest.due] == ["first", "second", "first.1", "first.1.2"]
+    assert world.values("lives.1") != []
+
+
+def test_a_run_is_erased_with_all_that_it_has_started(world: World) -> None:
+    world.run("first.1")
+    world.run("first.1.2", over=False)
+
+    with pytest.raises(ConflictError, match="run first.1.2, which first has started, is not over"):
+        world.archivist().erase("first")
+    with pytest.raises(ConflictError, match="run first.1 was started by first"):
+        world.archivist().erase("first.1")
+    world.chronicle.add(RunId("first.1.2"), ended())
+    swept = world.archivist().erase("first")
+
+    assert swept.due == ["first", "first.1", "first.1.2"]
+    assert world.values("first.1.2") == []
+    assert world.values("second") != []
 
 
 def test_a_run_is_erased_without_a_copy_where_there_is_no_archive(world: World) -> None:

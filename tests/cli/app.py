@@ -83,6 +83,27 @@ async def risky(ctx: Context) -> str:
     return await ctx.call(fire, ctx.run_id)
 
 
+@app.tool(effect="keyed", approval="required")
+def wipe(run: str, *, idempotency_key: str) -> str:
+    """Leaves a line, if people let it."""
+    leave(f"{run} wiped")
+    return "wiped"
+
+
+@app.agent
+async def cleaner(ctx: Context) -> str:
+    """Wipes."""
+    return await ctx.call(wipe, ctx.run_id)
+
+
+@app.agent
+async def household(ctx: Context) -> str:
+    """Has somebody wipe, and somebody sleep whom it does not wait for."""
+    ctx.start(sleeper)
+    cleaned: str = await ctx.run(cleaner)
+    return cleaned
+
+
 @app.agent
 async def sleeper(ctx: Context) -> None:
     """Sleeps for an hour."""

@@ -17,9 +17,7 @@ from refold.core.approval.ballot import Remember
 from refold.core.approval.decision import schema_name
 from refold.core.approval.question import args_digest
 from refold.core.approval.signature import SigningKey
-from refold.core.errors import (
-    UsageError,
-)
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
@@ -34,6 +32,26 @@ ANY = Filter("all", "", "", "", "")
 def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
     """Give what was printed so far."""
     return lambda: capsys.readouterr().out
+
+
+class TestFamilies:
+    def test_a_run_stands_for_the_one_question_that_its_family_waits_for(self, world: World, desk: Desk) -> None:
+        below, other = request("run-1.2.7/5"), request("run-11/5")
+        world.ask(below)
+        world.ask(other)
+        listed = [a.request.approval_id for a in desk.approvals.read().all() if replace(ANY, run="run-1")(a)]
+
+        assert listed == [below.approval_id]
+        assert desk.approvals.named("run-1") == desk.approvals.named("run-1.2") == below.approval_id
+        with pytest.raises(NotFoundError, match="nobody is asked about run run-1.3"):
+            desk.approvals.named("run-1.3")
+
+    def test_of_several_questions_one_has_to_be_named(self, world: World, desk: Desk) -> None:
+        world.ask(request("run-1.2/5"))
+        world.ask(request("run-1/9"))
+
+        with pytest.raises(UsageError, match="people are asked 2 questions about run run-1 and its family"):
+            desk.approvals.named("run-1")
 
 
 class TestListing:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from refold.client.verify import Verified, verify_log
-from refold.core.events import RunSuspended
-from refold.core.ids import home, log_key
+from refold.core.events import ChildStarted, RunSuspended
+from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Record
@@ -198,3 +198,12 @@ def test_what_is_due_for_long_is_listed(chronicle: Chronicle) -> None:
 
     assert found.overdue == ["open"]
     assert found.violations == []
+
+
+def test_a_run_that_waits_for_another_is_not_late(chronicle: Chronicle) -> None:
+    chronicle.add(RunId("parent"), requested(), [ChildStarted(1, "worker", "{}")])
+
+    found = verify_log(chronicle.reader, TRUST, now_ms=NOW + 600_000, settle_s=0)
+
+    assert "parent" in found.open
+    assert found.overdue == ["open"]

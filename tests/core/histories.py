@@ -15,8 +15,10 @@ from refold.core.events import (
     CallProposed,
     Cause,
     CheckpointReached,
+    ChildStarted,
     Entry,
     Event,
+    EventPublished,
     Failure,
     NoteRecorded,
     RetryPolicy,
@@ -35,7 +37,7 @@ from refold.core.planning import asking as questions
 from refold.core.planning import waiting
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Again, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
+from refold.core.planning.verdict import Again, ChildOver, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
@@ -248,6 +250,9 @@ def random_input(log: Log, rng: random.Random) -> Input:
         data = f'{{"step":{step},"attempt":{attempt},"verdict":"{verdict}","result":{rng.randint(0, 1)}}}'
         kind, says = rng.choice(["resolve"] * 20 + ["cancel", "sing"]), rng.choice([operation] * 9 + [signal])
         return says(kind, rng.choice([data] * 5 + ["7", "{"]))
+    if (opened and opened.phase == "child" and rng.random() < 0.7) or rng.random() < 0.02:
+        failure = rng.choice([None, Failure("boom", "it broke")])
+        return ChildOver(RUN, step, "failed" if failure else "completed", "1", failure)
     status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd", "unauthorised"])
     refused = Failure(rng.choice([*sorted(SENT_BACK), "unauthorised"]), "not now")
     return ToolResult(
@@ -292,6 +297,9 @@ def random_reaction(log: Log, rng: random.Random) -> None:
         log.append([StepGivenUp(rng.choice(waited))])
     elif draw < 0.7:
         log.propose(rng.choice(EFFECTS), attempts=rng.randint(1, 3), window_ms=rng.choice([0, 50_000]))
+    elif draw < 0.75:
+        started = ChildStarted(step, "worker", "{}", outlives=rng.random() < 0.3)
+        log.append([rng.choice([started, EventPublished(step, "paid", "{}", ["worker"] * rng.randint(0, 2))])])
     elif draw < 0.8:
         asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
         asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]

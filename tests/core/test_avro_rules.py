@@ -15,6 +15,8 @@ from tests.golden.samples import sample
 
 LONGEST, SHORTEST = b"\xfe" + b"\xff" * 8 + b"\x01", b"\xff" * 9 + b"\x01"
 """The zigzag forms of 2**63 - 1 and of -2**63."""
+NONE = b"\0"
+"""No sessions."""
 
 
 def zigzag(number: int) -> bytes:
@@ -36,7 +38,7 @@ def framed(cls: type, body: bytes) -> bytes:
 
 def request(*, labels: bytes = b"\0", not_before: bytes = b"\0", requester: bytes = b"\0") -> bytes:
     """A request to run, some of its fields as bytes."""
-    return framed(RunRequest, text("r") + text("a") + text("null") + requester + not_before + labels + text(""))
+    return framed(RunRequest, text("r") + text("a") + text("null") + requester + not_before + labels + text("") + NONE)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,17 @@ def test_the_token_is_bound_by_the_question() -> None:
     assert asked().question != asked(token="").question
 
 
+@pytest.mark.parametrize("run", ["run-1.3", "run-1.3.12", "run-1.7_2"])
+def test_who_has_signed_the_request_of_a_family_has_asked_for_its_children(run: str) -> None:
+    assert is_verified(asked(run_id=run, agent="another"), KEYS)
+    assert not is_verified(asked(run_id=run, agent="another", requester="eve"), KEYS)
+
+
+@pytest.mark.parametrize("run", ["run-11.3", "run-2.1", "run-1-1.3", ".run-1"])
+def test_a_token_is_for_its_own_family(run: str) -> None:
+    assert not is_verified(asked(run_id=run, agent="another"), KEYS)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -119,7 +119,7 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the zigzag form of 2**63 -
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"\x02r\x02a\x08null\x00\x00\x00\x00!", "does not end"),
+        (b"\x02r\x02a\x08null\x00\x00\x00\x00\x00!", "does not end"),
         (b"\x01", "negative length"),
         (HUGE, "does not end|too early"),
         (b"\x02r\x02a\x08null\x00\x00" + HUGE, "too early"),
@@ -136,7 +136,7 @@ def test_a_body_that_lies_is_malformed(body: bytes, reason: str) -> None:
 
 
 def test_a_map_in_blocks_with_sizes_is_read() -> None:
-    body = b"\x02r\x02a\x08null\x00\x00" + b"\x01\x08\x02k\x02v" + b"\x02\x02l\x02w" + b"\x00\x00"
+    body = b"\x02r\x02a\x08null\x00\x00" + b"\x01\x08\x02k\x02v" + b"\x02\x02l\x02w" + b"\x00\x00\x00"
 
     assert codec.decode(RunRequest, REQUEST[:5] + body).labels == {"k": "v", "l": "w"}
 
@@ -277,5 +277,5 @@ def _classes() -> dict[str, type]:
 def sample(cls: type) -> Any:
     """An instance with a value in every field."""
     made: dict[Any, Any] = {str: "x", int: -70, bool: True, Failure: Failure("c", "m"), RetryPolicy: RetryPolicy()}
-    made |= {list[str]: ["ada", "x"], Requirement: Requirement(["ada"])}
+    made |= {list[str]: ["ada", "x"], Failure | None: None, Requirement: Requirement(["ada"])}
     return cls(**{field.name: made.get(field.type, {"k": "v"}) for field in fields(cls)})

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from itertools import count
 
 from refold import App, Context
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.core import topics
+from refold.core.events import Entry
 from refold.core.ids import RunId, home
 from refold.core.messages import RunOperation, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.service import Planner
-from refold.planner.settings import Limits, PlannerSettings
+from refold.planner.settings import Budget, Limits, PlannerSettings
 from refold.ports.log import Outgoing
+from refold.runtime.defaults import ACTIVE_RUNS
 from refold.runtime.host import Host
 
 POOL = topics.tool_requested("default")
@@ -76,22 +80,31 @@ class Rig:
         partitions: int = 1,
         member: str = "p",
         waiting: int = 4_000,
+        code: App = app,
+        budget: Budget | None = None,
+        active: int = ACTIVE_RUNS,
     ) -> None:
+        self.code = code
         self.world, self.broker = world or World(), broker or MemoryBroker(TOPICS, partitions)
         # Everything that moves is kept at once: a successor finds marks up to the last turn.
         self.settings = PlannerSettings(
-            self.broker.partitions, member, snapshot_ms=0, limits=Limits(topic_bytes=waiting * 1_024)
+            self.broker.partitions,
+            member,
+            snapshot_ms=0,
+            limits=Limits(topic_bytes=waiting * 1_024, active=active),
+            budget=budget or Budget(),
         )
         self.answers = True
+        self.hold: Callable[[ToolRequest], bool] = lambda request: False
         self._read = dict.fromkeys(range(self.broker.partitions), 0)
         self.boot()
 
-    def boot(self) -> None:
+    def boot(self, turns: int = 400) -> None:
         """A fresh planner process; the one before it is gone without a word."""
-        self.planner = Planner(app, self.settings, lambda: next(_NONCES).to_bytes(16))
+        self.planner = Planner(self.code, self.settings, lambda: next(_NONCES).to_bytes(16))
         self.log = WatchedLog(self.broker, self.settings.membership)
         self.host = Host([self.planner], self.log)
-        self.pump()
+        self.pump(turns)
 
     def write(self, topic: str, run: str, key: str, value: bytes) -> int:
         """A record at the home of its run."""
@@ -139,6 +152,12 @@ class Rig:
         lane = self.planner.lanes.get(home(run, self.broker.partitions))
         return lane.log.latest(RunId(run)) if lane else None
 
+    def log_of(self, run: str) -> list[Entry]:
+        """The entries that count of a run."""
+        fold = LogFold()
+        judged = [fold.feed(record.key, record.value) for record in self.reader.scan(topics.RUN_LOG)]
+        return [each.entry for each in judged if each.run_id == run and each.entry and not each.void]
+
     @property
     def stalled(self) -> dict[RunId, str]:
         """The runs that stand still, and why."""
@@ -163,6 +182,8 @@ class Rig:
             for record in log.read(max(position, log.start), log.end):
                 if record.value is not None:
                     request = codec.decode(ToolRequest, record.value)
+                    if self.hold(request):
+                        continue
                     result = self.world.act(request)
                     answer = ToolResult(
                         request.call_id, request.run_id, request.step, request.attempt, "completed", result

@@ -20,7 +20,7 @@ class Order(BaseModel):
 
 
 def a_context(app: App) -> Context:
-    return Context("r-1", seed="seed", moment=Moment(), find=app.find)
+    return Context("r-1", seed="seed", moment=Moment(), find=app.find, find_agent=app.find_agent)
 
 
 def test_tools_and_agents_are_found_by_name_and_an_app_has_a_plan_only_if_it_says_so() -> None:

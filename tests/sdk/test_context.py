@@ -107,7 +107,7 @@ def asked(ask: Callable[[], Awaitable[Any]]) -> Call:
 
 
 def test_a_call_carries_what_the_tool_declares_unless_the_call_says_otherwise() -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find, find_agent=app.find_agent)
 
     plain = asked(lambda: ctx.call(double, 3))
     special = asked(lambda: ctx.call("double", n=3, retry=Retry(attempts=7), timeout=timedelta(minutes=2)))
@@ -118,7 +118,7 @@ def test_a_call_carries_what_the_tool_declares_unless_the_call_says_otherwise() 
 
 
 def test_a_call_that_cannot_work_raises_before_anything_is_asked_for() -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find, find_agent=app.find_agent)
 
     with pytest.raises(UsageError, match="app tests has no tool undo"):
         ctx.call("undo")
@@ -132,7 +132,7 @@ def test_a_call_that_cannot_work_raises_before_anything_is_asked_for() -> None:
 
 @pytest.mark.parametrize(("name", "instead"), [("gather", "asyncio.gather"), ("sleep", "asyncio.sleep")])
 def test_what_a_context_has_no_longer_says_what_to_write(name: str, instead: str) -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find, find_agent=app.find_agent)
 
     with pytest.raises(AttributeError, match=f"a context has no {name}: write .*{instead}"):
         getattr(ctx, name)
@@ -161,7 +161,7 @@ def test_time_stands_still_between_waits_and_moves_with_history() -> None:
 
 def test_random_numbers_and_ids_come_from_the_seed_alone() -> None:
     def draws(seed: str) -> list[Any]:
-        ctx = Context("r-1", seed=seed, moment=Moment(), find=app.find)
+        ctx = Context("r-1", seed=seed, moment=Moment(), find=app.find, find_agent=app.find_agent)
         return [ctx.random.random(), ctx.uuid(), ctx.uuid(), ctx.random.random()]
 
     first = draws("a")
@@ -191,7 +191,7 @@ def test_a_note_is_recorded_as_canonical_json_and_never_waits() -> None:
 
 @pytest.mark.parametrize("data", [{"a", "b"}, {"x": [frozenset("ab")]}, object(), float("nan"), {"n": 2**70}])
 def test_a_note_that_no_replay_could_repeat_is_refused(data: Any) -> None:
-    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find)
+    ctx = Context("r-1", seed="s", moment=Moment(), find=app.find, find_agent=app.find_agent)
 
     with pytest.raises(UsageError, match="data of note 'plan' is not JSON"):
         ctx.note("plan", data)

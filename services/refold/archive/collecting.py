@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
-from refold.core.ids import RunId, parse_log_key
+from refold.core.ids import RunId, parents_of, parse_log_key
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
 from refold.ports.log import LogReader
@@ -14,7 +14,11 @@ from refold.ports.log import LogReader
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run that is over. `size` are the bytes of its records, `pools` where its calls went."""
+    """A run that is over. `size` are the bytes of its records, `pools` where its calls went.
+
+    `above` are the runs that it was started by, as far as the log has them, `below` those that it has started and that
+    are not over.
+    """
 
     run_id: RunId
     agent: str
@@ -24,6 +28,8 @@ class EndedRun:
     head: str
     size: int
     pools: tuple[str, ...]
+    above: tuple[RunId, ...] = ()
+    below: tuple[RunId, ...] = ()
 
 
 def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
@@ -45,8 +51,18 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         # The fold keeps enough to judge what may still come of it; its results would fill the memory.
         del fold.states[run]
     fold.settle()
+    there = {*found, *fold.states, *fold.frozen}
+    below: dict[RunId, list[RunId]] = {}
+    for run in there - found.keys():
+        for parent in parents_of(run):
+            below.setdefault(parent, []).append(run)
     return {
-        run: replace(each, size=sizes[run])
+        run: replace(
+            each,
+            size=sizes[run],
+            above=tuple(name for name in parents_of(run) if name in there),
+            below=tuple(sorted(below.get(run, ()))),
+        )
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
         if run not in fold.frozen
     }

@@ -5,7 +5,7 @@ A pass keeps nothing for the next one: what is done and what is left to do, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
-from refold.core.ids import RunId, home, run_id
+from refold.core.ids import RunId, depth_of, home, is_below, run_id
 from refold.core.messages import RunErased
 from refold.core.run.erased import Markers, erased_key
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, kind_of
@@ -80,7 +80,8 @@ class Archivist:
             self._progress("look for runs that are due", partition, self._partitions)
             ended = [run for run in ended_runs(self._reader, partition).values() if run.run_id not in marked]
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
-            due = self._told(due, partition, swept)[: self._settings.most_runs]
+            due = self._told(_parents_first(due, marked), partition, swept)
+            due = _parents_first(due, marked)[: self._settings.most_runs]
             swept.due += [run.run_id for run in due]
             for batch in [] if dry_run else batches(due, BATCH_BYTES):
                 marked |= self._leave(partition, batch, swept)
@@ -89,7 +90,7 @@ class Archivist:
         return swept
 
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
-        """Erases one run that is over, whenever it ended.
+        """Erases one run that is over, whenever it ended, and all that it has started.
 
         **Raises** NotFoundError, ConflictError when the run is not over or its outcome was not told, and as `sweep`.
         """
@@ -97,16 +98,19 @@ class Archivist:
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if name == wanted}
         if not marked:
-            ended = ended_runs(self._reader, partition).get(wanted)
-            if ended is None:
+            known = ended_runs(self._reader, partition)
+            if (ended := known.get(wanted)) is None:
                 raise self._unfinished(wanted, partition)
-            if not self._told([ended], partition, swept):
-                hint = "a planner publishes it within moments: is one running?"
-                raise ConflictError(f"the outcome of run {run} is not in {RUN_COMPLETED} yet", hint=hint)
-            swept.due.append(wanted)
-            marked = {} if dry_run else self._leave(partition, [ended], swept)
-            if wanted in swept.left:
-                raise ConflictError(f"run {run} cannot be archived: {swept.left[wanted]}", hint="nothing was erased")
+            _check_family(ended)
+            family = _parents_first([each for name, each in known.items() if is_below(name, wanted)])
+            if len(self._told(family, partition, swept)) < len(family):
+                name, hint = next(iter(swept.left)), "a planner publishes it within moments: is one running?"
+                raise ConflictError(f"the outcome of run {name} is not in {RUN_COMPLETED} yet", hint=hint)
+            swept.due += [each.run_id for each in family]
+            marked = {} if dry_run else self._leave(partition, family, swept)
+            if swept.left:
+                name, why = next(iter(swept.left.items()))
+                raise ConflictError(f"run {name} cannot be archived: {why}", hint="nothing of it was erased")
         if not dry_run:
             self._clear(marked, swept)
         return swept
@@ -200,6 +204,25 @@ class Archivist:
         if not from_log:
             return NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
         return ConflictError(f"run {run} is not over", hint=f"end it first: refold run cancel {run}")
+
+
+def _parents_first(due: Iterable[EndedRun], gone: Container[RunId] = ()) -> list[EndedRun]:
+    """Those of which no parent stays: what a run has started, it could start again where the log is read anew."""
+    leaving: dict[RunId, EndedRun] = {}
+    for run in sorted(due, key=lambda each: depth_of(each.run_id)):
+        if all(name in leaving or name in gone for name in run.above):
+            leaving[run.run_id] = run
+    return list(leaving.values())
+
+
+def _check_family(run: EndedRun) -> None:
+    """**Raises** ConflictError for a run that does not leave alone."""
+    if run.above:
+        hint = f"erase that one, and all that it has started: {run.above[0]}"
+        raise ConflictError(f"run {run.run_id} was started by {run.above[-1]}", hint=hint)
+    if run.below:
+        hint = f"end it first: refold run cancel {run.below[0]}"
+        raise ConflictError(f"run {run.below[0]}, which {run.run_id} has started, is not over", hint=hint)
 
 
 def _marker(partition: int, marker: RunErased) -> Outgoing:

@@ -23,7 +23,9 @@ from refold.core.ids import parse_approval_id
 ApprovalArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call."
+        metavar="ID",
+        help="RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call, RUN for that of"
+        " a run and what it has started.",
     ),
 ]
 ASIDES = ("withdraw", "comment", "remind", "revoke-grant")

@@ -19,7 +19,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
-from refold.core.ids import asked_about, home, parse_approval_id, parse_call_id
+from refold.core.ids import RunId, asked_about, home, is_below, parse_approval_id, parse_call_id, run_id
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
@@ -94,8 +94,11 @@ class Approvals:
     def named(self, name: str) -> str:
         """The id that a name means: an id, the beginning of one, or that of a call that people were asked about.
 
-        Of several, the one that is open. **Raises** MalformedError, NotFoundError, UsageError when several are open.
+        Of several, the one that is open; of a run, the one that it or a run below it waits for.
+        **Raises** MalformedError, NotFoundError, UsageError when several are open.
         """
+        if "/" not in name:
+            return self._of_family(run_id(name))
         call = asked_about(name)
         beginning = name if name != call else f"{call}~"
         register = self.read(home(parse_call_id(call)[0], self._partitions))
@@ -108,6 +111,18 @@ class Approvals:
             hint = f"tell an operator: no planner of yours asks so; they are {', '.join(open_now)}"
             raise UsageError(f"people are asked {len(open_now)} questions about the call {call}", hint=hint)
         return (open_now or known)[-1]
+
+    def _of_family(self, run: RunId) -> str:
+        register = self.read(home(run, self._partitions))
+        asked = [a.request.approval_id for a in register.all() if is_below(a.request.run_id, run)]
+        asked = list(filter(register.waiting, asked))
+        if not asked:
+            hint = f"`refold run show {run}` tells what it waits for"
+            raise NotFoundError(f"nobody is asked about run {run}, or what it has started", hint=hint)
+        if len(asked) > 1:
+            hint = f"name one: {', '.join(asked)}"
+            raise UsageError(f"people are asked {len(asked)} questions about run {run} and its family", hint=hint)
+        return asked[0]
 
     def vote(
         self,

@@ -224,10 +224,14 @@ class Inputs:
 
 def cancelling(runs: Runs, run: str, *, reason: str, actor: str, as_operator: bool = False) -> RunSignal | RunOperation:
     """What cancels a run: a user's word if they have asked for it, an operator's if not. **Raises** NotFoundError."""
-    request = runs.get(run).state.request
-    own = request is not None and is_same(request.requester, actor) and not as_operator
+    return cancel_of(runs.get(run).state, reason=reason, actor=actor, as_operator=as_operator)
+
+
+def cancel_of(state: RunState, *, reason: str, actor: str, as_operator: bool = False) -> RunSignal | RunOperation:
+    """The same of a run that was read."""
+    own = state.request is not None and is_same(state.request.requester, actor) and not as_operator
     said = RunSignal if own else RunOperation
-    return said(RunId(run), f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), actor)
+    return said(state.run_id, f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), actor)
 
 
 class Doubted(NamedTuple):

@@ -78,6 +78,19 @@ class Runs:
         found.hold = self.holds(number).get(wanted)
         return next(iter(self._there([found])), None)
 
+    def family(self, run: str) -> list[Run]:
+        """The runs below one, each behind the one that has started it."""
+        below, found = f"{run_id(run)}.", dict[RunId, Run]()
+        number = home(run, self.partitions)
+        for fold, judged in judge(self.reader, partition=number):
+            if judged.run_id.startswith(below):
+                known = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
+                take(known, judged, fold)
+        for name, hold in self.holds(number).items() if found else ():
+            if name in found:
+                found[name].hold = hold
+        return sorted(self._there(found.values()), key=lambda each: _path(each.state.run_id))
+
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
         """The runs whose code is held, of a partition or of all."""
         found: dict[RunId, Hold] = {}
@@ -141,6 +154,11 @@ class Runs:
                 now = f"it is {found.status}" if found.records else "the log does not know it yet"
                 hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
                 raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
+
+
+def _path(run: str) -> list[tuple[int, ...]]:
+    """What runs of a family are sorted by: their steps as numbers."""
+    return [tuple(map(int, part.split("_"))) for part in run.split(".")[1:]]
 
 
 def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:

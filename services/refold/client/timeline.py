@@ -7,7 +7,7 @@ from typing import Literal
 
 from refold.core import events
 from refold.core.events import DOUBT
-from refold.core.ids import CallId, RunId, approval_id, call_id
+from refold.core.ids import CallId, RunId, approval_id, call_id, child_id
 
 StepStatus = Literal[
     "proposed",
@@ -72,11 +72,11 @@ class StepLine:
     """What a run asked for once, and all that came of it. `result` is JSON text, empty for none.
 
     `label` is what the agent calls it: its word alone, and no name of what runs. Of a wait `args` is its match, of a
-    callback the schema of its result; `key` and `actor` are of who answered.
+    callback the schema of its result; `key` and `actor` are of who answered. `runs` are those that it starts.
     """
 
     step: int
-    kind: Literal["call", "note", "sleep", "checkpoint", "wait", "callback"]
+    kind: Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event"]
     name: str
     status: StepStatus
     call_id: str = ""
@@ -95,6 +95,7 @@ class StepLine:
     late: list[events.LateResultRecorded] = field(default_factory=list)
     label: str = ""
     actor: str = ""
+    runs: list[str] = field(default_factory=list)
 
     @property
     def asked(self) -> Ask | None:
@@ -137,7 +138,7 @@ class Timeline:
             self.successors.append(Successor(entry.actor, entry.seq, len(self.steps) + 1, entry.at_ms))
         self._actor = entry.actor
         for seq, event in enumerate(entry.events, start=entry.seq):
-            line = _asked_for(event, call_id(self.run_id, seq), entry.at_ms)
+            line = _asked_for(event, call_id(self.run_id, seq), entry.at_ms) or _told(event, self.run_id, entry.at_ms)
             if line is not None:
                 self.steps.append(line)
             elif isinstance(event, events.TaskFailed):
@@ -236,6 +237,20 @@ def _deliver(line: StepLine, signal: events.SignalReceived, at_ms: int) -> None:
     line.key, line.actor, line.failure = signal.signal_id, signal.actor, None
 
 
+def _told(event: events.Event, run: RunId, at_ms: int) -> StepLine | None:
+    """The line of a step that starts other runs."""
+    match event:
+        case events.ChildStarted():
+            child = str(child_id(run, event.step))
+            return StepLine(event.step, "run", event.agent, "running", args=event.input, started_ms=at_ms, runs=[child])
+        case events.EventPublished():
+            runs = [str(child_id(run, event.step, number)) for number, _ in enumerate(event.agents, start=1)]
+            line = StepLine(event.step, "event", event.name, "noted", result=event.data, started_ms=at_ms, runs=runs)
+            line.ended_ms = at_ms
+            return line
+    return None
+
+
 def _consult(
     line: StepLine,
     event: events.ApprovalRequested | events.ApprovalEscalated | events.ApprovalDecided,
@@ -288,6 +303,10 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
         case events.StepGivenUp():
             if line.status != "doubt":  # what came of it, people still say
                 line.status, line.ended_ms = "given_up", at_ms
+        case events.ChildCompleted():
+            done = event.status == "completed"
+            line.status, line.ended_ms, line.failure = "completed" if done else "failed", at_ms, event.failure
+            line.result = event.result if done else ""
         case events.SleepEnded():
             line.status, line.ended_ms = "completed", at_ms
         case events.MatchFailed():

@@ -193,7 +193,7 @@ def _note(found: Verified, state: RunState) -> None:
     due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
     if state.status == "pending" and state.request:
         due.append(state.request.not_before_ms or state.requested_ms)
-    waits = any(opened.phase in ("doubt", "approval") for opened in state.open.values())
+    waits = any(opened.phase in ("doubt", "approval", "child") for opened in state.open.values())
     if (due and min(due) < found.now_ms - _OVERDUE_MS) or not (due or waits):
         found.overdue.append(state.run_id)
 

@@ -136,3 +136,16 @@ class CallbackError(RefoldError):
     """Whoever had the token of a callback said that there is no result; an agent may catch it and react."""
 
     code = "callback_failed"
+
+
+class ChildFailed(RefoldError):  # noqa: N818
+    """A run that an agent has started is over without a result; the agent may catch it and react.
+
+    The fields are `run_id`, and `code` and `message` of why it failed; of one that was cancelled, `cancelled`.
+    """
+
+    code = "child_failed"
+
+    def __init__(self, text: str, *, run_id: str, code: str, message: str) -> None:
+        super().__init__(text, run_id=run_id, code=code)
+        self.fields["message"] = message

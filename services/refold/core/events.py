@@ -9,6 +9,9 @@ a new one has a default. `step` numbers what an agent asks of its context: 1, 2,
 
 from dataclasses import dataclass, field
 
+from refold.core.children import ChildCompleted as ChildCompleted
+from refold.core.children import ChildStarted as ChildStarted
+from refold.core.children import EventPublished as EventPublished
 from refold.core.ids import RunId
 from refold.core.parts import Cause as Cause
 from refold.core.parts import Earlier as Earlier
@@ -31,7 +34,7 @@ class RunRequested:
     """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
 
     `policy` is the digest of the policy that judges its calls, empty where there is none. `token` is what the requester
-    has signed, if anything.
+    has signed, if anything; a child has that of its root. `outlives`: it goes on when its parent is over.
     """
 
     agent: str
@@ -44,6 +47,13 @@ class RunRequested:
     labels: dict[str, str] = field(default_factory=dict)
     policy: str = ""
     token: str = ""
+    sessions: list[str] = field(default_factory=list)
+    outlives: bool = False
+
+    @property
+    def session(self) -> str:
+        """The session that a policy and people hear of: the first, or what the label of this name says."""
+        return self.sessions[0] if self.sessions else self.labels.get("session", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +290,9 @@ class TaskFailed:
 class RunSuspended:
     """All that the run waits for is time or others, from the end of this entry on.
 
-    `reason`: `approval`, `doubt`, `callback`, `wait`, `backoff` or `sleep`; `blocked_by` names what is waited for: the
-    approval, the call, the callback, the signal or the time. Of several what others do comes before what time does, and
-    then the first that was asked for.
+    `reason`: `approval`, `doubt`, `callback`, `wait`, `child`, `backoff` or `sleep`; `blocked_by` names what is waited
+    for: the approval, the call, the callback, the signal, the run or the time. Of several what others do comes before
+    what time does, and then the first that was asked for.
     """
 
     reason: str
@@ -357,6 +367,9 @@ Event = (
     | CallbackCreated
     | CallbackCompleted
     | CallbackFailed
+    | ChildStarted
+    | ChildCompleted
+    | EventPublished
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

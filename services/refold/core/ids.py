@@ -24,7 +24,7 @@ NO_ENTRY = EntryId(b"")
 """The `prev` of a run's first entry."""
 
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
-_RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}})*\Z")
+_RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}}(?:_[1-9][0-9]{{0,5}})?)*\Z")
 _SEQ = re.compile(r"[1-9][0-9]{0,9}\Z")
 _QUESTION = re.compile(r"[0-9a-f]{32}\Z")
 _LOG_KEY = re.compile(rb"([^/]++)/([0-9]{10})/([0-9a-f]{32})\Z")
@@ -47,6 +47,33 @@ def run_id(text: str) -> RunId:
 def root_of(run: str) -> str:
     """The id of the run that started the family."""
     return run.partition(".")[0]
+
+
+def child_id(parent: str, step: int, number: int = 0) -> RunId:
+    """The id of the run that a step of another starts; with a `number`, of one of several."""
+    return RunId(f"{parent}.{step}_{number}" if number else f"{parent}.{step}")
+
+
+def parent_of(run: str) -> tuple[RunId, int]:
+    """The run that has started this one, and the step that waits for it; no run, and 0 where no step does."""
+    parent, _, step = run.rpartition(".")
+    return RunId(parent), int(step) if parent and step.isdecimal() else 0
+
+
+def parents_of(run: str) -> list[RunId]:
+    """The runs above this one, the root first."""
+    parts = run.split(".")
+    return [RunId(".".join(parts[:count])) for count in range(1, len(parts))]
+
+
+def is_below(run: str, above: str) -> bool:
+    """Whether a run is another, or was started by it, or by one that was."""
+    return run == above or run.startswith(f"{above}.")
+
+
+def depth_of(run: str) -> int:
+    """How many runs are above this one."""
+    return run.count(".")
 
 
 def murmur2(data: bytes) -> int:

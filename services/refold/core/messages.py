@@ -16,7 +16,7 @@ from refold.core.ids import CallId, RunId
 class RunRequest:
     """Topic `run-requested`, key run_id: please run this agent on this input.
 
-    With a `token` the requester has signed it (`core.approval.requester`).
+    With a `token` the requester has signed it (`core.approval.requester`). `sessions` are what it is part of.
     """
 
     run_id: RunId
@@ -26,6 +26,7 @@ class RunRequest:
     not_before_ms: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     token: str = ""
+    sessions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,20 @@ from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.messages import RunOperation, ToolResult
 from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Again, Decided, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Spoilt, Start
+from refold.core.planning.verdict import (
+    Again,
+    Decided,
+    Due,
+    Ignore,
+    Input,
+    ParentOver,
+    Park,
+    Refuse,
+    Rules,
+    Ruling,
+    Spoilt,
+    Start,
+)
 from refold.core.run import suspension
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, extended, link, wakes
@@ -27,6 +40,7 @@ from refold.core.wire import canonical, codec
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.admission import Admission
+from refold.planner.family import Family
 from refold.planner.holds import JUDGED, Holds, Stall
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
@@ -66,10 +80,11 @@ class Answering:
         holds: Holds,
         rules: Rules,
         admission: Admission,
+        family: Family,
     ) -> None:
         self._partition, self._admission, self._shared, self._journal = partition, admission, shared, shared.journal
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
-        self._holds, self._timers = holds, timers
+        self._holds, self._timers, self._family = holds, timers, family
         self._limits = shared.settings.limits
 
     def reads(self, item: Pending, now: int) -> bool:
@@ -94,12 +109,14 @@ class Answering:
             self._refuse_erased(item, now)
             return
         state, frozen = self._log.known(run), run in self._log.fold.frozen
-        if frozen and not self._repeats(item):
+        if frozen and not (isinstance(item.input, Start) and state):
             self._keep(item, now)  # its history goes on where this version does not see it: another will read on
             return
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
+        elif isinstance(item.input, Start | ParentOver) and not self._family.allows(item.input):
+            verdict = Ignore("its parent has seen to that")
         elif state is None and (self._forward(item) or not self._admits(item, now)):
             return
         elif state and item.record and (why := stranger(item.record, state, item.input)):
@@ -143,7 +160,7 @@ class Answering:
         given = item.input
         if not isinstance(given, Start):
             return True
-        if why := self._admission.refuses(given.request, now):
+        if given.origin is None and (why := self._admission.refuses(given.request, now)):
             self.bury(item, "no_room", why, now)
             return False
         if self._admission.room() > 0 or given.request.not_before_ms > now:
@@ -271,7 +288,7 @@ class Answering:
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """The run fails with what it wanted to write as the reason."""
         limit = self._limits.payload_bytes
-        message = f"an entry is over the size limit; keep every value under {limit} bytes"
+        message = f"an entry is over its limit: values under {limit} bytes, and less at once (asyncio.Semaphore)"
         self._fail(before, events, item, Failure("too_large", message), now)
 
     def _fail(self, before: RunState | None, events: list[Event], item: Pending, failure: Failure, now: int) -> None:
@@ -338,13 +355,9 @@ class Answering:
             item.waited, item.end = True, None
             self._inbox.catalog.ask(item)
 
-    def _repeats(self, item: Pending) -> bool:
-        """Whether an input only asks for a run that is there, whatever its history is."""
-        return isinstance(item.input, Start) and self._log.known(item.run_id) is not None
-
     def _keep(self, item: Pending, now: int) -> None:
         """Keeps an input for a run that stands still: of those of users so many; those of services are all needed."""
-        if item.record is None:
+        if item.cause is None:
             item.finish()
         elif not self._inbox.keeps(item):
             reason = f"run {item.run_id} stands still: {self._log.fold.frozen[item.run_id]}"

@@ -17,12 +17,14 @@ from refold.core.ids import RunId
 from refold.core.planning import asking, waiting
 from refold.core.planning.asking import Proposal, dispatch
 from refold.core.planning.verdict import Rules
+from refold.core.run.delegated import PublishEvent, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.intents import LABEL_CHARS, Answer, Call, Checkpoint, GiveUp, Intent, Note, Say, Sleep, Wait
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
+from refold.planner.delegating import delegated, spent, started_by
 from refold.planner.holds import Stall
 from refold.planner.live import LiveCode
 from refold.planner.settings import Budget
@@ -47,17 +49,20 @@ PASSING = (MemoryError, OSError, ImportError, RecursionError)
 class _Frontier:
     """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event.
 
-    `open` are the steps that have no outcome, with those that are new; `says` is what it says last that it does.
-    `waits` are those of them that may find a signal which is kept, and was not `taken` so far.
+    `asked` are the steps that are new and have no outcome, `given_up` those that nobody waits for any more; `says` is
+    what it says last that it does, `started` how many runs are started. `waits` are those of them that may find a
+    signal which is kept, and was not `taken` so far.
     """
 
     execution: Execution
     turns: deque[Wanted]
     seq: int
     ahead: int
-    open: set[int]
+    asked: set[int]
+    given_up: set[int]
     says: str
     denied: int = 0
+    started: int = 0
     waits: deque[events.WaitStarted] = field(default_factory=deque)
     taken: set[str] = field(default_factory=set)
 
@@ -172,7 +177,7 @@ class Agents:
         if not unseen:
             return []
         ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
-        frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(state.open), state.says)
+        frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(), set(), state.says)
         try:
             added = self._go_on(agent, state, frontier, now)
             self._live.keep(state.run_id, execution, state.size_bytes)
@@ -188,7 +193,9 @@ class Agents:
         assert state.request is not None, "a run that runs was requested"
         _ = agent.code  # it is scanned again, and what is wrong with it is not the input's fault
         moment = Moment()
-        context = Context(state.run_id, seed=state.request.seed, moment=moment, find=self._app.find)
+        context = Context(
+            state.run_id, seed=state.request.seed, moment=moment, find=self._app.find, find_agent=self._app.find_agent
+        )
         try:
             return Execution(agent.open(state.request.input, context), moment, state.request.seed, self._budget.turn)
         except UsageError as error:
@@ -199,13 +206,13 @@ class Agents:
     def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[events.Event]:
         """The events of what the code asks for, until it waits or is over. **Raises** RefoldError at a limit."""
         if state.size_bytes > self._budget.history_bytes:
-            raise _spent("budget_bytes", f"its history has more than {self._budget.history_bytes:,} bytes")
+            raise spent("budget_bytes", f"its history has more than {self._budget.history_bytes:,} bytes")
         execution, added = frontier.execution, list[events.Event]()
         while frontier.turns:
             denied: list[events.CallFailed] = []
             for step, intent in frontier.turns.popleft():
                 if step > self._budget.steps:
-                    raise _spent("budget_steps", f"it has more than {self._budget.steps:,} steps")
+                    raise spent("budget_steps", f"it has more than {self._budget.steps:,} steps")
                 seq = frontier.seq + len(added) + 1
                 fresh = self._record(state, intent, frontier, step=step, seq=seq, now=now)
                 added += fresh
@@ -235,13 +242,13 @@ class Agents:
         told: list[events.Event] = []
         while frontier.waits and not frontier.turns:
             wait = frontier.waits.popleft()
-            if wait.step not in frontier.open:
+            if wait.step not in frontier.asked or wait.step in frontier.given_up:
                 continue
             signal, failed = waiting.find_kept(state, wait, frontier.taken)
             told += failed
             if signal is not None:
                 frontier.taken.add(signal.signal_id)
-                frontier.open.discard(wait.step)
+                frontier.asked.discard(wait.step)
                 told.append(events.WaitEnded(wait.step, signal.signal_id))
                 frontier.turns.append(frontier.execution.settle(wait.step, signal))
         return told
@@ -251,28 +258,32 @@ class Agents:
     ) -> list[events.Event]:
         """What the code asks for is in the log, at `seq`: the events of it."""
         if isinstance(intent, GiveUp):
-            if step not in frontier.open:  # it was settled in this very moment
+            known = step in state.open or step in frontier.asked
+            if not known or step in frontier.given_up:  # it was settled in this very moment
                 return []
-            frontier.open.discard(step)
+            frontier.given_up.add(step)
             return [events.StepGivenUp(step)]
         if isinstance(intent, Say):
             _check(intent)
             frontier.says = intent.text
             return []
-        fresh = self._propose(state, intent, step=step, seq=seq, ahead=frontier.ahead, now=now)
+        fresh = self._propose(state, intent, frontier, step=step, seq=seq, now=now)
         if isinstance(intent, Call):
             frontier.ahead += 1
+        frontier.started += started_by(fresh[0])
         if intent.waits and not isinstance(fresh[-1], events.CallFailed):
-            frontier.open.add(step)
+            frontier.asked.add(step)
         if isinstance(event := fresh[0], events.WaitStarted):
             frontier.waits.append(event)
         return fresh
 
     def _propose(
-        self, state: RunState, intent: Intent, *, step: int, seq: int, ahead: int, now: int
+        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
     ) -> list[events.Event]:
-        """What a step of the code is in the log, at `seq`. `ahead`: the calls before it in this entry."""
+        """What a step of the code is in the log, at `seq`."""
         _check(intent)
+        if isinstance(intent, StartRun | PublishEvent):
+            return [delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)]
         if isinstance(intent, Note | Sleep | Checkpoint | Wait | Answer):
             return [intent.recorded(step)]
         assert isinstance(intent, Call), "what is no call is recorded as it is"
@@ -297,7 +308,7 @@ class Agents:
         authority = self._rules.authority
         if authority is None:
             return [call, dispatch(call, 1, now, self._rules)]
-        call, held = asking.propose(state, Proposal(call, seq, ahead), authority, now)
+        call, held = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
         return [call, held or dispatch(call, 1, now, self._rules)]
 
 
@@ -323,7 +334,11 @@ def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
 
 def _check(intent: Intent) -> None:
     """**Raises** UsageError for what no context makes: an intent is a class that an agent can import and misuse."""
-    if isinstance(intent, Note):
+    if isinstance(intent, StartRun):
+        fits = isinstance(intent.agent, str) and isinstance(intent.input, str)
+    elif isinstance(intent, PublishEvent):
+        fits = isinstance(intent.name, str) and isinstance(intent.data, str)
+    elif isinstance(intent, Note):
         fits = isinstance(intent.kind, str) and isinstance(intent.data, str)
     elif isinstance(intent, Sleep):
         fits = isinstance(intent.until_ms, int)
@@ -341,11 +356,6 @@ def _check(intent: Intent) -> None:
         raise UsageError(
             "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
         )
-
-
-def _spent(code: str, message: str) -> RefoldError:
-    hint = "let a run do a part of the work and start the next; REFOLD_PLANNER__RUN_STEPS and RUN_BYTES are the limits"
-    return RefoldError(message, code=code, hint=hint)
 
 
 def _let_through(error: BaseException) -> None:

@@ -12,6 +12,7 @@ from refold.core.planning.verdict import Input
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import headers
 from refold.planner import inputs
+from refold.planner.emitted import Emitted
 from refold.planner.settings import Limits
 from refold.ports.log import Record
 from refold.runtime.lanes import Outstanding, Owed, record_bytes
@@ -22,7 +23,8 @@ LARGE_BYTES = 65_536
 
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
-    """Something that a lane has to answer: an input with its record, a timer, or (no record) a run to be driven.
+    """Something that a lane has to answer: an input with its record, a timer, what the entry at `source` of another
+    run means (`owed` until it is answered), or (no input) a run to be driven.
 
     `end` is a high watermark of the run log captured after the input was taken. `waited`: what it is about would be
     known by now. `passed`: executors have passed the request that it is about. With a `letter` (code and reason) it is
@@ -41,11 +43,16 @@ class Pending(Owed):
     bytes: int = 0
     turn: int = 0
     among: Counter[str] | None = None
+    source: Cause | None = None
+    owed: Emitted | None = None
 
     def finish(self) -> None:
         """It is answered: nothing of it is kept, though its position may have to wait for others for months."""
         self.count_among(None)
         self.done, self.input, self.record = True, None, None
+        if self.owed is not None and self.source is not None:
+            self.owed.acknowledge(self.source.offset)
+            self.owed = None
 
     def rest(self) -> None:
         """It will be answered later."""
@@ -76,7 +83,7 @@ class Pending(Owed):
     def cause(self) -> Cause | None:
         """Where the input lies, as the entry that it causes says it."""
         record = self.record
-        return Cause(record.topic, record.partition, record.offset) if record else None
+        return Cause(record.topic, record.partition, record.offset) if record else self.source
 
 
 class Unconfirmed:
@@ -97,7 +104,7 @@ class Unconfirmed:
 
     def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
         """Whether the answer is final; if not, the item is kept until it may be."""
-        if item.record is None:
+        if item.cause is None:
             return True
         if item.end is not None and position >= item.end and not speculated:
             return True

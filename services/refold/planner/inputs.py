@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from hashlib import blake2b
 
 from refold.core.approval.requester import check_token
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import CallProposed, Failure
 from refold.core.ids import RunId, parse_approval_id, parse_call_id, parse_callback_token, run_id
 from refold.core.messages import ApprovalDecision, RunOperation, RunRequest, RunSignal, ToolResult
+from refold.core.planning.family import request_digest
 from refold.core.planning.verdict import Decided, Input, Spoilt, Start
 from refold.core.planning.waiting import check_name
 from refold.core.run.state import RunState
@@ -68,6 +68,9 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     sizes.check_input(request, max_bytes)
     check_token(request)
     _check_key(record, request.run_id)
+    # Only what a run has done starts its children: whoever could ask for one could do it in its name.
+    if "." in request.run_id:
+        raise MalformedError(f"{request.run_id[:80]!r} is the id of a child, which only its parent starts")
     return run_id(request.run_id), _start(request, record)
 
 
@@ -114,9 +117,8 @@ def stranger(record: Record, state: RunState, given: Input | None) -> str:
 
 
 def _start(request: RunRequest, record: Record) -> Start:
-    content = f"{len(request.agent)}:{request.agent}{request.input}"
-    digest = blake2b(content.encode(), digest_size=16).hexdigest()
-    return Start(request, digest, seed="", traceparent=headers.traceparent(record.read_headers()))
+    trace = headers.traceparent(record.read_headers())
+    return Start(request, request_digest(request), seed="", traceparent=trace)
 
 
 def _check_headers(record: Record) -> None:

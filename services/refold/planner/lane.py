@@ -16,6 +16,7 @@ from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.admission import Admission
 from refold.planner.answering import Answering, Shared
+from refold.planner.family import Family
 from refold.planner.holds import Holds
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
@@ -61,6 +62,8 @@ class Lane:
         self.holds = holds = Holds(settings.member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
         self.admission = admission = Admission(self._limits, rules.versions, inbox, log=log, start=start)
+        most = self._limits.payload_bytes
+        self._family = family = Family(self.partition, log, outbox, inbox, payload_bytes=most)
         self._answering = Answering(
             self.partition,
             shared,
@@ -72,6 +75,7 @@ class Lane:
             holds=holds,
             rules=rules,
             admission=admission,
+            family=family,
         )
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.repairs = repairs = Repairs(log, outbox, self._refuse)
@@ -150,8 +154,7 @@ class Lane:
 
     def passed(self, answer: CommittedAt | End) -> None:
         """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""
-        calls = self.outbox.unanswered.told(answer, self.partition)
-        self._answering.late(calls, self.clock.now_ms, passed=True)
+        self._answering.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
 
     def decided(self) -> int:
         """Up to where all requests of this partition are decided."""
@@ -162,7 +165,7 @@ class Lane:
         settled = self.start.inputs | self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
         if self.log.live:
-            positions[RUN_LOG, self.partition] = self.outbox.emitted.low_water(self.log.position)
+            positions[RUN_LOG, self.partition] = self.outbox.low_water(self.log.position)
         return positions
 
     # What the log says
@@ -172,12 +175,15 @@ class Lane:
         run = entry.run_id
         if not self.log.live:
             self.outbox.settled(after, entry, offset)
+            if self.outbox.begins(offset):
+                self._family.settled(after, entry, offset)
             return
         self.outbox.hear(after, entry, offset)
+        self._family.heard(after, entry, offset)
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)
-        elif after.status == "suspended" and not self.log.speculates(run) and _waits_for_people(after):
+        elif after.status == "suspended" and not self.log.speculates(run) and after.waits_for_people:
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self.admission.count(after)
         self._timers.follow(after, entry)
@@ -200,6 +206,7 @@ class Lane:
         """A run that was stalled has one history again: from here on it is like any other."""
         self.holds.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
+        self._family.mended(state.run_id)
         if not state.over:
             self._know(state)
             self.inbox.push([Pending(state.run_id, None)])
@@ -227,6 +234,7 @@ class Lane:
         for run, reason in self.log.go_live().items():
             self.holds.tangle(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
+        self._family.go_live()
         states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in states:
             self._know(state)
@@ -240,7 +248,3 @@ class Lane:
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
         self._telling.begin((*self.log.fold.states, *self.log.asleep))
-
-
-def _waits_for_people(state: RunState) -> bool:
-    return all(opened.phase in ("approval", "doubt") for opened in state.open.values())

@@ -33,6 +33,7 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_S
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
 from refold.planner.acceptance import SentEntry
+from refold.planner.emitted import Emitted
 from refold.planner.halting import Halting
 from refold.planner.holds import hold_record
 from refold.planner.inbox import Pending
@@ -81,27 +82,6 @@ _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | StepG
 """What ends an order that was open, or a run."""
 
 
-class Emitted:
-    """Commands that are not acknowledged so far, by the run-log offset that ordered them."""
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[int, int] = OrderedDict()
-
-    def add(self, offset: int, count: int) -> None:
-        """An entry at `offset` (not lower than any before) ordered `count` commands."""
-        self._open[offset] = self._open.get(offset, 0) + count
-
-    def acknowledge(self, offset: int) -> None:
-        """One command of the entry at `offset` is in its topic."""
-        self._open[offset] -= 1
-
-    def low_water(self, position: int) -> int:
-        """The run-log offset from which a successor has to emit again; `position` when nothing is open."""
-        while self._open and self._open[offset := next(iter(self._open))] <= 0:
-            del self._open[offset]
-        return next(iter(self._open), position)
-
-
 class Outbox:
     """The outgoing records of one lane."""
 
@@ -113,7 +93,8 @@ class Outbox:
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
         self._heard: list[tuple[RunState, Entry, int]] = []
-        self.emitted = Emitted()
+        self.emitted, self.owed = Emitted(), Emitted()
+        self.owed_before: list[Pending] = []
         self.unanswered = Unanswered()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
@@ -146,6 +127,10 @@ class Outbox:
         self._begun = emit_from
         self.emitted.add(emit_from, 1)
 
+    def begins(self, offset: int) -> bool:
+        """Whether what an entry orders has to be told by this lane."""
+        return offset >= self._begun
+
     def begun(self) -> None:
         """All that is still open was told again."""
         self._touched.clear()
@@ -153,8 +138,13 @@ class Outbox:
 
     @property
     def beginning(self) -> bool:
-        """Whether something of a take-over is not acknowledged so far."""
-        return self.emitted.low_water(self._begun + 1) <= self._begun
+        """Whether something of a take-over is not acknowledged so far, or owed still by a run that was over then."""
+        self.owed_before = [item for item in self.owed_before if not item.done]
+        return bool(self.owed_before) or self.emitted.low_water(self._begun + 1) <= self._begun
+
+    def low_water(self, position: int) -> int:
+        """The run-log offset below which all that entries order is acknowledged, and all that they owe is paid."""
+        return min(self.emitted.low_water(position), self.owed.low_water(position))
 
     def told(self, position: int) -> bool:
         """Whether all that was ordered below a position is acknowledged, but for what a take-over has yet to tell."""
@@ -165,7 +155,7 @@ class Outbox:
 
         So the end of a run waits until the log is read: only then it is sure that the run has no other history.
         """
-        if offset < self._begun:
+        if not self.begins(offset):
             return
         self._touched.add(after.run_id)
         ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]

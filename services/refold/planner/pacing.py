@@ -65,7 +65,7 @@ class Pacing:
         if due and not (self._start.resuming or self._outbox.beginning):
             self._round_due = self._clock.mono_ms + self._snapshot_ms
             inputs = self._start.inputs | self._inbox.low_water()
-            log.round(self._outbox.emitted.low_water(log.position), inputs)
+            log.round(self._outbox.low_water(log.position), inputs)
         log.keeper.write(log.position)
 
     def next_due_ms(self) -> int | None:

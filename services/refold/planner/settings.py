@@ -52,7 +52,8 @@ class Budget:
     """What one run may take of its planner; one that takes more fails, and its failure says so.
 
     **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8); `turn`: what its code may
-    ask for in one turn, see `sdk.execution`. `live_bytes` is for the code of all runs of a lane that is kept running.
+    ask for in one turn, see `sdk.execution`; runs that it starts, and how many may be above one that starts others.
+    `live_bytes` is for the code of all runs of a lane that is kept running.
     """
 
     steps: int = defaults.RUN_STEPS
@@ -60,6 +61,8 @@ class Budget:
     turn: int = MOST_ASKED
     live_bytes: int = defaults.LIVE_BYTES
     payload_bytes: int = defaults.PAYLOAD_BYTES
+    children: int = defaults.RUN_CHILDREN
+    depth: int = defaults.RUN_DEPTH
 
 
 @dataclass(frozen=True, slots=True)

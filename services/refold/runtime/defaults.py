@@ -46,3 +46,9 @@ take half of it. What does not fit is made again from its history when it goes o
 
 RUN_BYTES = 64 << 20
 """Of the history of one run, which its planner holds and every take-over reads."""
+
+RUN_CHILDREN = 20_000
+"""That one run starts. What it waits for it holds, some 2 kB for each, and a fan-out of 10,000 is a large one."""
+
+RUN_DEPTH = 8
+"""How many runs may be above one that starts others: agents that wake each other for ever end here."""

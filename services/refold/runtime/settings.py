@@ -90,6 +90,10 @@ class PlannerPart(_Room):
     """Bytes of the history of one run; one that has more fails."""
     signal_bytes: int = Field(SIGNAL_BYTES, ge=1_024)
     """Bytes of signals that one run keeps for waits to come; what more comes is dropped, and an event says so."""
+    run_children: int = Field(defaults.RUN_CHILDREN, ge=0)
+    """Runs that one run starts; one that starts more fails."""
+    run_depth: int = Field(defaults.RUN_DEPTH, ge=0, le=9)
+    """How many runs may be above one that starts others; their ids have room for no more than nine."""
     hang_ms: int = Field(5_000, ge=100)
     """How long one run's code may hold the planner before the run is quarantined and the process ends."""
 

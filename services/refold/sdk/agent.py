@@ -71,6 +71,10 @@ class AgentDef:
         """What the agent returned, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
         return self._result.dump(value)
 
+    def read_result(self, text: str) -> Any:
+        """The value of a result. **Raises** UsageError when the agent cannot have returned it."""
+        return self._result.load(text)
+
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the input."""
         return self._whole[1].schema if self._whole else self._arguments.shape.schema

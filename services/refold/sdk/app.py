@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property, partial
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
 from refold.core.redaction import redacted
+from refold.core.wire import canonical
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
+from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
 from refold.sdk.plan import plan as plan_agent
 from refold.sdk.secret import Provider, from_environment
@@ -58,6 +60,8 @@ class App:
             self.agents["plan"] = AgentDef(cast(FunctionType, plan_agent))
         self._older: dict[str, list[AgentDef]] = {}
         self._by_function: dict[Callable[..., Any], ToolDef] = {}
+        self._agent_by_function: dict[Callable[..., Any], AgentDef] = {}
+        self._listeners: list[Listener] = []
 
     @staticmethod
     def load(target: str) -> App:
@@ -111,7 +115,7 @@ class App:
             found = AgentDef(cast(FunctionType, body), name=name, version=version, retention=retention)
             if known := self.agents.get(found.name):
                 self._keep(known, found)
-            self.agents[found.name] = found
+            self.agents[found.name] = self._agent_by_function[body] = found
             return body
 
         return register if function is None else register(function)
@@ -138,6 +142,35 @@ class App:
                 hint='rename one, or give each of them its version="..."',
             )
         older.append(known)
+
+    def on(self, event: str, *, match: str = "") -> Callable[[F], F]:
+        """Has an agent run, by itself, whenever another tells of this event: `@app.on("order.paid")`.
+
+        Its input is the data of the event. `match` is a condition in CEL over `data` and `event`, as in
+        `match="data.amount > 100"`; where that has no value for what was told, it does not match.
+        """
+
+        def register(body: F) -> F:
+            if body not in self._agent_by_function:
+                self.agent(body)
+            self._listeners.append(Listener(event, match, self._agent_by_function[body].name))
+            return body
+
+        return register
+
+    def listeners(self, event: str, data: str) -> list[str]:
+        """The agents that are to be run when somebody tells of an event, in the order of their registration."""
+        read = cache(partial(canonical.parse, data))
+        return [each.agent for each in self._listeners if each.hears(event, read)]
+
+    def find_agent(self, agent: Callable[..., Any] | str) -> AgentDef:
+        """The agent that a function or a name stands for. **Raises** UsageError when the app has none."""
+        found = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
+        if found is None:
+            name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
+            there = ", ".join(sorted(self.agents)) or "none yet"
+            raise UsageError(f"app {self.name} has no agent {name}", hint=f"put @app.agent on it; there is {there}")
+        return found
 
     def read_result(self, tool: str, result: str) -> Any:
         """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -19,6 +20,7 @@ from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.callback import Callback, R, result_reader
+from refold.sdk.delegating import Callee, OnParentEnd, published, started
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
@@ -33,11 +35,17 @@ class Context:
     """
 
     def __init__(
-        self, run_id: str, *, seed: str, moment: Moment, find: Callable[[Callable[..., Any] | str], ToolDef]
+        self,
+        run_id: str,
+        *,
+        seed: str,
+        moment: Moment,
+        find: Callable[[Callable[..., Any] | str], ToolDef],
+        find_agent: Callable[[Callable[..., Any] | str], Callee],
     ) -> None:
         self.run_id = run_id
         self.log = AgentLog(moment, {"run_id": run_id})
-        self.find = find
+        self.find, self.find_agent = find, find_agent
         self._seed = seed
         self._moment = moment
         self._callbacks = 0
@@ -141,6 +149,34 @@ class Context:
 
     def _until_ms(self, timeout: timedelta | None) -> int:
         return 0 if timeout is None else self._moment.now_ms + milliseconds(timeout, "timeout")
+
+    def run(
+        self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
+    ) -> Coroutine[Any, Any, Any]:
+        """Has another agent run on this input, and gives its result: `await ctx.run(research, {"topic": "x"})`.
+
+        A coroutine, as `call` makes one. Cancelled, or when this run is over, the other is cancelled too, unless it is
+        to be left alone: `on_parent_end="abandon"`. Naming the agent by its function gives the result as its type.
+        **Raises** UsageError at once when there is no such agent or it does not take the input; ChildFailed when
+        awaited, of one that failed or was cancelled.
+        """
+        found = self.find_agent(agent)
+        return loop.step(started(self.run_id, found, given, on_parent_end, typed=not isinstance(agent, str)))
+
+    def start(
+        self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
+    ) -> asyncio.Future[Any]:
+        """As `run`, but at once, and without `await`: a future, which may be awaited, given to `gather`, or dropped."""
+        found = self.find_agent(agent)
+        asked = started(self.run_id, found, given, on_parent_end, typed=not isinstance(agent, str))
+        return loop.running("ctx.start").ask(asked)
+
+    def publish(self, event: str, data: Any = None) -> None:
+        """Tells all agents of `@app.on(event)`: each is run by itself, with this data as its input. No `await`.
+
+        **Raises** UsageError when `event` is no text, or `data` has no JSON form or holds a set.
+        """
+        loop.running("ctx.publish").tell(published(event, data))
 
     def note(self, kind: str, data: Any = None) -> None:
         """Records something for those who read the run: a plan, decision, checkpoint or thought. No `await`.

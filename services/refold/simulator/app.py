@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from refold.core.approval.decision import ToolFacts
-from refold.core.errors import CallbackError, CallFailed
+from refold.core.errors import CallbackError, CallFailed, ChildFailed
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from refold.sdk.retry import Retry
@@ -230,6 +230,50 @@ async def caller(ctx: Context) -> Any:
         return failure.message
     except TimeoutError:
         return None
+
+
+@simulated.agent
+async def parent(ctx: Context, tool: str) -> Any:
+    """Has somebody else do it."""
+    return await ctx.run("handling", {"tool": tool})
+
+
+@simulated.agent
+async def grandparent(ctx: Context, tool: str) -> Any:
+    """Has somebody else have it done, and acts."""
+    return [await ctx.run("parent", {"tool": tool}), await ctx.call("push", 1)]
+
+
+@simulated.agent
+async def siblings(ctx: Context, tool: str) -> list[Any]:
+    """Two others and a call at once, and one of them fails."""
+    both = ctx.run("one", {"tool": tool}), ctx.run("failing")
+    found = await asyncio.gather(*both, ctx.call("push", 1), return_exceptions=True)
+    return [str(each) if isinstance(each, Exception) else each for each in found]
+
+
+@simulated.agent
+async def impatient(ctx: Context, tool: str) -> Any:
+    """Waits for another for a while, and then acts itself."""
+    try:
+        return await asyncio.wait_for(ctx.run("thrice", {"tool": tool}), timeout=0.15)
+    except (TimeoutError, ChildFailed):
+        return await ctx.call("push", 1)
+
+
+@simulated.agent
+async def leaving(ctx: Context, tool: str) -> Any:
+    """Starts two, of which one outlives it, tells of something, and waits for neither."""
+    ctx.start("thrice", {"tool": tool})
+    ctx.start("one", {"tool": tool}, on_parent_end="abandon")
+    ctx.publish("left", {"tool": tool})
+    return await ctx.call("push", 1)
+
+
+@simulated.on("left")
+async def hearing(ctx: Context, tool: str) -> Any:
+    """Hears that somebody has left."""
+    return await ctx.call(tool, 1)
 
 
 async def _disagrees(ctx: Context) -> None:

@@ -15,6 +15,7 @@ from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
 from refold.simulator.attacks.kinds import ENOUGH, Told, tally
 from refold.simulator.case import CaseOutcome, run_case, run_schedule
 from refold.simulator.workload.calls import CALLS
+from refold.simulator.workload.families import FAMILIES
 from refold.simulator.workload.inputs import Scenario, backlog
 from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.workload.waits import WAITS
@@ -38,7 +39,7 @@ NEEDED = (
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 
-SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS}
+SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES}
 """What is asked of the platform, without and with people, by name."""
 
 SMALLEST = ("pure", "keyed", "probed", "once")

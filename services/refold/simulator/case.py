@@ -146,7 +146,8 @@ class Case:
         if kept or not all(relay.idle for relay in relays):
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
-        return all((run := world.witness.history.runs.get(name)) is not None and run.over for name in wanted)
+        runs = world.witness.history.runs
+        return wanted <= runs.keys() and all(run.over for run in runs.values())
 
     def _publish(self, given: ClientInput) -> None:
         self.world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))

@@ -22,7 +22,7 @@ from refold.core.topics import (
 )
 from refold.planner.service import Planner
 from refold.ports.log import Record
-from refold.simulator import waits
+from refold.simulator import families, waits
 from refold.simulator.app import FACTS, TIMEOUT_MS
 from refold.simulator.reading.drains import charges
 from refold.simulator.reading.history import History, LoggedCall
@@ -55,6 +55,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _ledger(world)
     found += _letters(world, scenario)
     found += waits.objections(world, scenario, at_rest=at_rest)
+    found += families.objections(world, at_rest=at_rest)
     found += _folds(world)
     found += _statuses(world)
     rules = world.settings.rules
@@ -106,8 +107,9 @@ def _heard(world: World, scenario: Scenario) -> Iterator[str]:
 def _strangers(world: World) -> Iterator[str]:
     """A run ends by the word of whoever asked for it, or of an operator."""
     for run in world.witness.history.runs.values():
-        if run.end and run.status == "cancelled" and run.end["actor"] not in (run.requester, OPERATOR):
-            yield f"foreign: run {run.id} of {run.requester} was cancelled by {run.end['actor']}"
+        actor = run.end["actor"] if run.end and run.status == "cancelled" else OPERATOR
+        if actor not in (run.requester, OPERATOR) and not families.may_cancel(world, run, actor):
+            yield f"foreign: run {run.id} of {run.requester} was cancelled by {actor}"
 
 
 def _starts(world: World, scenario: Scenario) -> Iterator[str]:
@@ -123,7 +125,7 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
             yield f"lost: the request for run {name} has left no trace"
         elif (run.request[0], json.loads(run.request[1])) not in wanted:
             yield f"lost: run {name} is not what was asked for"
-    for name in world.witness.history.runs.keys() - asked.keys():
+    for name in {name for name in world.witness.history.runs if "." not in name} - asked.keys():
         yield f"invented: nobody asked for run {name}"
 
 

@@ -299,7 +299,9 @@ class AgentRun:
         """How fresh code stands at the end of the history, and what it asks for beyond it."""
         moment, request = _Past(), self.state.request
         assert request is not None, "a run begins with a request"
-        context = Context(self.state.run_id, seed=SEED, moment=moment, find=self.app.find)
+        context = Context(
+            self.state.run_id, seed=SEED, moment=moment, find=self.app.find, find_agent=self.app.find_agent
+        )
         with watch.watching():
             try:
                 execution = Execution(self.app.agents[agent].open(request.input, context), moment, SEED)

@@ -44,6 +44,7 @@ from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.deaf import DEAF
 from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
+from tests.sim.bugs.heartless import HEARTLESS
 from tests.sim.bugs.neglectful import NEGLECTFUL
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -273,6 +274,7 @@ BUGS: dict[str, Bug] = {
     **DEAF,
     **GULLIBLE,
     **HASTY,
+    **HEARTLESS,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

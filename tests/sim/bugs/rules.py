@@ -118,5 +118,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "Redis orders nothing: what no executor of the pool has sealed means nothing.": ("anybody-fills-the-ledger",),
     "A pool's calls are its own: no other answers them, and none does them.": ("any-pool-answers", "any-pool-acts"),
     "What a letter says is not sent again, but what lies in the topic.": ("letters-believed",),
+    # Families
+    "How a child ends reaches whoever waits for it, and nobody else.": (
+        "late-child-heard",
+        "child-unheard",
+    ),
+    "What a run means for its family is owed through any crash.": ("family-debt-forgotten",),
+    "When a parent is over, or gives a child up, that is over too.": ("given-up-child-goes-on", "orphans-go-on"),
+    "What outlives its parent goes on.": ("abandoned-with-its-parent",),
 }
 """What is not here is broken without that the simulator sees it, or is kept by more than one rule."""

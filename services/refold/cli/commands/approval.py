@@ -19,6 +19,7 @@ from refold.client.register import Approval, against
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
+from refold.core.ids import is_below
 from refold.core.wire import canonical
 
 approval_group = Commands(
@@ -41,10 +42,11 @@ class Filter:
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
-        wanted = ((self.agent, request.agent), (self.tool, request.tool), (self.run, request.run_id))
+        wanted = ((self.agent, request.agent), (self.tool, request.tool))
         return (
             self.state in ("all", approval.state)
             and all(not value or value == there for value, there in wanted)
+            and (not self.run or is_below(request.run_id, self.run))
             and (not self.approver or self.approver in approval.count.approvers or approval.may_decide(self.approver))
         )
 
@@ -55,7 +57,7 @@ def list_approvals(
     *,
     agent: Annotated[str, typer.Option("--agent", help="Only calls of this agent.")] = "",
     tool: Annotated[str, typer.Option("--tool", help="Only calls of this tool.")] = "",
-    run: Annotated[str, typer.Option("--run", help="Only calls of this run.")] = "",
+    run: Annotated[str, typer.Option("--run", help="Only calls of this run, and of what it has started.")] = "",
     approver: Annotated[str, typer.Option("--approver", help="Only what this person or role:NAME may decide.")] = "",
     mine: Annotated[bool, typer.Option("--mine", help="Only what your login may decide.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on, and print every change.")] = False,

@@ -17,10 +17,11 @@ from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pair, source
+from refold.cli.views import families, verification, watching
 from refold.cli.views import runs as run_views
-from refold.cli.views import verification, watching
 from refold.client.inputs import InputAnswer, Inputs, cancelling
 from refold.client.runs import Run, Runs
+from refold.client.sessions import Belonging, Sessions
 from refold.client.verify import verify_log
 from refold.core import ids
 from refold.core.approval.requester import signed
@@ -35,6 +36,11 @@ run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
 RUN_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "stalled")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+SessionOption = Annotated[str, typer.Option("--session", metavar="ID", help="Only runs of this session.")]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="K=V", help="Only runs with this label; may be repeated.")
+]
 
 SignOption = Annotated[
     str,
@@ -73,6 +79,9 @@ def begin_run(
         float | None, typer.Option("--timeout", help="Seconds to wait at most; implies --wait.", min=0.1)
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="May be repeated.")] = None,
+    session: Annotated[
+        list[str] | None, typer.Option("--session", metavar="ID", help="What it is part of; may be repeated.")
+    ] = None,
     requester: Annotated[
         str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]", show_default=False)
     ] = "",
@@ -85,8 +94,9 @@ def begin_run(
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
     run = ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}")
     text = canonical.dumps(canonical.parse(source(input_)))
-    labels = dict(pair(each, "is not a label", hint="write --label team=payments") for each in label or [])
-    request = RunRequest(run, agent, text, requester or login(), until_ms(not_before), labels)
+    request = RunRequest(
+        run, agent, text, requester or login(), until_ms(not_before), dict(_labels(label)), sessions=session or []
+    )
     if signing := own_key(REQUEST, key, shell.data):
         request = signed(request, signing, clock_ms())
     inputs, waits = _inputs(shell.platform), wait or timeout is not None
@@ -112,8 +122,14 @@ def show_run(run: RunArgument, *, archive: ArchiveUrl = "", shell: Shell) -> Non
     halted = [] if archive or not shell.platform.where.trust else run_views.halted(shown, shell.platform.catalog)
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
-    data = {**run_views.run_data(shown), "halted": halted}
-    shell.tell(data, lambda: output.console().print(run_views.run_view(shown)))
+    below = shell.runs.family(run) if shown.state.children and not archive else []
+    data = {**run_views.run_data(shown), "halted": halted, "family": [run_views.summary(each) for each in below]}
+
+    def show() -> None:
+        output.console().print(run_views.run_view(shown))
+        families.print_family(shown, below)
+
+    shell.tell(data, show)
 
 
 @run_group.command("list")
@@ -121,12 +137,15 @@ def list_runs(
     status: Annotated[str, typer.Option("--status", help="Only of this status; also `doubt`, `stalled`.")] = "",
     *,
     agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
+    session: SessionOption = "",
+    label: LabelOption = None,
     shell: Listing,
 ) -> None:
     """List runs, the oldest first."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
-    rows = [run_views.summary(run) for run in shell.runs.all()]
+    which = Belonging(session, _labels(label))
+    rows = [run_views.summary(run) for run in shell.runs.all() if which.takes(run)]
     rows = [row for row in rows if not agent or row["agent"] == agent]
     rows = [row for row in rows if not status or row["status"] == status or (status == "doubt" and row["in_doubt"])]
     newest = rows[-shell.limit :]
@@ -176,8 +195,11 @@ def watch_run(
 
 @run_group.command("cancel")
 def cancel_run(
-    run: RunArgument,
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)] = "",
     *,
+    session: SessionOption = "",
+    label: LabelOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it to all of them; without it they are shown.")] = False,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
     as_operator: Annotated[
         bool, typer.Option("--as-operator", help="Say it as an operator, though you asked for the run.")
@@ -185,16 +207,45 @@ def cancel_run(
     key: SignOption = "",
     operator: Operator,
 ) -> None:
-    """Cancel a run. Best effort for a call that an executor has claimed already.
+    """Cancel a run, and what it has started. Best effort for a call that an executor has claimed already.
 
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
+    Many runs are named by --session and --label: without --yes they are shown.
     """
     actor = operator.actor or login()
+    if bool(run) == bool(session or label):
+        raise UsageError("it takes a run, or what many have in common", hint="RUN, or --session S, --label K=V")
+    if not run:
+        _cancel_many(Belonging(session, _labels(label)), operator, reason=reason, yes=yes, key=key)
+        return
     said = cancelling(operator.runs, ids.run_id(run), reason=reason, actor=actor, as_operator=as_operator)
     if isinstance(said, RunSignal) and (signing := own_key(REQUEST, key, operator.data)):
         said = signed(said, signing, clock_ms())
     answer = _inputs(operator.platform).cancel(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
+
+
+def _cancel_many(which: Belonging, operator: Operator, *, reason: str, yes: bool, key: str) -> None:
+    sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
+    found, signing = sessions.live(which), own_key(REQUEST, key, operator.data)
+    rows = [run_views.summary(run) for run in found]
+    if not yes:
+        told = {"dry_run": True, "count": len(rows), "runs": rows}
+        operator.tell(told, lambda: run_views.print_meant(rows, "would be cancelled"))
+        return
+    became = sessions.cancel(
+        found,
+        actor=operator.actor or login(),
+        reason=reason,
+        timeout_s=operator.timeout,
+        sign=lambda said: signed(said, signing, clock_ms()) if signing else said,
+    )
+    rows = [row | {"status": became[row["run_id"]]} for row in rows]
+    done = sum(row["status"] == "cancelled" for row in rows)
+    text = f"{output.counted(done, 'run')} of {len(rows)} cancelled"
+    operator.tell({"dry_run": False, "count": len(rows), "runs": rows}, text)
+    if done < len(rows):
+        fail(FAILED)
 
 
 @run_group.command("retry")
@@ -253,6 +304,10 @@ def verify_runs(
     shell.tell(row, lambda: verification.print_verified(verified))
     if verified.violations:
         fail(FAILED)
+
+
+def _labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
 def _history(run: str, archive: str, shell: Shell) -> Run:

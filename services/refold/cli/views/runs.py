@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import Data, escape, json_text, moment, plain, print_table, say, styled
+from refold.cli.output import Data, counted, escape, json_text, moment, plain, print_table, say, styled
 from refold.cli.views.approvals import resolve_commands
 from refold.cli.views.waits import signal_lines, wait_lines
 from refold.client.catalog import Shelves
@@ -41,6 +41,7 @@ def summary(run: Run) -> Data:
         "labels": state.request.labels if state.request else {},
         "says": state.says,
         "suspended": plain(blocked(state)) if state.status == "suspended" else None,
+        "sessions": state.request.sessions if state.request else [],
     }
 
 
@@ -96,7 +97,7 @@ def halted(run: Run, catalog: Shelves) -> list[str]:
     asked = state.request
     if state.over or asked is None:
         return []
-    open_calls = [state.call(step) for step in sorted(state.open) if state.is_call(step)]
+    open_calls = map(state.call, state.open_calls())
     found = (
         halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester) for call in open_calls
     )
@@ -198,6 +199,15 @@ def print_runs(rows: list[Data], *, hidden: int) -> None:
     print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "in doubt", "says"), lines)
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
+
+
+def print_meant(rows: list[Data], would: str) -> None:
+    """Runs that many are meant by, before it is done."""
+    if not rows:
+        say("no run that goes on is meant by that")
+        return
+    print_runs(rows, hidden=0)
+    say(f"{counted(len(rows), 'run')} {would}: say it once more with --yes")
 
 
 def run_view(run: Run) -> RenderableType:

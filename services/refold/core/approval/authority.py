@@ -17,6 +17,7 @@ from refold.core.approval.decision import Decision, ToolFacts
 from refold.core.approval.policy import VARIABLES, Judgement
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import CallProposed, Requirement
+from refold.core.ids import depth_of
 from refold.core.run.state import RunState
 
 
@@ -98,9 +99,9 @@ def variables(
         "environment": lambda: environment,
         "run.id": lambda: state.run_id,
         "run.input": lambda: orjson.loads(request.input) if request else None,
-        "run.session": lambda: labels.get("session", ""),
+        "run.session": lambda: request.session if request else "",
         "run.labels": lambda: dict(labels),
-        "run.depth": lambda: state.run_id.count("."),
+        "run.depth": lambda: depth_of(state.run_id),
         "run.calls": lambda: sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps),
         "run.cost": lambda: 0.0,
     }

@@ -13,6 +13,7 @@ from typing import Any
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.events import Requirement
+from refold.core.ids import depth_of
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 
@@ -61,7 +62,7 @@ def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None,
         "args": canonical.parse(args or request.args),
         "environment": request.environment,
         "run.id": request.run_id,
-        "run.depth": request.run_id.count("."),
+        "run.depth": depth_of(request.run_id),
         "tool.name": request.tool,
         "tool.effect": request.effect,
         "tool.version": request.version,

@@ -1,7 +1,8 @@
 """Who asked for a run, signed: a name that somebody says is told from one that the holder of a key has vouched for.
 
 A token in the request binds the run's id, its agent, the digest of its input and the name. It travels with the run
-into every question, and who counts votes verifies it by the catalog: nobody takes a planner's word for it.
+and all that it starts into every question, and who counts votes verifies it by the catalog: nobody takes a planner's
+word for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from refold.core.approval import signature
 from refold.core.approval.people import is_clear
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.ids import root_of
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.wire import canonical
 
@@ -43,9 +45,15 @@ def check_token(message: RunRequest | RunSignal) -> None:
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
-    """Whether a key of the catalog vouches for who a question says has asked for the run."""
+    """Whether a key of the catalog vouches for who a question says has asked for the run.
+
+    Whoever has asked for the first run of a family has asked for what that starts: of a child the token names its root.
+    """
     said = _vouched(request.token, request.requester, keys)
-    return said is not None and (said.get("run"), said.get("agent")) == (request.run_id, request.agent)
+    if said is None:
+        return False
+    root = root_of(request.run_id)
+    return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:

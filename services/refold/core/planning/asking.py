@@ -150,7 +150,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         agent=request.agent if request else "",
         requester=request.requester if request else "",
         token=request.token if request else "",
-        session=request.labels.get("session", "") if request else "",
+        session=request.session if request else "",
         environment=asked.event.environment,
         tool=call.tool,
         version=asked.event.version,

@@ -12,15 +12,17 @@ from refold.core.approval.requester import has_signed
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolResult
-from refold.core.planning import asking
+from refold.core.planning import asking, family
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
-from refold.core.planning.matrix import course
+from refold.core.planning.matrix import course, is_last_word
 from refold.core.planning.verdict import (
     Again,
+    ChildOver,
     Decided,
     Due,
     Ignore,
     Input,
+    ParentOver,
     Park,
     Refuse,
     Rules,
@@ -52,6 +54,8 @@ def decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_
 def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     if isinstance(what, Start):
         return _start(state, what, now, rules)
+    if isinstance(what, ChildOver | ParentOver):
+        return family.respond(state, what)
     if state is None:
         return Park("the run is not known")
     if state.over:
@@ -90,7 +94,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
         if state.request and state.request.request_digest == what.digest:
             return Ignore("the run was started before")
         return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
-    ask = what.request
+    ask, origin = what.request, what.origin
+    policy = rules.authority.current if rules.authority else ""
     fresh: list[events.Event] = [
         events.RunRequested(
             agent=ask.agent,
@@ -101,8 +106,10 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
             traceparent=what.traceparent,
             not_before_ms=ask.not_before_ms,
             labels=ask.labels,
-            policy=rules.authority.current if rules.authority else "",
+            policy=origin.policy if origin else policy,
             token=ask.token,
+            sessions=ask.sessions,
+            outlives=origin is not None and origin.outlives,
         )
     ]
     # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
@@ -305,7 +312,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
-    if result.late and opened.phase == "dispatched" and not _last_word(state.call(step).effect, result.status):
+    if result.late and opened.phase == "dispatched" and not is_last_word(state.call(step).effect, result.status):
         return Ignore("somebody else acts on it")
     if result.status == "unauthorised" and rules.authority and _failure(result).code in SENT_BACK:
         return _sent_back(state, step, result, now, rules)
@@ -313,12 +320,6 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     if isinstance(ruling, list) and opened.question is not None:
         return [asking.unanswered(step, opened.question, "its executor has said what came of it"), *ruling]
     return ruling
-
-
-def _last_word(effect: str, status: str) -> bool:
-    """Whether an executor that was overtaken is still believed, or whoever overtook it is waited for."""
-    # What happened has happened, and a doubt stands in the claim chain. A `once` call nobody claims after another.
-    return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:

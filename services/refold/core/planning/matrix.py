@@ -39,3 +39,9 @@ def course(effect: str, status: str, *, sent_before: bool) -> Course:
     if sent_before and status == "unauthorised":
         status = "doubt"
     return COURSES.get(effect, COURSES["once"])[status]  # a class of a later version is treated as the strictest
+
+
+def is_last_word(effect: str, status: str) -> bool:
+    """Whether an executor that was overtaken is still believed, or whoever overtook it is waited for."""
+    # What happened has happened, and a doubt stands in the claim chain. A `once` call nobody claims after another.
+    return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")

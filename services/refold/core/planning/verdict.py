@@ -38,10 +38,21 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The run that starts another, in a `step` (0: nobody waits for it). For the rest see `RunRequested`."""
+
+    parent: RunId
+    step: int
+    policy: str
+    outlives: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """A run request, with its digest, the seed of the run's random numbers and the trace that it belongs to.
 
-    `waits`: there is something for the run that came first, and is to be heard before any of its code runs.
+    `waits`: there is something for the run that came first, and is to be heard before any of its code runs. With an
+    `origin` another run starts it and no user.
     """
 
     request: RunRequest
@@ -49,6 +60,27 @@ class Start:
     seed: str
     traceparent: str = ""
     waits: bool = False
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOver:
+    """A run is over that `run_id` has started in this step. See `ChildCompleted`."""
+
+    run_id: RunId
+    step: int
+    status: str
+    result: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParentOver:
+    """Whoever has started a run waits for it no longer, and it does not outlive that."""
+
+    run_id: RunId
+    parent: RunId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +124,7 @@ class Spoilt:
     failure: Failure
 
 
-Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Unsent | Spoilt
+Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Unsent | Spoilt | ChildOver | ParentOver
 
 
 @dataclass(frozen=True, slots=True)

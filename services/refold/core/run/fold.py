@@ -97,6 +97,7 @@ WAKING = (
     events.WaitExpired,
     events.CallbackCompleted,
     events.CallbackFailed,
+    events.ChildCompleted,
 )
 
 EVENT_BYTES = 64
@@ -113,6 +114,9 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.CallbackCreated: attrgetter("schema"),
     events.CallbackCompleted: attrgetter("result"),
     events.LateResultRecorded: attrgetter("result"),
+    events.ChildStarted: attrgetter("input"),
+    events.ChildCompleted: attrgetter("result"),
+    events.EventPublished: attrgetter("data"),
 }
 
 
@@ -180,6 +184,16 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
         state.edited = state.edited.set(event.step, (event.args, event.key))
     if event.use:
         state.uses = state.uses.set((event.grant, event.use), event.step)
+
+
+def _child_started(state: RunState, event: events.ChildStarted, seq: int, at_ms: int) -> None:
+    _keep(state, _step(state, event, seq), OpenStep("child", seq))
+    state.children += 1
+
+
+def _published(state: RunState, event: events.EventPublished, seq: int, at_ms: int) -> None:
+    _step(state, event, seq)
+    state.children += len(event.agents)
 
 
 def _slept(state: RunState, event: events.SleepStarted, seq: int, at_ms: int) -> None:
@@ -291,6 +305,9 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.SleepStarted: _slept,
     events.SleepEnded: _settled,
     events.StepGivenUp: _given_up,
+    events.ChildStarted: _child_started,
+    events.ChildCompleted: _settled,
+    events.EventPublished: _published,
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,

@@ -227,7 +227,16 @@ GIVE_UP = GiveUp()
 
 def call_words(tool: str, args: str) -> str:
     """A call in words."""
-    return f"call {tool}({args if len(args) <= 120 else args[:117] + '...'})"
+    return f"call {tool}({_brief(args)})"
+
+
+def run_words(agent: str, given: str) -> str:
+    """A run that is started, in words."""
+    return f"run {agent}({_brief(given)})"
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def wait_words(name: str, match: str) -> str:
@@ -241,6 +250,10 @@ def words_of(step: Step) -> str:
         return call_words(step.tool, step.args)
     if isinstance(step, events.NoteRecorded):
         return f"note {step.kind}"
+    if isinstance(step, events.ChildStarted):
+        return run_words(step.agent, step.input)
+    if isinstance(step, events.EventPublished):
+        return f"publish {step.name}"
     if isinstance(step, events.CheckpointReached):
         return f"checkpoint {step.name}"
     if isinstance(step, events.WaitStarted):

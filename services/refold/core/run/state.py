@@ -18,7 +18,7 @@ from refold.core.run.mailbox import EMPTY, Mailbox
 from refold.core.run.shared import Row, Table
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
-StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep", "wait", "callback"]
+StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep", "wait", "callback", "child"]
 Step = (
     events.CallProposed
     | events.NoteRecorded
@@ -26,6 +26,8 @@ Step = (
     | events.CheckpointReached
     | events.WaitStarted
     | events.CallbackCreated
+    | events.ChildStarted
+    | events.EventPublished
 )
 Settled = (
     events.CallCompleted
@@ -35,6 +37,7 @@ Settled = (
     | events.WaitExpired
     | events.CallbackCompleted
     | events.CallbackFailed
+    | events.ChildCompleted
 )
 """What can come of a step. Of a wait that is the signal which it took."""
 
@@ -69,7 +72,8 @@ class OpenStep(NamedTuple):
 
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
     attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`), `sleep`,
-    `wait` (for a signal; `failure` is why its match had no value once) or `callback`.
+    `wait` (for a signal; `failure` is why its match had no value once), `callback`
+    or `child` (another run is under way).
     `seq` is that of the proposal, `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt
     may have had its effect. `policy` judged the call last, `decision` is what people said of it last, `settled` their
     word that nothing came of the attempts before. `sent_back` counts the attempts that an executor sent back unsent:
@@ -96,7 +100,7 @@ class OpenStep(NamedTuple):
     settled: events.ApprovalDecided | None = None
 
 
-WAITING = frozenset({"sleep", "doubt", "backoff", "approval", "wait", "callback"})
+WAITING = frozenset({"sleep", "doubt", "backoff", "approval", "wait", "callback", "child"})
 """The phases of a step that waits for time or for others: nobody works on it."""
 
 _SEQ = attrgetter("seq")
@@ -119,6 +123,7 @@ class RunState:
     has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
     `callbacks` are the steps of all callbacks that ever were, by the digests of their tokens.
     `says` is what the agent has said last that it does.
+    `children` is how many runs it has started.
     """
 
     run_id: RunId
@@ -149,11 +154,17 @@ class RunState:
     says: str = ""
     mail: Mailbox = EMPTY
     callbacks: Map[str, int] = _NOTHING
+    children: int = 0
 
     @property
     def over(self) -> bool:
         """Whether a terminal event was folded."""
         return self.status in ENDED
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether people are all that it waits for."""
+        return all(opened.phase in ("approval", "doubt") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
         """The step that was proposed as event `seq`, or None."""
@@ -177,6 +188,10 @@ class RunState:
         if edit := self.edited.get(step):
             return dataclasses.replace(call, args=edit[0], key=edit[1])
         return call
+
+    def open_calls(self) -> list[int]:
+        """The steps that are open and calls."""
+        return [step for step in sorted(self.open) if isinstance(self.steps[step - 1], events.CallProposed)]
 
     def waits_for(self, step: int) -> str:
         """The id of the approval that a step waits for; nothing if it waits for nobody."""

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from refold.core import events
-from refold.core.ids import call_id
+from refold.core.ids import call_id, child_id
 from refold.core.run.state import OpenStep, RunState, Status, StepPhase
 
 
@@ -49,7 +49,7 @@ _SAID: Final[dict[type, Status]] = {
     events.RunCancelled: "cancelled",
 }
 
-REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "callback", "wait", "backoff", "sleep")
+REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "callback", "wait", "child", "backoff", "sleep")
 """What a run may be suspended for, and what is said first: what others have to do, before what time does by itself."""
 
 CODE: Final = "code"
@@ -84,6 +84,8 @@ def _name(state: RunState, step: int, opened: OpenStep) -> str:
         return _time(opened.due_ms)
     if isinstance(asked := state.steps[step - 1], events.WaitStarted | events.CallbackCreated):
         return asked.name
+    if opened.phase == "child":
+        return child_id(state.run_id, step)
     return state.waits_for(step) or call_id(state.run_id, opened.seq)
 
 

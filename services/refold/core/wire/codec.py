@@ -159,4 +159,6 @@ def _fits(value: Any, hint: Any) -> bool:
         return type(value) is int
     if typing.get_origin(hint) is dict:
         return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+    if typing.get_origin(hint) is list:
+        return isinstance(value, list) and all(isinstance(v, str) for v in value)
     return isinstance(value, hint)

@@ -26,6 +26,9 @@ NAME_CHARACTERS = 256
 FAILURE_BYTES = 4_096
 """Of what somebody says about why a callback has no result."""
 
+SESSIONS = 16
+"""What one run is part of."""
+
 LABELS = 32
 LABEL_BYTES = 1_024
 """Of one label, its name and its value. They are in every policy's question about the run."""
@@ -43,10 +46,20 @@ def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> No
         check_size("input", canonical.utf8_bytes(message.input), most)
         names = {"run_id": message.run_id, "agent": message.agent, "requester": message.requester}
         _check_labels(message.labels)
+        _check_sessions(message.sessions)
     for name, text in names.items():
         if len(text) > NAME_CHARACTERS:
             reason = f"the {name} has {len(text):,} characters, more than {NAME_CHARACTERS}"
             raise MalformedError(reason, hint="a name is short; what is long belongs into the input")
+
+
+def _check_sessions(sessions: list[str]) -> None:
+    if len(sessions) > SESSIONS:
+        raise MalformedError(f"there are {len(sessions):,} sessions, more than {SESSIONS}", hint="use labels")
+    for name in sessions:
+        if not 0 < len(name) <= NAME_CHARACTERS:
+            reason = f"the session {name[:40]!r} has no or more than {NAME_CHARACTERS} characters"
+            raise MalformedError(reason, hint="a session is named by an id")
 
 
 def _check_labels(labels: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 
 from refold.ports.log import Record
+from refold.simulator.reading.children import OF_CHILDREN, LoggedChildren
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.reading.waits import OF_WAITS, LoggedMail
 
@@ -97,6 +98,7 @@ class LoggedRun:
     sleeps: dict[int, int] = field(default_factory=dict)
     mail: LoggedMail = field(default_factory=LoggedMail)
     seed: str = ""
+    children: LoggedChildren = field(default_factory=LoggedChildren)
     end: Datum | None = None
     order: list[str] = field(default_factory=list)
 
@@ -241,6 +243,8 @@ class History:
             self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
         elif name in OF_WAITS:
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.follow(name, event, at_ms)]
+        elif name in OF_CHILDREN:
+            self.wrong += [f"{why} (run {run.id})" for why in run.children.follow(name, event)]
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
         elif name in _TELLS:
@@ -258,7 +262,8 @@ class History:
         """The agent waits no longer: a doubt stays with people, all else is over."""
         call = run.calls.get(step)
         if call is None:
-            if run.sleeps.pop(step, None) is None and not run.mail.give_up(step):
+            given = run.mail.give_up(step) or run.children.give_up(step, at_ms)
+            if run.sleeps.pop(step, None) is None and not given:
                 self.wrong.append(f"fold: step {step} of run {run.id} was given up and is not open")
             return
         if call.settled:

@@ -27,6 +27,7 @@ _AGENTS = (
 )
 _WAITING = ("waiter", "pair", "late")
 _GIVEN = ("one", "handling", "both", "thrice", "race", "hurried", "group")
+_PARENTS = ("parent", "grandparent", "siblings", "siblings", "impatient", "leaving", "leaving")
 _RUNS = ("r-1", "r-2", "r-3", "r-4")
 _MANY = tuple(f"r-{number}" for number in range(1, 13))
 
@@ -39,6 +40,7 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     names, partitions = (_MANY, 4) if large else (_RUNS, PARTITIONS)
     for run in rng.sample(names, rng.randint(6, 12) if large else rng.choice((1, 1, 1, 2, 2, 3))):
         inputs += _run(rng, run, partitions)
+    inputs += _family(Random(f"{seed}/family"), partitions)
     if rng.random() < 0.15:
         topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, ANSWERS, ORDERS))
         inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
@@ -107,6 +109,18 @@ def _words(rng: Random, run: str, partitions: int) -> list[ClientInput]:
         told = word(run, f"s-{number}", data, at_ms=at_ms + rng.randrange(100), partitions=partitions)
         said += [told, replace(told, at_ms=told.at_ms + rng.randrange(500))] if rng.random() < 0.3 else [told]
     return said
+
+
+def _family(rng: Random, partitions: int) -> list[ClientInput]:
+    """Sometimes a run that starts others, drawn apart: what a seed makes up besides stays what it was."""
+    if rng.random() < 0.6:
+        return []
+    at_ms, given = rng.randrange(200), {"tool": rng.choice(_TOOLS)}
+    found = [start_run("f-1", rng.choice(_PARENTS), given, at_ms=at_ms, partitions=partitions)]
+    if rng.random() < 0.4:
+        at_ms = rng.randrange(1_000)
+        found.append(operation("f-1", "c", "cancel", {"reason": "chance"}, at_ms=at_ms, partitions=partitions))
+    return found
 
 
 def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:

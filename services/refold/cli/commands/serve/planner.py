@@ -47,6 +47,8 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
             steps=options.planner.run_steps,
             history_bytes=options.planner.run_bytes,
             live_bytes=options.planner.live_bytes,
+            children=options.planner.run_children,
+            depth=options.planner.run_depth,
         ),
         trust=process.trust(),
     )

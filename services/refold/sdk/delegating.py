@@ -1,0 +1,106 @@
+"""How an agent starts others: their input as JSON, and how they end as a value or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from refold.core.approval.condition import Condition, Language
+from refold.core.errors import ChildFailed, MalformedError, UsageError
+from refold.core.events import ChildCompleted
+from refold.core.ids import child_id
+from refold.core.run.delegated import PublishEvent, StartRun
+from refold.core.wire import canonical
+
+
+class Listener:
+    """An agent that is run when others tell of an `event` of which `match` is true.
+
+    **Raises** UsageError when `match` is no condition over `data` and `event`.
+    """
+
+    def __init__(self, event: str, match: str, agent: str) -> None:
+        self.event, self.agent = event, agent
+        try:
+            self._condition = Condition(match, OF_EVENTS) if match else None
+        except UsageError as error:
+            raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
+
+    def hears(self, event: str, data: Callable[[], Any]) -> bool:
+        """Whether it is to be run. Where its condition has no value for what is told, it is not."""
+        if event != self.event:
+            return False
+        return self._condition is None or self._condition.value({"event": event, "data": data()}) is True
+
+
+OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn: its data, any JSON value"})
+"""What a match may name."""
+
+
+class Callee(Protocol):
+    """An agent as others see it."""
+
+    name: str
+
+    def validate_input(self, text: str) -> None:
+        """**Raises** UsageError with the reason when it cannot be started with this input (JSON)."""
+        ...
+
+    def read_result(self, text: str) -> Any:
+        """The value of a result. **Raises** UsageError when it cannot have returned it."""
+        ...
+
+
+OnParentEnd = Literal["cancel", "abandon"]
+"""What becomes of a run when the one that has started it is over, or gives it up."""
+
+
+def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
+    """What asks for the run of an agent. **Raises** UsageError when the agent does not take this input."""
+    if on_parent_end not in ("cancel", "abandon"):
+        raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
+    text = json_of(given, f"input of agent {agent.name}")
+    agent.validate_input(text)
+
+    def read(ended: ChildCompleted) -> Any:
+        if ended.status == "completed":
+            return agent.read_result(ended.result) if typed else canonical.parse(ended.result)
+        run, failure = child_id(run_id, ended.step), ended.failure
+        code, message = (failure.code, failure.message) if failure else (ended.status, "")
+        text = (
+            f"run {run} of {agent.name} was {ended.status}"
+            if code == "cancelled"
+            else f"run {run} of {agent.name} failed"
+        )
+        raise ChildFailed(f"{text}: {message}", run_id=run, code=code, message=message)
+
+    return StartRun(agent.name, text, on_parent_end == "abandon", read)
+
+
+def published(name: str, data: Any) -> PublishEvent:
+    """What tells of something. **Raises** UsageError when it has no name, or no JSON form."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
+    return PublishEvent(name, json_of(data, f"data of event {name!r}"))
+
+
+def json_of(value: Any, what: str) -> str:
+    """A value as canonical JSON, the same each time. **Raises** UsageError."""
+    try:
+        try:
+            return canonical.dumps(value)
+        except MalformedError:
+            return canonical.dumps(to_jsonable_python(ordered(value), by_alias=True, inf_nan_mode="constants"))
+    except (MalformedError, PydanticSerializationError) as error:
+        raise UsageError(f"the {what} is not JSON", hint=str(error)) from None
+
+
+def ordered(data: Any) -> Any:
+    """The data, if no set in it would come out in another order next time."""
+    if isinstance(data, set | frozenset):
+        raise MalformedError("a set has no order that a replay could repeat", hint="sort it into a list")
+    if isinstance(data, dict):
+        return {key: ordered(value) for key, value in data.items()}
+    return [ordered(item) for item in data] if isinstance(data, list | tuple) else data

@@ -1,0 +1,53 @@
+"""A second reading of what runs have started, as `reading.history` reads all else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+OF_CHILDREN = frozenset({"ChildStarted", "ChildCompleted", "EventPublished"})
+"""The events that this reads."""
+
+
+@dataclass(slots=True)
+class LoggedChild:
+    """A run that another has started, as the log of that one has it. `told` is how it ended, as its parent heard it.
+
+    `heard`: somebody waits for it; `left_ms` is since when nobody does any longer.
+    """
+
+    request: tuple[str, str]
+    outlives: bool
+    heard: bool = True
+    left_ms: int = 0
+    told: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class LoggedChildren:
+    """The runs that one has started, by the rest of their ids."""
+
+    known: dict[str, LoggedChild] = field(default_factory=dict)
+
+    def follow(self, name: str, event: dict[str, Any]) -> list[str]:
+        """Takes the next event of the run; what is wrong with it."""
+        step = str(event["step"])
+        if name == "ChildStarted":
+            self.known[step] = LoggedChild((event["agent"], event["input"]), event["outlives"])
+        elif name == "EventPublished":
+            for number, agent in enumerate(event["agents"], start=1):
+                self.known[f"{step}_{number}"] = LoggedChild((agent, event["data"]), True, heard=False)
+        else:
+            child = self.known.get(step)
+            if child is None or child.told or child.left_ms:
+                return [f"late: step {step} hears of the end of a run that it does not wait for"]
+            child.told = event["status"], event["result"]
+        return []
+
+    def give_up(self, step: int, at_ms: int) -> bool:
+        """Nobody waits for a step any more; whether it is one of a run that somebody has waited for."""
+        child = self.known.get(str(step))
+        if child is None or child.told or child.left_ms:
+            return False
+        child.left_ms = at_ms
+        return True

@@ -1,0 +1,78 @@
+"""Bugs in what the runs of a family owe each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from refold.core import events
+from refold.core.planning import family
+from refold.core.planning.verdict import ChildOver, Ruling
+from refold.core.run import fold
+from refold.core.run.state import OpenStep, RunState
+from refold.planner.outbox import Outbox
+from tests.sim.bugs.planting import Bug
+
+
+def _believes_any_child(state: RunState | None, what: Any) -> Ruling:
+    """Takes the end of a child whoever waits for it."""
+    if isinstance(what, ChildOver) and state is not None and not state.over and what.step not in state.outcomes:
+        return [events.ChildCompleted(what.step, what.status, what.result, what.failure)]
+    return _respond(state, what)
+
+
+def _settles_what_is_given_up(state: RunState, event: Any, seq: int, at_ms: int) -> None:
+    if event.step not in state.open:
+        state.open = state.open.set(event.step, OpenStep("child", seq))
+    _settled(state, event, seq, at_ms)
+
+
+_respond, _settled = family.respond, fold._TRANSITIONS[events.ChildCompleted]
+
+
+def _deaf(state: RunState | None, what: Any) -> Ruling:
+    return family.Ignore("not now") if isinstance(what, ChildOver) else _respond(state, what)
+
+
+def _told_only(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Does not say that a run is left, where such an event is why."""
+
+    def tidings(state: RunState, entry: events.Entry) -> Any:
+        kept = [event for event in entry.events if not isinstance(event, kind)]
+        yield from original(state, replace(entry, events=kept))
+
+    return tidings
+
+
+def _without(told: type, original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda state, entry: [each for each in original(state, entry) if not isinstance(each, told)]
+
+
+def _at_once(self: Outbox, position: int) -> int:
+    return self.emitted.low_water(position)
+
+
+def _not_before(self: Outbox) -> bool:
+    return self.emitted.low_water(self._begun + 1) <= self._begun
+
+
+def _never_outlives(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda parent, origin: original(parent, replace(origin, outlives=False))
+
+
+_TRANSITIONS = {**fold._TRANSITIONS, events.ChildCompleted: _settles_what_is_given_up}
+
+HEARTLESS: dict[str, Bug] = {
+    "late-child-heard": Bug(
+        ("child-given-up",), ((family, "respond", _believes_any_child), (fold, "_TRANSITIONS", _TRANSITIONS))
+    ),
+    "child-unheard": Bug(("child",), ((family, "respond", _deaf),)),
+    "family-debt-forgotten": Bug(("child-eager",), ((Outbox, "low_water", _at_once),), ("lost", "die-after")),
+    "given-up-child-goes-on": Bug(
+        ("child-given-up",), ((family, "tidings", _told_only(events.StepGivenUp, family.tidings)),)
+    ),
+    "orphans-go-on": Bug(("parent-cancelled",), ((family, "tidings", _without(family.ParentOver, family.tidings)),)),
+    "abandoned-with-its-parent": Bug(("child-left",), ((family, "waits_for", _never_outlives(family.waits_for)),)),
+}
+"""By name."""
