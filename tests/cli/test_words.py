@@ -32,6 +32,7 @@ def test_help_loads_nothing_that_is_slow() -> None:
         ("dev",), ("halt",), ("unhalt",), ("dev", "status"), ("dev", "kill"), ("doctor",), ("serve",), ("version",),
         ("run", "start"), ("run", "show"), ("run", "list"), ("run", "events"), ("run", "watch"), ("run", "cancel"),
         ("run", "resolve"), ("run", "verify"), ("run", "retry"), ("run", "fail"), ("run", "repair"), ("run", "erase"),
+        ("run", "replay"), ("replay", "check"), ("versions", "list"), ("versions", "migrate"),
         ("topics", "apply"), ("topics", "diff"), ("topics", "list"),
         ("schemas", "export"), ("schemas", "check"), ("deadletter", "list"), ("deadletter", "show"),
         ("deadletter", "replay"), ("serve", "planner"), ("serve", "executor"), ("serve", "archivist"),

@@ -21,9 +21,11 @@ from refold.core.events import (
     EventPublished,
     Failure,
     NoteRecorded,
+    PatchTaken,
     RetryPolicy,
     RunCompleted,
     RunFailed,
+    RunMigrated,
     SleepStarted,
     StatusSet,
     StepGivenUp,
@@ -295,11 +297,15 @@ def random_reaction(log: Log, rng: random.Random) -> None:
     draw = rng.random()
     if draw < 0.05 and (waited := sorted(set(state.open) - set(state.given_up))):
         log.append([StepGivenUp(rng.choice(waited))])
-    elif draw < 0.7:
+    elif draw < 0.66:
         log.propose(rng.choice(EFFECTS), attempts=rng.randint(1, 3), window_ms=rng.choice([0, 50_000]))
-    elif draw < 0.75:
+    elif draw < 0.7:
         started = ChildStarted(step, "worker", "{}", outlives=rng.random() < 0.3)
         log.append([rng.choice([started, EventPublished(step, "paid", "{}", ["worker"] * rng.randint(0, 2))])])
+    elif draw < 0.72:
+        log.append([PatchTaken(rng.choice(["ask", "answer"]))])
+    elif draw < 0.74:
+        log.append([RunMigrated(rng.choice(["1", "2"]), "op")])
     elif draw < 0.8:
         asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
         asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]

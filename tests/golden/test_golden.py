@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from refold.core.errors import NonDeterminismError
 from refold.core.events import Entry
 from refold.core.run import chain
 from refold.core.wire import codec, schemas
+from refold.sdk.rehearsal import rehearse
 from tests.core.histories import read_fold
+from tests.golden.agents import app
+from tests.golden.recording import golden, kept
 from tests.golden.samples import EVENTS, KINDS, covers, facts, framed, histories, recorded, sample, unframed
 
 
@@ -52,3 +56,29 @@ def test_a_fact_that_differs_or_is_missing_is_seen() -> None:
 
     assert not covers(changed, history["facts"])
     assert not covers(lacking, history["facts"])
+
+
+@pytest.mark.parametrize("run", kept())
+def test_a_golden_run_replays_from_each_of_its_entries(run: str) -> None:
+    for state in golden(run):
+        stands = rehearse(app, app.agents[run], state)
+
+        assert stands.steps == len(state.steps)
+        assert stands.over is state.over
+
+
+def test_golden_runs_have_what_asyncio_makes_of_a_history() -> None:
+    given_up = {run: len(golden(run)[-1].given_up) for run in kept()}
+
+    assert given_up == {"gathers": 0, "groups": 2, "hurries": 2, "waits": 0}
+    assert dict(golden("hurries")[-1].patches) == {"sleeps": True}
+
+
+def test_every_golden_agent_has_a_golden_run() -> None:
+    assert set(kept()) == set(app.agents), "run `python -m tests.golden.recording`"
+
+
+@pytest.mark.parametrize("run", ["gathers", "groups", "hurries"])
+def test_a_golden_run_does_not_replay_with_code_that_differs(run: str) -> None:
+    with pytest.raises(NonDeterminismError):
+        rehearse(app, app.agents["waits"], golden(run)[-1])

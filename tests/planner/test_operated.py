@@ -100,7 +100,7 @@ def test_a_successor_does_not_hear_it_again() -> None:
     assert lane.start.inputs[RUN_OPERATED] == 1
 
 
-@pytest.mark.parametrize("kind", ["cancel", "retry", "fail", "repair"])
+@pytest.mark.parametrize("kind", ["cancel", "retry", "fail", "repair", "migrate"])
 def test_a_user_says_nothing_of_others_runs(kind: str) -> None:
     rig = Rig()
     rig.start("r", "looking", {"what": "it"})

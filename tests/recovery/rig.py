@@ -94,6 +94,10 @@ class Rig:
         """The names of a run's events."""
         return [type(event).__name__ for event in self._read(run)[1]]
 
+    def history(self, run: str) -> list[Event]:
+        """A run's events."""
+        return self._read(run)[1]
+
     def hold(self, run: str) -> Hold | None:
         """The hold of a run by its topic."""
         last = {record.key: record.value for record in self.broker.log("run-snapshot", 0).records}

@@ -219,7 +219,7 @@ async def asks_whether_it_replays(ctx: Context, n: int) -> Any:
         (another_call, r'step 1 is call add\(\{"a":1,"b":0\}\) in history and call add\(\{"a":2,"b":0\}\) in the code'),
         (another_kind, "step 1 is call add.* in history and note late in the code"),
         (more_steps, "step 2 is .* in history and note again when the code runs again"),
-        (fewer_steps, "history settles step 1 and the code has not asked for it"),
+        (fewer_steps, "step 1 is call add.* in history, and the code ended: it looks as if call add.* was removed"),
         (another_result, "step 2 is the end with 1 in history and the end with 3 when the code runs again"),
         (asks_whether_it_replays, "step 1 is note live in history, and the code ended"),
     ],

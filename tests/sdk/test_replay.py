@@ -159,17 +159,17 @@ async def asks_for_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "step", "expected", "found"),
+    ("code", "step", "expected", "found", "change"),
     [
-        (other_tool, 1, "call a({})", "call x({})"),
-        (other_args, 1, "call a({})", "call a([])"),
-        (sleeps_instead, 1, "call a({})", "sleep"),
-        (notes_first, 1, "call a({})", "note plan"),
-        (ends_early, 2, "call b(7)", "nothing"),
+        (other_tool, 1, "call a({})", "call x({})", "renamed"),
+        (other_args, 1, "call a({})", "call a([])", "arguments"),
+        (sleeps_instead, 1, "call a({})", "sleep", "replaced"),
+        (notes_first, 1, "call a({})", "note plan", "added"),
+        (ends_early, 2, "call b(7)", "nothing", "removed"),
     ],
 )
-def test_code_that_differs_from_history_is_told_where(
-    code: Callable[[], Code], step: int, expected: str, found: str
+def test_code_that_differs_from_history_is_told_where_and_how(
+    code: Callable[[], Code], step: int, expected: str, found: str, change: str
 ) -> None:
     run = Run(two_calls)
     run.settle(1, "7")
@@ -177,14 +177,14 @@ def test_code_that_differs_from_history_is_told_where(
     with pytest.raises(NonDeterminismError) as caught:
         run.again(code)
 
-    assert caught.value.fields == {"step": step, "expected": expected, "found": found}
+    assert caught.value.fields == {"step": step, "expected": expected, "found": found, "change": change}
 
 
 def test_a_settled_step_that_the_code_does_not_wait_for_is_told() -> None:
     run = Run(asks_for_more)
     run.settle(3, "1")
 
-    with pytest.raises(NonDeterminismError, match="settles step 3"):
+    with pytest.raises(NonDeterminismError, match=r"step 2 is call b\(7\) in history, and the code asked for nothing"):
         run.again(two_calls)
 
 
@@ -206,7 +206,7 @@ def test_what_code_does_of_what_it_has_seen_is_never_beyond_the_history() -> Non
     with pytest.raises(NonDeterminismError) as raised:
         run.again()
 
-    assert raised.value.fields == {"step": 2, "expected": "nothing", "found": "call b(7)"}
+    assert raised.value.fields == {"step": 2, "expected": "nothing", "found": "call b(7)", "change": "added"}
 
 
 def test_code_that_raises_along_its_history_is_no_end_of_it() -> None:

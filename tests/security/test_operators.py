@@ -23,7 +23,7 @@ from tests.planner.test_leaving import served
 from tests.waiting import eventually, under_load
 
 PREFIX = "operated."
-KINDS = ("cancel", "retry", "fail", "repair")
+KINDS = ("cancel", "retry", "fail", "repair", "migrate")
 
 Settings = Callable[[str], KafkaSettings]
 

@@ -28,7 +28,7 @@ Found = dict[str, int]
 
 STILL = ROOT / "tests/tidy/still.json"
 CLASS_WALL, MODULE_WALL, CORRIDOR_WALL = 300, 400, 250
-MOST_LINES, MOST_LATE_IMPORTS = 43_500, 10
+MOST_LINES, MOST_LATE_IMPORTS = 47_000, 10
 """Of lines: 24,900 held all that the first version could do. Snapshots, holds, the watchdog, copies, erasure, the
 cluster client and their faults in the simulator take a third more."""
 FLOORS = 5

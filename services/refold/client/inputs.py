@@ -24,6 +24,7 @@ from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
+from refold.sdk.source import spoken
 
 _T = TypeVar("_T")
 
@@ -185,6 +186,26 @@ class Inputs:
 
         position = self.send(signal)
         return self.follow(signal.run_id, position, judge, timeout_s)
+
+    def migrate(self, said: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
+        """Hands a run to another version of its agent.
+
+        **Raises** NotFoundError, UsageError when there is no such version, TimedOutError; ConflictError when it does
+        not go with the run's history, which says where, or the run is over.
+        """
+        to = canonical.parse(said.data)["to"]
+
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
+            if self._answers(run, position):
+                return InputAnswer("accepted", run, position)
+            if judged is None and spoken(run.state.version)[0] == to:
+                return InputAnswer("known", run, position)
+            if run.state.over:
+                raise ConflictError(f"run {said.run_id} is {run.state.status} already", hint="nothing is left to do")
+            return None
+
+        position = self.send(said)
+        return self.follow(said.run_id, position, judge, timeout_s)
 
     # What inputs of other kinds use, too
 

@@ -106,14 +106,14 @@ class Runs:
         except NotFoundError:
             return False
 
-    def all(self) -> list[Run]:
-        """All runs, in order of their requests' arrival in the log."""
+    def all(self, partition: int | None = None) -> list[Run]:
+        """All runs, or those of a partition, in order of their requests' arrival in the log."""
         found: dict[RunId, Run] = {}
-        for fold, judged in judge(self.reader):
+        for fold, judged in judge(self.reader, partition=partition):
             if judged.run_id:
                 run = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
                 take(run, judged, fold)
-        for name, hold in self.holds().items():
+        for name, hold in self.holds(partition).items():
             if name in found:
                 found[name].hold = hold
         return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)

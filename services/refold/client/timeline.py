@@ -177,6 +177,8 @@ _OfTheRun = (
     | events.RunSuspended
     | events.RunResumed
     | events.StatusSet
+    | events.RunMigrated
+    | events.PatchTaken
     | events.RunCompleted
     | events.RunFailed
     | events.RunCancelled

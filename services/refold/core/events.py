@@ -18,6 +18,13 @@ from refold.core.parts import Earlier as Earlier
 from refold.core.parts import Failure as Failure
 from refold.core.parts import Requirement as Requirement
 from refold.core.parts import RetryPolicy as RetryPolicy
+from refold.core.progress import CheckpointReached as CheckpointReached
+from refold.core.progress import RunResumed as RunResumed
+from refold.core.progress import RunSuspended as RunSuspended
+from refold.core.progress import StatusSet as StatusSet
+from refold.core.progress import TaskFailed as TaskFailed
+from refold.core.revisions import PatchTaken as PatchTaken
+from refold.core.revisions import RunMigrated as RunMigrated
 from refold.core.waits import CallbackCompleted as CallbackCompleted
 from refold.core.waits import CallbackCreated as CallbackCreated
 from refold.core.waits import CallbackFailed as CallbackFailed
@@ -58,10 +65,14 @@ class RunRequested:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The agent's code begins. `version` is the agent's, `app` that of the app that it is part of."""
+    """The agent's code begins. `version` is the agent's, `app` that of the app that it is part of.
+
+    `manifest` says what else it began with, names and values: digests of code and tools, Python's minor version.
+    """
 
     version: str = ""
     app: str = ""
+    manifest: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,52 +275,6 @@ class StepGivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointReached:
-    """The agent says how far it has come: a step, as a note is."""
-
-    step: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class StatusSet:
-    """What the agent says that it does now; the last one holds. No step: no replay compares it or writes it again."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
-    """A task of the agent's failed, and nobody awaited it. No step: it changes nothing."""
-
-    task: str
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class RunSuspended:
-    """All that the run waits for is time or others, from the end of this entry on.
-
-    `reason`: `approval`, `doubt`, `callback`, `wait`, `child`, `backoff` or `sleep`; `blocked_by` names what is waited
-    for: the approval, the call, the callback, the signal, the run or the time. Of several what others do comes before
-    what time does, and then the first that was asked for.
-    """
-
-    reason: str
-    blocked_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunResumed:
-    """The run goes on, at the end of this entry.
-
-    `by` names what woke it, as `blocked_by` does; `code` is code that was held.
-    """
-
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
 class RunCompleted:
     """The agent returned."""
 
@@ -370,6 +335,8 @@ Event = (
     | ChildStarted
     | ChildCompleted
     | EventPublished
+    | PatchTaken
+    | RunMigrated
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

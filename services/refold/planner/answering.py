@@ -45,6 +45,7 @@ from refold.planner.holds import JUDGED, Holds, Stall
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.inputs import stranger
+from refold.planner.migrating import MIGRATE
 from refold.planner.outbox import Outbox
 from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
@@ -144,6 +145,8 @@ class Answering:
                 # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
+        if isinstance(item.input, RunOperation) and item.input.kind == MIGRATE and state is not None:
+            return self._agents.migrate(state, item.input)
         sent_ms = item.record.at_ms if item.record else None
         return self._admission.takes(decide(state, self._given(item), now, self._rules, sent_ms=sent_ms))
 
@@ -192,8 +195,7 @@ class Answering:
         """Nobody has answered these calls, which is to be decided about. `passed`: executors have come beyond them."""
         for call in calls:
             run, seq = parse_call_id(call)
-            state = self._log.fold.states.get(run)
-            if state is not None and (step := state.step_of(seq)) is not None:
+            if (state := self._log.fold.states.get(run)) and (step := state.step_of(seq)) is not None:
                 self._inbox.push([Pending(run, Due(run, step, now), passed=passed)])
 
     def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:

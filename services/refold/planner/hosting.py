@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from refold.core import events
 from refold.core.errors import NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
+from refold.core.messages import RunOperation
 from refold.core.planning import asking, waiting
 from refold.core.planning.asking import Proposal, dispatch
-from refold.core.planning.verdict import Rules
+from refold.core.planning.verdict import Rules, Ruling
 from refold.core.run.delegated import PublishEvent, StartRun
 from refold.core.run.fold import WAKING, wakes
-from refold.core.run.intents import LABEL_CHARS, Answer, Call, Checkpoint, GiveUp, Intent, Note, Say, Sleep, Wait
+from refold.core.run.intents import LABEL_CHARS, Answer, Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep, Wait
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
@@ -27,11 +28,11 @@ from refold.core.wire.canonical import idempotency_key
 from refold.planner.delegating import delegated, spent, started_by
 from refold.planner.holds import Stall
 from refold.planner.live import LiveCode
+from refold.planner.migrating import migrated
 from refold.planner.settings import Budget
 from refold.planner.watchdog import STACK, Driven, Mark
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
-from refold.sdk.context import Context
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
 
@@ -117,6 +118,14 @@ class Agents:
         except BaseException:  # noqa: BLE001 - the code is read, and cannot be: whatever it is, it is not what was
             return "unreadable"
 
+    def migrate(self, state: RunState, said: RunOperation) -> Ruling:
+        """What becomes of the order to go on with another version of a run's code."""
+        with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))):
+            ruling = migrated(self._app, state, said)
+        if isinstance(ruling, list):
+            self.forget(state.run_id)
+        return ruling
+
     def react(
         self, state: RunState, fresh: list[events.Event], now: int, *, verify: bool = False
     ) -> list[events.Event] | Stall:
@@ -193,11 +202,10 @@ class Agents:
         assert state.request is not None, "a run that runs was requested"
         _ = agent.code  # it is scanned again, and what is wrong with it is not the input's fault
         moment = Moment()
-        context = Context(
-            state.run_id, seed=state.request.seed, moment=moment, find=self._app.find, find_agent=self._app.find_agent
-        )
+        seed = state.request.seed
+        context = self._app.context(state.run_id, seed=seed, moment=moment, patches=state.patches)
         try:
-            return Execution(agent.open(state.request.input, context), moment, state.request.seed, self._budget.turn)
+            return Execution(agent.open(state.request.input, context), moment, seed, self._budget.turn)
         except UsageError as error:
             if unseen > len(state.outcomes):  # the log has nothing yet that the code did with this input
                 raise _RefusedInput from error
@@ -284,7 +292,7 @@ class Agents:
         _check(intent)
         if isinstance(intent, StartRun | PublishEvent):
             return [delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)]
-        if isinstance(intent, Note | Sleep | Checkpoint | Wait | Answer):
+        if isinstance(intent, Note | Sleep | Checkpoint | Wait | Answer | Patch):
             return [intent.recorded(step)]
         assert isinstance(intent, Call), "what is no call is recorded as it is"
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
@@ -340,6 +348,8 @@ def _check(intent: Intent) -> None:
         fits = isinstance(intent.name, str) and isinstance(intent.data, str)
     elif isinstance(intent, Note):
         fits = isinstance(intent.kind, str) and isinstance(intent.data, str)
+    elif isinstance(intent, Patch):
+        fits = isinstance(intent.patch, str)
     elif isinstance(intent, Sleep):
         fits = isinstance(intent.until_ms, int)
     elif isinstance(intent, Checkpoint):

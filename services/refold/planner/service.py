@@ -147,8 +147,9 @@ class Planner:
         tools = {tool.name: tool.facts for tool in self._app.tools.values()}
         authority = Authority(tools, settings.environment, catalog)
         versions = {name: agent.version for name, agent in self._app.agents.items()}
-        app = self._app
+        app, manifests = self._app, {name: self._app.manifest(name) for name in self._app.agents}
         rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, takes=app.read_result)
+        rules = replace(rules, manifests=manifests)
         budget = replace(settings.budget, payload_bytes=settings.limits.payload_bytes)
         agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
         mistaken = self._distrusted.pop(assigned.partition, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from hashlib import blake2b
@@ -11,9 +11,11 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
 from refold.core.redaction import redacted
+from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
+from refold.sdk.context import Context
 from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
 from refold.sdk.plan import plan as plan_agent
@@ -127,10 +129,22 @@ class App:
         codes = [agent.code for agent in agents] + [self.tools[name].version for name in sorted(self.tools)]
         return self._declared or blake2b(" ".join(codes).encode(), digest_size=8).hexdigest()
 
+    def versions(self, name: str) -> dict[str, AgentDef]:
+        """The versions of an agent as they are called, the newest last; none where there is no such agent."""
+        newest = self.agents.get(name)
+        return {spoken(each.version)[0]: each for each in (*self._older.get(name, ()), *([newest] if newest else ()))}
+
     def agent_of(self, name: str, version: str) -> AgentDef | None:
         """What goes on with a run: the agent of the version that it began with, else the newest, if there is one."""
         newest, called = self.agents.get(name), spoken(version)[0]
         return next((older for older in self._older.get(name, ()) if older.declared == called), newest)
+
+    def manifest(self, name: str, version: str = "") -> dict[str, str]:
+        """What a run begins with, names and values: digests of code and tools, and what that stands on."""
+        agent = self.versions(name).get(version) or self.agents[name]
+        facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
+        tools = blake2b(facts.encode(), digest_size=8).hexdigest()
+        return {"code": agent.code, "tools": tools, **spoken(agent.version)[1]}
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
         """Makes room for a newer version of an agent."""
@@ -175,6 +189,10 @@ class App:
     def read_result(self, tool: str, result: str) -> Any:
         """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""
         return self.find(tool).result.load(result)
+
+    def context(self, run_id: str, *, seed: str, moment: Moment, patches: Container[str] = ()) -> Context:
+        """The context of a run of one of its agents; `patches` are those that its history has."""
+        return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, patches=patches)
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
         """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import RunId, callback_digest, callback_token
 from refold.core.planning.waiting import check_match, check_name
-from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Call, Checkpoint, Note, Say, Signal, Wait
+from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Call, Checkpoint, Note, Patch, Say, Signal, Wait
 from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loop
@@ -25,6 +25,7 @@ from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
 
+MOST_PATCH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +43,7 @@ class Context:
         moment: Moment,
         find: Callable[[Callable[..., Any] | str], ToolDef],
         find_agent: Callable[[Callable[..., Any] | str], Callee],
+        patches: Container[str] = (),
     ) -> None:
         self.run_id = run_id
         self.log = AgentLog(moment, {"run_id": run_id})
@@ -49,6 +51,8 @@ class Context:
         self._seed = seed
         self._moment = moment
         self._callbacks = 0
+        self._recorded = patches
+        self._patched: dict[str, bool] = {}
 
     @overload
     def call(
@@ -203,6 +207,22 @@ class Context:
     def status(self, text: str) -> None:
         """Says what the run does now, for those who look on. No step: it may change as you like. No `await`."""
         loop.running("ctx.status").tell(Say(_said(text, "a status", STATUS_CHARS)))
+
+    def patched(self, patch: str) -> bool:
+        """Whether the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
+
+        False where the run's history has passed this place without the change, true for all that come here later. The
+        first answer for a name is that of all its places, for ever. No `await`. **Raises** UsageError for no name.
+        """
+        if not (isinstance(patch, str) and 0 < len(patch) <= MOST_PATCH and patch.isprintable()):
+            raise UsageError(f"ctx.patched({patch!r})", hint=f"a change has a name of up to {MOST_PATCH} characters")
+        running, patch = loop.running("ctx.patched"), str.__str__(patch)
+        if patch not in self._patched:
+            recorded = patch in self._recorded
+            self._patched[patch] = recorded or not self._moment.seen
+            if not recorded and not self._moment.seen:
+                running.tell(Patch(patch))
+        return self._patched[patch]
 
     def now(self) -> datetime:
         """The time at which whatever the agent waited for last was recorded, in UTC. It stands still until `await`."""

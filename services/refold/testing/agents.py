@@ -37,7 +37,7 @@ from refold.core.planning.waiting import check_name
 from refold.core.run import chain, suspension
 from refold.core.run.fold import advance, evolve, extended
 from refold.core.run.intents import words_of
-from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
+from refold.core.run.replay import Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical, codec
 from refold.planner.holds import Stall
@@ -45,9 +45,9 @@ from refold.planner.hosting import Agents, failure_of
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.sdk.app import App
-from refold.sdk.context import Context
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
+from refold.sdk.rehearsal import Past
 from refold.testing.people import ENVIRONMENT, PeopleSay, authority, signed_decision
 from refold.testing.scripts import scripted
 
@@ -297,11 +297,9 @@ class AgentRun:
 
     def _replayed(self, agent: str) -> tuple[Returned | Raised | None, Wanted]:
         """How fresh code stands at the end of the history, and what it asks for beyond it."""
-        moment, request = _Past(), self.state.request
+        moment, request = Past(), self.state.request
         assert request is not None, "a run begins with a request"
-        context = Context(
-            self.state.run_id, seed=SEED, moment=moment, find=self.app.find, find_agent=self.app.find_agent
-        )
+        context = self.app.context(self.state.run_id, seed=SEED, moment=moment, patches=self.state.patches)
         with watch.watching():
             try:
                 execution = Execution(self.app.agents[agent].open(request.input, context), moment, SEED)
@@ -344,18 +342,6 @@ class AgentRun:
             None if result is None else canonical.parse(result),
             getattr(outcome, "failure", None),
         )
-
-
-class _Past(Moment):
-    """The moment of code that nobody goes on with: its lines were logged when it ran the first time."""
-
-    @property
-    def replaying(self) -> bool:
-        return True
-
-    @replaying.setter
-    def replaying(self, value: bool) -> None:
-        pass
 
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:

@@ -15,7 +15,7 @@ from refold.client.catalog import Shelves
 from refold.client.register import word_for
 from refold.client.runs import JudgedRecord, Run
 from refold.client.timeline import Ask, AttemptLine, StepLine, Successor
-from refold.core.events import DOUBT
+from refold.core.events import DOUBT, RunMigrated, RunStarted
 from refold.core.ids import log_key
 from refold.core.run.suspension import blocked
 
@@ -70,6 +70,7 @@ def run_data(run: Run) -> Data:
         "request": plain(state.position),
         "version": state.version,
         "app": state.app,
+        "manifest": manifest(run),
         "hold": plain(run.hold),
         "head": {"id": state.head.id.hex(), "seq": state.head.seq, "partition": last.record.partition}
         | {"offset": last.record.offset, "digest": state.digest()},
@@ -89,6 +90,17 @@ def run_data(run: Run) -> Data:
 def _args(line: StepLine) -> Any:
     """The arguments of a call, the match of a wait, or the schema of a callback."""
     return line.args if line.kind == "wait" else json_text(line.args)
+
+
+def manifest(run: Run) -> dict[str, str]:
+    """What the run is made of by now, names and values: what it began with, or was handed to last, and its policy."""
+    said: dict[str, str] = {}
+    for judged in run.records:
+        for event in judged.entry.events if judged.entry else ():
+            if isinstance(event, RunStarted | RunMigrated):
+                said = event.manifest
+    policy = run.state.request.policy if run.state.request else ""
+    return {**said, **({"policy": policy} if policy else {})}
 
 
 def halted(run: Run, catalog: Shelves) -> list[str]:

@@ -119,10 +119,10 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
 
 
 def _started(agent: str, rules: Rules) -> events.RunStarted:
-    return events.RunStarted(rules.versions.get(agent, ""), rules.app)
+    return events.RunStarted(rules.versions.get(agent, ""), rules.app, dict(rules.manifests.get(agent, {})))
 
 
-OPERATIONS = ("cancel", "resolve", "retry", "fail", "repair")
+OPERATIONS = ("cancel", "resolve", "retry", "fail", "repair", "migrate")
 """What operators say of anybody's run. Users say it of their own where they may at all, which is `cancel`."""
 
 OPERATORS_ONLY = "operators_only"

@@ -22,15 +22,16 @@ class Rules:
     **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
     unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
     `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
-    `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app. `takes` raises
-    UsageError when a tool, by its name, cannot have had such a result; without it nobody knows. A run keeps
-    `signal_bytes` of signals that no wait has taken so far.
+    `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app, and `manifests`
+    say what else their runs begin with. `takes` raises UsageError when a tool, by its name, cannot have had such a
+    result; without it nobody knows. A run keeps `signal_bytes` of signals that no wait has taken so far.
     """
 
     redispatch_ms: int = REDISPATCH_MS
     redispatch_cap_ms: int = 600_000
     refused_ms: int = 1_000
     versions: Mapping[str, str] = field(default_factory=dict)
+    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     app: str = ""
     authority: Authority | None = None
     takes: Callable[[str, str], object] | None = None

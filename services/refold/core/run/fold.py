@@ -117,6 +117,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.ChildStarted: attrgetter("input"),
     events.ChildCompleted: attrgetter("result"),
     events.EventPublished: attrgetter("data"),
+    events.PatchTaken: attrgetter("patch"),
 }
 
 
@@ -272,6 +273,14 @@ def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: in
     state.late = state.late.set(event.step, (*state.late.get(event.step, ()), event))
 
 
+def _patched(state: RunState, event: events.PatchTaken, seq: int, at_ms: int) -> None:
+    state.patches = state.patches.set(event.patch, True)
+
+
+def _migrated(state: RunState, event: events.RunMigrated, seq: int, at_ms: int) -> None:
+    state.version = event.version
+
+
 def _ended(
     state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled, seq: int, at_ms: int
 ) -> None:
@@ -308,6 +317,8 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.ChildStarted: _child_started,
     events.ChildCompleted: _settled,
     events.EventPublished: _published,
+    events.PatchTaken: _patched,
+    events.RunMigrated: _migrated,
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,

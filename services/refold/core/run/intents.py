@@ -32,9 +32,18 @@ class Intent:
         """The intent as errors name it."""
         raise NotImplementedError
 
+    @property
+    def title(self) -> str:
+        """What it is called, without what it is given."""
+        return self.words
+
     def agrees(self, recorded: Step) -> bool:
         """Whether this is the step that history has."""
         raise NotImplementedError
+
+    def differs(self, recorded: Step) -> str:
+        """How it is not the step that history has: `arguments`, `renamed`, or nothing: it is another one."""
+        return ""
 
     def value_of(self, outcome: Settled) -> Any:
         """What the agent gets for the step's outcome. May raise what the agent should see."""
@@ -64,6 +73,15 @@ class Call(Intent):
 
     def agrees(self, recorded: Step) -> bool:
         return isinstance(recorded, events.CallProposed) and (recorded.tool, recorded.args) == (self.tool, self.args)
+
+    @property
+    def title(self) -> str:
+        return self.tool
+
+    def differs(self, recorded: Step) -> str:
+        if not isinstance(recorded, events.CallProposed):
+            return ""
+        return _difference((recorded.tool, recorded.args), (self.tool, self.args))
 
     def value_of(self, outcome: Settled) -> Any:
         return self.read(outcome)
@@ -103,6 +121,11 @@ class Note(Intent):
     def agrees(self, recorded: Step) -> bool:
         return isinstance(recorded, events.NoteRecorded) and (recorded.kind, recorded.data) == (self.kind, self.data)
 
+    def differs(self, recorded: Step) -> str:
+        if not isinstance(recorded, events.NoteRecorded):
+            return ""
+        return _difference((recorded.kind, recorded.data), (self.kind, self.data))
+
     def recorded(self, step: int) -> events.Event:
         """The event that records it."""
         return events.NoteRecorded(step, self.kind, self.data)
@@ -122,6 +145,9 @@ class Checkpoint(Intent):
 
     def agrees(self, recorded: Step) -> bool:
         return isinstance(recorded, events.CheckpointReached) and recorded.name == self.name
+
+    def differs(self, recorded: Step) -> str:
+        return "renamed" if isinstance(recorded, events.CheckpointReached) else ""
 
     def recorded(self, step: int) -> events.Event:
         """The event that records it."""
@@ -209,6 +235,24 @@ class Answer(Intent):
         return events.CallbackCreated(step, self.name, self.digest, self.schema, self.until_ms)
 
 
+@dataclass(slots=True, eq=False)
+class Patch(Intent):
+    """Record that the code takes the new way at a change."""
+
+    patch: str
+
+    waits: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        return f"patch {self.patch}"
+
+    def recorded(self, step: int) -> events.Event:
+        """The event that records it."""
+        return events.PatchTaken(self.patch)
+
+
 class GiveUp(Intent):
     """Nobody waits for a step any more: the task that did was cancelled."""
 
@@ -242,6 +286,13 @@ def _brief(text: str) -> str:
 def wait_words(name: str, match: str) -> str:
     """A wait in words."""
     return f"wait for {name}{f' where {match}' if match else ''}"
+
+
+def _difference(recorded: tuple[str, str], asked: tuple[str, str]) -> str:
+    """How two things with a name and arguments differ, if they have one of both in common."""
+    if recorded[0] == asked[0]:
+        return "arguments"
+    return "renamed" if recorded[1] == asked[1] else ""
 
 
 def words_of(step: Step) -> str:

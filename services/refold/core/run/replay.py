@@ -7,10 +7,12 @@ where it waits for something that has not happened yet. Where code and history d
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from refold.core.errors import NonDeterminismError
+from refold.core.run.changes import Change, change_at
 from refold.core.run.intents import GiveUp, Intent, words_of
 from refold.core.run.state import RunState, Settled
 
@@ -39,11 +41,12 @@ class Raised:
 class Moment:
     """What an agent may know of time: the moment of the entry that woke it, and whether that is being replayed.
 
-    **Units**: milliseconds since 1970.
+    `seen`: the log has what the code does in this turn. **Units**: milliseconds since 1970.
     """
 
     now_ms: int = 0
     replaying: bool = True
+    seen: bool = False
 
 
 class Driver(Protocol):
@@ -74,7 +77,7 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
     raised from what the code itself raised, if it did.
     """
     moment, seen = execution.moment, 1 + len(state.outcomes) - unseen
-    moment.now_ms, moment.replaying = state.started_ms, bool(state.steps)
+    moment.now_ms, moment.replaying, moment.seen = state.started_ms, bool(state.steps), seen > 0
     gone: set[int] = set()
     asked = execution.start()
     beyond: Wanted = []
@@ -84,20 +87,23 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
     for number, (step, (at_ms, outcome)) in enumerate(state.outcomes.items(), start=1):
         if number == seen:
             _caught_up(execution, state, gone)
-        moment.now_ms, moment.replaying = at_ms, number < seen and execution.steps < len(state.steps)
+        if step > execution.steps and number <= seen:
+            _differ(execution, state, execution.steps + 1, [])
+        moment.now_ms, moment.seen = at_ms, number < seen
+        moment.replaying = moment.seen and execution.steps < len(state.steps)
         asked = execution.settle(step, outcome)
         if number < seen:
             asked = _agree(execution, state, asked, gone)
         beyond += asked
     if not unseen:
         _caught_up(execution, state, gone)
-    moment.replaying = False
+    moment.replaying = moment.seen = False
     return beyond
 
 
 def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int]) -> Wanted:
     """What the code has asked for is what history has there. Past the end of a run it may go on as it likes."""
-    for step, intent in asked:
+    for place, (step, intent) in enumerate(asked):
         if isinstance(intent, GiveUp):
             gone.add(step)
             # What settles in the same moment is over before it can be given up.
@@ -105,12 +111,11 @@ def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int]) ->
                 _disagree(execution, step, "waited for", "given up")
         elif not intent.numbered:
             continue
-        elif step <= len(state.steps):
-            recorded = state.steps[step - 1]
-            if not intent.agrees(recorded):
-                _disagree(execution, step, words_of(recorded), intent.words)
-        elif not state.over:
-            _disagree(execution, step, "nothing", intent.words)
+        elif step > len(state.steps):
+            if not state.over:
+                _differ(execution, state, step, asked[place:])
+        elif not intent.agrees(state.steps[step - 1]):
+            _differ(execution, state, step, asked[place:])
     if isinstance(execution.end, Raised) and not state.over:
         _caught_up(execution, state, gone)
     return [(step, intent) for step, intent in asked if intent.numbered and step > len(state.steps)]
@@ -119,22 +124,47 @@ def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int]) ->
 def _caught_up(execution: Driver, state: RunState, gone: set[int]) -> None:
     """The code has come as far as history, and waits there as it did."""
     if execution.steps < len(state.steps):
-        _disagree(execution, execution.steps + 1, words_of(state.steps[execution.steps]), "nothing")
+        _differ(execution, state, execution.steps + 1, [])
     if execution.end is not None and not state.over:
         _disagree(execution, execution.steps + 1, "a wait", "nothing")
     if not state.over and (kept := sorted(set(state.given_up) - gone)):
         _disagree(execution, kept[0], "given up", "waited for")
 
 
-def _disagree(execution: Driver, step: int, expected: str, found: str) -> NoReturn:
+def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoReturn:
+    """The code asks for other steps than history has, from this one on."""
+    new = [intent for _, intent in asked if intent.numbered]
+
+    def ask_on() -> list[Intent]:
+        settled = state.outcomes.get(step + 1)
+        if settled is None or not new[0].waits:
+            return []
+        with suppress(Exception):  # what is driven here is lost already, and is only looked at
+            return [intent for _, intent in execution.settle(step, settled[1]) if intent.numbered]
+        return []
+
+    change = change_at(step, state.steps, new, ask_on)
+    expected = words_of(state.steps[step - 1]) if step <= len(state.steps) else "nothing"
+    if isinstance(execution.end, Raised) and not new:
+        change = Change("raised", "")
+    _disagree(execution, step, expected, new[0].words if new else "nothing", change)
+
+
+_WAITS = Change("waiting", "")
+"""Code and history ask for the same, and do not wait for the same."""
+
+
+def _disagree(execution: Driver, step: int, expected: str, found: str, change: Change = _WAITS) -> NoReturn:
     end = execution.end
     does = f" and {found} in the code"
     if found == "nothing":
         does = ", and the code ended" if end else ", and the code asked for nothing"
+    looks = f": it looks as if {change.words}" if change.words else ""
     raise NonDeterminismError(
-        f"step {step} is {expected} in history{does}",
+        f"step {step} is {expected} in history{does}{looks}",
         step=step,
         expected=expected,
         found=found,
+        change=change.name,
         hint="restore the old code, or start a new run",
     ) from (end.error if isinstance(end, Raised) else None)

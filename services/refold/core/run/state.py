@@ -124,6 +124,7 @@ class RunState:
     `callbacks` are the steps of all callbacks that ever were, by the digests of their tokens.
     `says` is what the agent has said last that it does.
     `children` is how many runs it has started.
+    `patches` are the changes in its agent's code at which it took the new way.
     """
 
     run_id: RunId
@@ -155,6 +156,7 @@ class RunState:
     mail: Mailbox = EMPTY
     callbacks: Map[str, int] = _NOTHING
     children: int = 0
+    patches: Map[str, bool] = _NOTHING
 
     @property
     def over(self) -> bool:

@@ -20,7 +20,7 @@ _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 _TELLS = {"RunSuspended": "suspended", "RunResumed": "running"}
-_ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed")
+_ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed", "PatchTaken", "RunMigrated")
 
 
 @dataclass(slots=True)

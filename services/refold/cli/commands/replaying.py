@@ -1,0 +1,115 @@
+"""`refold replay check` and `refold run replay`: recorded runs against code that is here. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.apps import load_app
+from refold.cli.archives import archived, history, shelf
+from refold.cli.errors import FAILED, fail
+from refold.cli.lazy import Commands
+from refold.cli.platform import Shell
+from refold.client.rehearsing import Rehearsed, rehearsed
+from refold.client.runs import Run
+from refold.core.errors import NotFoundError
+from refold.core.run.intents import words_of
+
+replay_group = Commands()
+run_replay_group = Commands()
+
+AppArgument = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app with the code to try.")]
+ArchiveUrl = Annotated[
+    str, typer.Option("--archive", metavar="URL", help="Runs of this archive, without asking Kafka.")
+]
+
+
+@replay_group.command()
+def check_app(
+    app: AppArgument,
+    *,
+    runs: Annotated[str, typer.Option("--runs", metavar="GLOB", help="Only runs with such ids: 'order-*'.")] = "*",
+    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
+    live: Annotated[bool, typer.Option("--live", help="Only runs that are not over.")] = False,
+    archive: ArchiveUrl = "",
+    shell: Shell,
+) -> None:
+    """Run new code along recorded histories, and name the first step that differs in each. For CI.
+
+    Exits with 1 when a run would stand still, and with 3 when there is no such run.
+    """
+    code, rows = load_app(app), list[Rehearsed]()
+    for run in _recorded(archive, shell):
+        asked = run.state.request
+        wanted = asked is not None and agent in ("", asked.agent) and fnmatchcase(run.state.run_id, runs)
+        if wanted and not (live and run.state.over):
+            rows.append(rehearsed(code, run.state))
+    if not rows:
+        raise NotFoundError("there is no such run, so nothing was checked", hint="leave --runs, --agent, --live out")
+    bad = [row for row in rows if row.verdict != "agrees"]
+    facts = {"ok": not bad, "checked": len(rows), "differ": len(bad), "runs": output.plain(rows)}
+    shell.tell(facts, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]))
+    if bad:
+        fail(FAILED)
+
+
+@run_replay_group.command()
+def replay_run(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    *,
+    app: Annotated[str, typer.Option("--app", metavar="MODULE:APP", help="The app with its code.")],
+    archive: ArchiveUrl = "",
+    shell: Shell,
+) -> None:
+    """Make a run's decisions again from what was recorded, and say where it stands. Nothing is called or written."""
+    found = archived(archive, run) if archive else shell.runs.get(run)
+    row = rehearsed(load_app(app), found.state)
+    shell.tell(output.plain(row), "\n".join(_story(found, row)))
+    if row.verdict != "agrees":
+        fail(FAILED)
+
+
+def _recorded(archive: str, shell: Shell) -> Iterator[Run]:
+    """Every run that there is, a part at a time."""
+    told = output.progress()
+    if archive:
+        place = shelf(archive)
+        files = place.files()
+        for number, file in enumerate(files):
+            told("read the archive", number, len(files))
+            yield from map(history, place.runs(file))
+        return
+    for number in range(shell.runs.partitions):
+        told("read the run log", number, shell.runs.partitions)
+        yield from shell.runs.all(number)
+
+
+def _line(row: Rehearsed) -> str:
+    return f"[bold]{output.escape(row.run_id)}[/] ({output.escape(row.agent)}): {output.escape(row.message)}"
+
+
+def _sum(checked: int, bad: int) -> str:
+    if not bad:
+        return f"{output.counted(checked, 'run')} checked: all go on with this code"
+    return f"{output.counted(checked, 'run')} checked: {bad} would stand still"
+
+
+def _story(run: Run, row: Rehearsed) -> Iterator[str]:
+    """What was decided, step by step, and where the code stands."""
+    state = run.state
+    last = row.step - 1 if row.verdict == "differs" else len(state.steps)
+    for number, step in enumerate(state.steps[:last], start=1):
+        settled = state.outcomes.get(number)
+        came = type(settled[1]).__name__ if settled else "given up" if number in state.given_up else ""
+        yield output.escape(f"{number:4}  {words_of(step)}{f'  {came}' if came else ''}")
+    if row.verdict != "agrees":
+        yield output.escape(row.message)
+    elif row.over or state.over:
+        yield f"{len(state.steps)} steps, as recorded; the run is {output.styled(state.status)}"
+    else:
+        waits = ", ".join(str(step) for step in sorted(state.open)) or "nothing"
+        yield f"{len(state.steps)} steps, as recorded; it waits for step {waits}"

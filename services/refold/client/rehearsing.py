@@ -1,0 +1,51 @@
+"""Recorded runs against an app's code: which go on with it, and which would stand still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.core.errors import NonDeterminismError, text_of
+from refold.core.run.state import RunState
+from refold.sdk.app import App
+from refold.sdk.rehearsal import rehearse
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """How a run's history goes with an app's code.
+
+    `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
+    went wrong. `version` is the run's, `code` that of the agent that was tried. `over`: the code has come to its end.
+    """
+
+    run_id: str
+    agent: str
+    version: str
+    code: str
+    verdict: str
+    steps: int
+    over: bool = False
+    step: int = 0
+    change: str = ""
+    message: str = ""
+
+
+def rehearsed(app: App, state: RunState) -> Rehearsed:
+    """Runs the code that would go on with a run along its history. Nothing of it can have an effect."""
+    name = state.request.agent if state.request else ""
+    agent = app.agent_of(name, state.version)
+    steps = len(state.steps)
+    if agent is None:
+        there = ", ".join(sorted(app.agents)) or "none"
+        why = f"app {app.name} has no agent {name}; there is {there}"
+        return Rehearsed(state.run_id, name, state.version, "", "no_agent", steps, message=why)
+    facts = (state.run_id, name, state.version, agent.version)
+    try:
+        stands = rehearse(app, agent, state)
+    except NonDeterminismError as error:
+        step, change = error.fields.get("step"), error.fields.get("change")
+        place = step if isinstance(step, int) else 0
+        return Rehearsed(*facts, "differs", steps, step=place, change=str(change or ""), message=str(error))
+    except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
+        return Rehearsed(*facts, "raises", steps, message=f"{type(error).__name__}: {text_of(error)}")
+    return Rehearsed(*facts, "agrees", steps, over=stands.over)

@@ -1,0 +1,46 @@
+"""A run is handed to another version of its agent: where somebody says so, and its code goes with the history."""
+
+from __future__ import annotations
+
+from refold.core.errors import MalformedError, text_of
+from refold.core.events import RunMigrated
+from refold.core.messages import RunOperation
+from refold.core.planning.verdict import Ignore, Refuse, Ruling
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.sdk.app import App
+from refold.sdk.rehearsal import rehearse
+from refold.sdk.source import spoken
+
+MIGRATE = "migrate"
+
+
+def migrated(app: App, state: RunState, said: RunOperation) -> Ruling:
+    """What becomes of the order to go on with version `to`, given while the run was of version `from`."""
+    try:
+        data = canonical.parse(said.data)
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    data = data if isinstance(data, dict) else {}
+    to, since = data.get("to"), data.get("from")
+    if not isinstance(to, str) or not isinstance(since, str) or not to:
+        return Refuse("malformed", "migrate needs from and to, the versions that the run has and is to have")
+    if state.over:
+        return Ignore("the run is over")
+    if state.request is None or state.status == "pending":
+        return Refuse("conflict", f"run {state.run_id} has not begun: it will with the newest version")
+    name = state.request.agent
+    agent = app.versions(name).get(to)
+    if agent is not None and agent.version == state.version:
+        return Ignore("the run is of this version")
+    # It was said of what the run was then, and may come once more because positions were lost.
+    if since not in (state.version, spoken(state.version)[0]):
+        return Refuse("conflict", f"run {state.run_id} is of version {state.version}, and not of {since}")
+    if agent is None:
+        there = ", ".join(app.versions(name)) or "none"
+        return Refuse("unknown_version", f"{app.name} has no version {to} of agent {name}; there is {there}")
+    try:
+        rehearse(app, agent, state)
+    except BaseException as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
+        return Refuse("conflict", f"version {to} does not go with run {state.run_id}: {text_of(error)}")
+    return [RunMigrated(agent.version, said.actor, app.manifest(name, to))]

@@ -1,0 +1,60 @@
+"""Code along a history that is over so far, with nobody to act on what it asks for: does it agree?
+
+What a planner asks before it hands a run to another version, and a gate before a deploy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.core.errors import UsageError
+from refold.core.run.replay import Moment, replay
+from refold.core.run.state import RunState
+from refold.sdk.agent import AgentDef
+from refold.sdk.app import App
+from refold.sdk.determinism import watch
+from refold.sdk.execution import Execution
+
+
+class Past(Moment):
+    """The moment of code that nobody goes on with: its lines were logged when it ran the first time."""
+
+    @property
+    def replaying(self) -> bool:
+        return True
+
+    @replaying.setter
+    def replaying(self, value: bool) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Where code stands that has come to the end of a history: after so many steps, and whether it is over."""
+
+    steps: int
+    over: bool
+
+
+def rehearse(app: App, agent: AgentDef, state: RunState) -> Arrival:
+    """Runs fresh code along a history; what it asks for beyond it nobody hears.
+
+    **Raises** NonDeterminismError where both disagree, and whatever else goes wrong on the way.
+    """
+    request = state.request
+    if request is None or not state.started_ms:
+        return Arrival(0, over=state.over)
+    moment = Past()
+    context = app.context(state.run_id, seed=request.seed, moment=moment, patches=state.patches)
+    with watch.watching():
+        try:
+            execution = Execution(agent.open(request.input, context), moment, request.seed)
+        except UsageError:
+            if state.over and not state.steps:  # it did not take this input then either
+                return Arrival(0, over=True)
+            raise
+        try:
+            replay(execution, state, state.unseen)
+            return Arrival(execution.steps, over=execution.end is not None)
+        finally:
+            execution.close()

@@ -1,0 +1,179 @@
+"""What is said of versions and of code that is tried on recorded runs, over topics that planners have written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from refold import App
+from refold.adapters.memory.log import MemoryLogReader
+from refold.cli.platform import Platform, Shell
+from refold.client.rehearsing import rehearsed
+from refold.client.runs import Runs
+from refold.client.versions import in_use
+from refold.sdk.source import spoken
+from tests.cli.terminal import refold
+from tests.recovery.rig import Rig
+from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two
+
+MODULE = "tests.cli.test_versions"
+GOOD, BAD = app(two), app(three)
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Give a platform with a run that is over, and one that waits in its second call; commands read its topics."""
+    rig = begun(app(one), 3)
+    rig.start("live", "ship")
+    rig.run()
+    rig.finish("live")
+    rig.run()
+    monkeypatch.setattr(Shell, "runs", Runs(MemoryLogReader(rig.broker)))
+    return rig
+
+
+class Hand:
+    """Writes what operators say, and lets the planner answer it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+
+    def send(self, message: Any) -> tuple[int, int]:
+        data = json.loads(message.data)
+        self.rig.operate(message.run_id, message.kind, **data)
+        self.rig.run()
+        return 0, self.rig.broker.log("run-operated", 0).end - 1
+
+
+@pytest.fixture
+def hand(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Hand:
+    """Give the hand with which commands write."""
+    hand = Hand(rig)
+    monkeypatch.setattr(Platform, "publisher", hand)
+    return hand
+
+
+def test_a_run_is_migrated_and_a_second_time_it_is_known(rig: Rig, hand: Hand) -> None:
+    rig.deploy(app(one, two))
+
+    first = refold("versions", "migrate", "live", "--to", "two", "--json")
+    again = refold("versions", "migrate", "live", "--to", "two", "--json")
+
+    assert json.loads(first.stdout) == [
+        {"run_id": "live", "from": app(one).agents["ship"].version, "to": "two", "outcome": "accepted"}
+    ]
+    assert json.loads(again.stdout)[0]["outcome"] == "known"
+    assert spoken(rig.state("live").version)[0] == "two"
+
+
+def test_all_runs_of_a_version_are_migrated_and_those_that_cannot_be_are_named(rig: Rig, hand: Hand) -> None:
+    rig.start("fresh", "ship")  # in its first call, so that it goes with any of them
+    rig.run()
+    rig.deploy(app(one, two, three))
+    words = ("versions", "migrate", "--agent", "ship", "--from", "one", "--to", "three", "--json")
+
+    tried = refold(*words, "--dry-run")
+    done = refold(*words)
+
+    assert [row["outcome"] for row in json.loads(tried.stdout)] == ["would", "would"]
+    outcomes = {row["run_id"]: row["outcome"] for row in json.loads(done.stdout)}
+    assert outcomes["fresh"] == "accepted"
+    assert "step 2 is call step" in outcomes["live"]
+    assert done.exit_code == 1
+    assert [spoken(rig.state(run).version)[0] for run in ("fresh", "live")] == ["three", "one"]
+
+
+def runs(rig: Rig) -> Runs:
+    return Runs(MemoryLogReader(rig.broker))
+
+
+def test_versions_in_use_are_those_of_runs_that_live(rig: Rig) -> None:
+    rig.deploy(app(two))
+    rig.start("new", "ship")
+    rig.run()
+
+    rows = {spoken(row.version)[0]: (row.agent, row.live, row.runs, row.stalled) for row in in_use(runs(rig).all())}
+
+    assert rows == {"one": ("ship", 1, ["live"], {}), "two": ("ship", 1, ["new"], {})}
+
+
+def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: Rig) -> None:
+    rig.deploy(app(three))
+    rig.finish("live")
+    rig.run()
+
+    [row] = in_use(runs(rig).all())
+
+    assert row.stalled["live"].startswith("non_determinism, needs one")
+    shown = refold("versions", "list")
+    assert "non_determinism, needs one" in shown.output
+
+
+def test_code_is_tried_on_recorded_runs_and_the_first_step_that_differs_is_named(rig: Rig) -> None:
+    writes = sum(len(rig.broker.log(topic, 0).records) for topic in ("run-log", "run-snapshot", "dead-letter"))
+
+    same = rehearsed(app(one), runs(rig).get("r").state)
+    other = rehearsed(app(three), runs(rig).get("live").state)
+
+    assert (same.verdict, same.steps, same.over) == ("agrees", 3, True)
+    assert (other.verdict, other.step, other.change) == ("differs", 2, "arguments")
+    assert (spoken(other.version)[0], spoken(other.code)[0]) == ("one", "three")
+    assert rehearsed(App("empty"), runs(rig).get("r").state).verdict == "no_agent"
+    assert writes == sum(len(rig.broker.log(topic, 0).records) for topic in ("run-log", "run-snapshot", "dead-letter"))
+
+
+def test_what_a_run_may_still_do_otherwise_is_no_difference(rig: Rig) -> None:
+    assert rehearsed(app(two), runs(rig).get("live").state).verdict == "agrees"
+    assert rehearsed(app(two), runs(rig).get("r").state).verdict == "differs"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "checked", "differ"),
+    [
+        (("GOOD", "--live"), 0, 1, 0),
+        (("GOOD",), 1, 2, 1),
+        (("BAD",), 1, 2, 2),
+        (("BAD", "--runs", "l*"), 1, 1, 1),
+        (("BAD", "--agent", "ship"), 1, 2, 2),
+    ],
+)
+def test_the_gate_ends_with_one_when_a_run_would_stand_still(
+    rig: Rig, words: tuple[str, ...], code: int, checked: int, differ: int
+) -> None:
+    name, *rest = words
+
+    result = refold("replay", "check", f"{MODULE}:{name}", *rest, "--json")
+
+    assert result.exit_code == code
+    told: Any = json.loads(result.stdout)
+    assert (told["ok"], told["checked"], told["differ"]) == (not differ, checked, differ)
+
+
+def test_a_gate_that_has_checked_nothing_says_so(rig: Rig) -> None:
+    result = refold("replay", "check", f"{MODULE}:GOOD", "--runs", "nothing-*")
+
+    assert result.exit_code == 3
+    assert "nothing was checked" in result.output
+
+
+def test_a_run_is_replayed_and_its_place_told(rig: Rig) -> None:
+    stands = refold("run", "replay", "live", "--app", f"{MODULE}:GOOD")
+    differs = refold("run", "replay", "live", "--app", f"{MODULE}:BAD")
+
+    assert stands.exit_code == 0
+    assert '1  call step({"n":1})  CallCompleted' in stands.output
+    assert "2 steps, as recorded; it waits for step 2" in stands.output
+    assert differs.exit_code == 1
+    assert "step 2 is call step" in differs.output
+
+
+def test_a_change_in_place_agrees_with_histories_of_before_it_and_after(rig: Rig) -> None:
+    old = begun(app(one, named=False), 2)
+    new = begun(app(patched, named=False), 3)
+    finish(new)
+
+    for recorded in (old, new):
+        assert rehearsed(app(patched, named=False), runs(recorded).get("r").state).verdict == "agrees"
+    assert step(1) == 1
