@@ -32,7 +32,7 @@ SLEEP_S = 8
 WAIT_S = 120.0
 
 APP = """
-from datetime import timedelta
+import asyncio
 from refold import App, Context
 
 app = App("hostile")
