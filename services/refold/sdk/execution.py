@@ -27,7 +27,7 @@ from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError
 MOST_CALLBACKS = 1_000_000
 """Callbacks of a turn, which take about a second: what does more without waiting would never give its planner back."""
 
-MOST_READY = 100_000
+MOST_READY = 40_000
 """Callbacks that stand in line, each with a task of 4 KiB perhaps: tasks that make two tasks each take all memory."""
 
 MOST_ASKED = 20_000

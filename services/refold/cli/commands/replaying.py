@@ -38,7 +38,7 @@ def check_app(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Run new code along recorded histories, and name the first step that differs in each. For CI.
+    """Try code on recorded runs before it is deployed. Names the first step that differs in each, for CI.
 
     Exits with 1 when a run would stand still, and with 3 when there is no such run.
     """
@@ -65,7 +65,7 @@ def replay_run(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Make a run's decisions again from what was recorded, and say where it stands. Nothing is called or written."""
+    """Make a run's decisions again from what was recorded. Says where it stands; nothing is called or written."""
     found = archived(archive, run) if archive else shell.runs.get(run)
     row = rehearsed(load_app(app), found.state)
     shell.tell(output.plain(row), "\n".join(_story(found, row)))

@@ -20,7 +20,7 @@ from refold.core.messages import RunOperation
 from refold.core.wire import canonical
 from refold.sdk.source import spoken
 
-versions_group = Commands("See which versions of agents are needed still, and hand runs to another.")
+versions_group = Commands("See which versions of agents are needed, and hand runs to another.")
 
 
 @versions_group.command("list")
