@@ -23,7 +23,7 @@ from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
-from refold.core.ids import home
+from refold.core.ids import home, root_of
 from refold.core.messages import ApprovalDecision, ApprovalRequest, RunRequest, ToolRequest, ToolResult
 from refold.core.topics import pool_of, tool_completed
 from refold.core.wire import canonical, codec
@@ -111,7 +111,7 @@ def ask_for(
         question="",
         proposal="proposal",
         asked_ms=time.time_ns() // 1_000_000,
-        token=started_by(ASKER, call.run).token,
+        token=started_by(ASKER, root_of(call.run)).token,
     )
     if (lasts := request.requirement.expires_ms) and "expires_ms" not in changes:
         changes["expires_ms"] = request.asked_ms + lasts
