@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from refold import (
     UsageError,
 )
 from refold.core.events import ApprovalDecided, AttemptFailed, CallDoubted, SleepEnded
-from refold.testing import AgentRun, attempts, run, start
+from refold.testing import AgentRun, attempts, replay, run, start
 
 app = App("kit")
 ASKED: list[str] = []
@@ -258,6 +259,49 @@ def test_a_history_is_held_against_the_next_version_of_the_code() -> None:
     result.check("tomorrow")
     with pytest.raises(NonDeterminismError, match="step 1 is call add.* in history and note first in the code"):
         result.check("never")
+
+
+def test_a_kept_history_is_replayed_by_the_code_of_another_day(tmp_path: Path) -> None:
+    local, later = App("today"), App("tomorrow")
+    for each in (local, later):
+        each.tool(effect="pure", name="add")(sum_of)
+
+    async def sums(ctx: Context, n: int) -> int:
+        return await ctx.call("add", a=n, b=1)
+
+    async def others(ctx: Context, n: int) -> int:
+        return await ctx.call("add", a=n, b=2)
+
+    local.agent(name="sums")(sums)
+    later.agent(name="sums")(others)
+    run(local, "sums", n=1).save(tmp_path / "sums.json")
+
+    state = replay(local, tmp_path / "sums.json")
+
+    assert (state.status, len(state.steps)) == ("completed", 1)
+    with pytest.raises(NonDeterminismError, match=r"step 1 .*\"b\":1.*\"b\":2"):
+        replay(later, tmp_path / "sums.json")
+    with pytest.raises(UsageError, match="app empty has no agent"):
+        replay(App("empty"), tmp_path / "sums.json")
+
+
+def test_a_year_of_sleep_takes_no_time_and_the_run_tells_what_it_did() -> None:
+    local = App("year")
+
+    @local.agent
+    async def naps(ctx: Context) -> str:
+        ctx.status("sleeps")
+        for quarter in range(4):
+            await asyncio.sleep(365 * 86_400 / 4)
+            ctx.checkpoint(f"quarter {quarter + 1}")
+        return "awake"
+
+    slept = run(local, "naps")
+
+    assert slept.now_ms - slept.state.started_ms == 365 * 86_400_000
+    assert (slept.value, slept.says) == ("awake", "sleeps")
+    assert slept.checkpoints == ["quarter 1", "quarter 2", "quarter 3", "quarter 4"]
+    assert slept.history.count("SleepEnded") == 4
 
 
 def test_a_tool_that_takes_longer_than_its_timeout_has_an_unknown_outcome() -> None:

@@ -43,6 +43,7 @@ TWICE = {
     "app": "a group of commands, as typer has it",
     "log": "the logger of a process",
     "CallFailed": "the event and what an agent catches: users know both by this name",
+    "replay": "the drive along a history: of code in core, of a kept file in the kit, where users call it",
     "load": "a verb of its module, always called with its name: settings.load, keys.load, loading.load",
     "read": "a verb of its module: chain.read, inputs.read",
     "parse": "a verb of its module",

@@ -19,11 +19,27 @@
 
 `run` takes an agent to its end, `start` to its first waits. After every event fresh code runs along the history, as
 after a crash: an agent that would do something else then ends the test with NonDeterminismError, which names the step.
+`crash_matrix` kills planner and executor wherever they can be killed, and finds tools that then act twice.
 """
 
 from __future__ import annotations
 
-from refold.testing.agents import AgentRun, CallMade, run, start
+from refold.testing.agents import AgentRun, run, start
+from refold.testing.crashes import CrashError, CrashReport, Repeated, crash_matrix
+from refold.testing.reading import Boundary, CallMade
+from refold.testing.reruns import replay
 from refold.testing.scripts import attempts
 
-__all__ = ["AgentRun", "CallMade", "attempts", "run", "start"]
+__all__ = [
+    "AgentRun",
+    "Boundary",
+    "CallMade",
+    "CrashError",
+    "CrashReport",
+    "Repeated",
+    "attempts",
+    "crash_matrix",
+    "replay",
+    "run",
+    "start",
+]

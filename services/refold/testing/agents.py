@@ -1,33 +1,21 @@
 """A run of an agent without Kafka and Redis, decided by what decides in a planner: `decide`, the fold, the replay.
 
-Tools run in threads as in an executor, one attempt at a time. The clock is virtual: an attempt takes a second of it,
-a sleep, a wait between attempts or a decision that nobody makes as long as it says, and none of that takes time.
+Tools run in executors as in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a
+second of it, a sleep, a wait between attempts or a decision that nobody makes as long as it says, and none takes time.
 """
 
 from __future__ import annotations
 
-import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import count
-from queue import Empty, SimpleQueue
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from refold.adapters.tools.toolbox import Toolbox
-from refold.core.errors import NonDeterminismError, RefoldError, UsageError
-from refold.core.events import (
-    CallDispatched,
-    CallProposed,
-    Entry,
-    Event,
-    Failure,
-    NoteRecorded,
-    RunCompleted,
-    RunFailed,
-    Terminal,
-)
+from refold.core.errors import RefoldError, UsageError
+from refold.core.events import CallProposed, CheckpointReached, Entry, Event, Failure, NoteRecorded
 from refold.core.ids import log_key, run_id
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.planning.commands import commands
@@ -37,18 +25,16 @@ from refold.core.planning.waiting import check_name
 from refold.core.run import chain, suspension
 from refold.core.run.fold import advance, evolve, extended
 from refold.core.run.intents import words_of
-from refold.core.run.replay import Raised, Returned, Wanted, replay
+from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical, codec
 from refold.planner.holds import Stall
-from refold.planner.hosting import Agents, failure_of
-from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.runtime.defaults import PAYLOAD_BYTES
+from refold.planner.hosting import Agents
 from refold.sdk.app import App
-from refold.sdk.determinism import watch
-from refold.sdk.execution import Execution
-from refold.sdk.rehearsal import Past
+from refold.testing.executors import Executors
 from refold.testing.people import ENVIRONMENT, PeopleSay, authority, signed_decision
+from refold.testing.reading import Boundary, CallMade, call_made
+from refold.testing.reruns import keep_records, rerun, same_end
 from refold.testing.scripts import scripted
 
 START_MS = 1_700_000_000_000
@@ -61,25 +47,13 @@ MOST_STEPS = 1_000
 SEED = "seed"
 
 
-@dataclass(frozen=True, slots=True)
-class CallMade:
-    """A call of a run: what was asked, how often it was tried, and its result (as plain JSON) or failure, if any."""
-
-    step: int
-    tool: str
-    args: dict[str, Any]
-    key: str
-    attempts: int
-    result: Any = None
-    failure: Failure | None = None
-
-
 class AgentRun:
     """A run: its history so far, and how it goes on.
 
     `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
     `decisions` say what people decide on calls of a tool that need a decision; on all others they `approve`. `policy`
-    is the content of a policy file. **Raises** UsageError when the agent takes no such input.
+    is the content of a policy file, `name` the run's id. At a `boundary` something is killed; `crash_matrix` has all.
+    **Raises** UsageError when the agent takes no such input.
     """
 
     def __init__(
@@ -91,23 +65,26 @@ class AgentRun:
         tools: Mapping[Callable[..., Any] | str, Any] | None = None,
         decisions: Mapping[str, PeopleSay] | None = None,
         policy: Mapping[str, Any] | None = None,
+        name: str = "r-1",
+        boundary: Boundary | None = None,
     ) -> None:
         if agent not in app.agents:
             raise UsageError(f"app {app.name} has no agent {agent}", hint=f"there is {', '.join(sorted(app.agents))}")
         text = canonical.dumps(to_jsonable_python(dict(inputs), by_alias=True))
         app.agents[agent].validate_input(text)
         self.app, self.agent = app, agent
-        self.state, self.now_ms = RunState(run_id("r-1")), START_MS
+        self.state, self.now_ms = RunState(run_id(name)), START_MS
         self.events: list[Event] = []
+        self._records: list[tuple[bytes, bytes]] = []
         self._rules = Rules(authority=authority(app, policy))
         self._agents = Agents(app, self._rules, ENVIRONMENT)
         self._decisions = dict(decisions or {})
         self._orders: dict[int, ToolRequest | ApprovalRequest] = {}
         self._end: Returned | Raised | None = None
-        self._numbers = count(1)
-        self._ended: SimpleQueue[ToolEnded] = SimpleQueue()
-        self._tools = Toolbox(scripted(app, tools or {}), self._ended.put, threads=8, max_result=PAYLOAD_BYTES)
-        self._close = weakref.finalize(self, self._tools.close)
+        self._boundary, self._numbers = boundary, count(1)
+        self.executors = Executors(scripted(app, tools or {}), START_MS)
+        if boundary and boundary.dies != "planner":
+            self.executors.kills[boundary.number] = boundary.dies
         request = RunRequest(self.state.run_id, agent, text)
         self._take(Start(request, digest="", seed=SEED))
 
@@ -138,7 +115,37 @@ class AgentRun:
     @property
     def calls(self) -> list[CallMade]:
         """The calls in the order in which the agent asked for them."""
-        return [self._call(step) for step in self.state.steps if isinstance(step, CallProposed)]
+        return [call_made(self.state, self.events, step) for step in self.state.steps if isinstance(step, CallProposed)]
+
+    @property
+    def entries(self) -> int:
+        """How many records of the log it has."""
+        return len(self._records)
+
+    @property
+    def history(self) -> list[str]:
+        """The kinds of its events in order: `["RunRequested", "RunStarted", "CallProposed", ...]`."""
+        return [type(event).__name__ for event in self.events]
+
+    @property
+    def ran(self) -> Counter[str]:
+        """How often the code of each tool ran."""
+        return Counter(request.tool for request in self.executors.ran)
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of those that it has reached."""
+        return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
+
+    @property
+    def says(self) -> str:
+        """What it said last that it does, by `ctx.status`."""
+        return self.state.says
+
+    @property
+    def doubts(self) -> list[int]:
+        """The numbers of the calls that people have to settle."""
+        return [step for step in self.open if self.state.open[step].phase == "doubt"]
 
     @property
     def notes(self) -> list[tuple[str, Any]]:
@@ -193,9 +200,13 @@ class AgentRun:
         **Raises** NonDeterminismError, which names the step and what the code does there instead.
         """
         if agent in ("", self.agent):
-            self._repeated()
+            same_end(self.app, self.agent, self.state)
         else:
-            self._replayed(agent)
+            rerun(self.app, agent, self.state)
+
+    def save(self, path: str | Path) -> None:
+        """Keeps the history in a file, for `replay` along the code of tomorrow."""
+        keep_records(self._records, path)
 
     def _ends(self, step: int) -> bool:
         """Whether a step goes on without a word from outside, which only the test has."""
@@ -228,16 +239,20 @@ class AgentRun:
         nonce = len(self.events).to_bytes(16, "big")
         entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events)
         name, value = codec.encode_entry(entry)
-        record = chain.read(log_key(entry.run_id, seq, name), value)
+        self._records.append((log_key(entry.run_id, seq, name), value))
+        record = chain.read(*self._records[-1])
         assert isinstance(record, chain.LogRecord), "what is written can be read"
         self.state = evolve(before, record.entry, record.id)
         self.events += record.entry.events
         for command in commands(self.state, record.entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
-        self._end = self._repeated()
+        if self._boundary == Boundary("planner", self.entries):
+            self.take_over()
+        if self._boundary is None or self.state.over:  # a matrix has looked at each of the others once
+            self._end = same_end(self.app, self.agent, self.state)
         if self.state.over:
-            self._close()
+            self.executors.close()
 
     def _due_ms(self, step: int) -> int:
         opened, order = self.state.open[step], self._orders.get(step)
@@ -267,81 +282,11 @@ class AgentRun:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")
         self._take(Due(self.state.run_id, step, opened.due_ms))
 
-    def _attempt(self, request: ToolRequest) -> ToolResult:
-        """One attempt as an executor makes it: a `probed` call that was tried before is asked about first."""
-        ended = self._carry_out(request, probe=request.effect == "probed" and request.attempt > 1)
-        if ended.status == "did_not_happen":
-            ended = self._carry_out(request, probe=False)
-        return ToolResult(
-            call_id=request.call_id,
-            run_id=request.run_id,
-            step=request.step,
-            attempt=request.attempt,
-            status="completed" if ended.status == "happened" else ended.status,
-            result=ended.result,
-            failure=Failure(ended.code, ended.message) if ended.code else None,
-            retryable=ended.retryable,
-            retry_after_ms=ended.retry_after_ms,
-        )
-
-    def _carry_out(self, request: ToolRequest, *, probe: bool) -> ToolEnded:
-        number = next(self._numbers)
-        self._tools.start([StartTool(number, request, probe)])
-        try:
-            while (ended := self._ended.get(timeout=request.timeout_ms / 1000))[0] != number:
-                continue  # of an attempt that took too long
-            return ended
-        except Empty:
-            self._tools.stop(StopTool(number, "timeout"))
-            return ToolEnded(number, "unknown", code="timeout", message=f"no answer within {request.timeout_ms} ms")
-
-    def _replayed(self, agent: str) -> tuple[Returned | Raised | None, Wanted]:
-        """How fresh code stands at the end of the history, and what it asks for beyond it."""
-        moment, request = Past(), self.state.request
-        assert request is not None, "a run begins with a request"
-        context = self.app.context(self.state.run_id, seed=SEED, moment=moment, patches=self.state.patches)
-        with watch.watching():
-            try:
-                execution = Execution(self.app.agents[agent].open(request.input, context), moment, SEED)
-            except UsageError as error:
-                return Raised(error), []
-            beyond = replay(execution, self.state)
-            execution.close()
-        return execution.end, beyond
-
-    def _repeated(self) -> Returned | Raised | None:
-        """How the agent ended, if it did. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
-        end, beyond = self._replayed(self.agent)
-        if beyond:
-            step, intent = beyond[0]
-            _differs(step, "nothing", intent.words)
-        before, again = _words(self.state.end), _words(self._event_of(end))
-        # What ended it may also be a policy or the end of an approval, and then the code is not over.
-        if again != before and not (end is None and self.failure):
-            _differs(len(self.state.steps) + 1, before, again)
-        return end
-
-    def _event_of(self, end: Returned | Raised | None) -> Terminal | None:
-        if isinstance(end, Returned):
-            try:
-                return RunCompleted(self.app.agents[self.agent].result_json(end.value))
-            except UsageError as error:
-                return RunFailed(failure_of(error))
-        return RunFailed(failure_of(end.error)) if end else None
-
-    def _call(self, call: CallProposed) -> CallMade:
-        outcome = self.state.outcomes.get(call.step, (0, None))[1]
-        sent = {event.attempt for event in self.events if isinstance(event, CallDispatched) and event.step == call.step}
-        result = getattr(outcome, "result", None)
-        return CallMade(
-            call.step,
-            call.tool,
-            canonical.parse(self.state.call(call.step).args),
-            call.key,
-            len(sent),
-            None if result is None else canonical.parse(result),
-            getattr(outcome, "failure", None),
-        )
+    def _attempt(self, order: ToolRequest) -> ToolResult:
+        self.executors.now_ms = max(self.executors.now_ms, self.now_ms)
+        result = self.executors.attempt(order)
+        self.now_ms = max(self.now_ms, self.executors.now_ms)
+        return result
 
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
@@ -357,20 +302,3 @@ def start(app: App, agent: str, /, **inputs: Any) -> AgentRun:
     """Runs an agent to its first waits; `AgentRun.settle` says what ends next. Takes what `run` takes."""
     options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy") if name in inputs}
     return AgentRun(app, agent, inputs, **options)
-
-
-def _words(end: Terminal | None) -> str:
-    """How a run ended; the text of an error may hold addresses of objects, which are others each time."""
-    if isinstance(end, RunCompleted):
-        return f"the end with {end.result}"
-    return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
-
-
-def _differs(step: int, before: str, again: str) -> NoReturn:
-    raise NonDeterminismError(
-        f"step {step} is {before} in history and {again} when the code runs again",
-        step=step,
-        expected=before,
-        found=again,
-        hint="let it depend on its input, its context and what its calls gave",
-    )

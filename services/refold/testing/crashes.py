@@ -1,0 +1,291 @@
+"""`crash_matrix`: an agent is run once for every place where something can be killed, and its effects are counted.
+
+The planner dies after each entry of the history, and the executor before each tool begins and after each has ended,
+before anybody heard of it. What comes next is decided as in production: `pure` and `keyed` calls are made again, of a
+`probed` one the probe is asked, a `once` one is in doubt. So an effect that happens twice is the tool's own doing.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
+from types import FunctionType
+from typing import Any
+
+from refold.core.events import CallDoubted
+from refold.core.messages import ToolRequest
+from refold.core.run.intents import call_words
+from refold.sdk.app import App
+from refold.testing.agents import AgentRun
+from refold.testing.people import PeopleSay
+from refold.testing.reading import Boundary
+
+Scripts = Mapping[Callable[..., Any] | str, Any]
+KEY = "idempotency_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A call whose effect happened more often than it should: so many `times`, first when killed at this boundary.
+
+    `places` are all the boundaries at which it did.
+    """
+
+    tool: str
+    effect: str
+    step: int
+    call: str
+    key: str
+    times: int
+    boundary: Boundary
+    reason: str
+    places: int = 1
+
+    def __str__(self) -> str:
+        more = f" (and at {self.places - 1} other boundaries)" if self.places > 1 else ""
+        acted = f"{self.tool} ({self.effect}) acted {_times(self.times)} {_words(self.boundary)}{more}"
+        return f"{acted}: step {self.step}, {self.call}, key {self.key[:12]}: {self.reason}"
+
+
+@dataclass(slots=True)
+class CrashReport:
+    """What became of an agent at every boundary. `effects` counts by tool over the run that nothing disturbed.
+
+    `cases` is the number of runs, `entries` and `tools_run` those of the undisturbed one. `repeated` are calls that
+    acted more than once. `astray` is what else should not come of a kill: another end, or a doubt about a call that may
+    be made again. `doubts` are the calls that people would have to settle, by tool: of `once`, that is its price.
+    """
+
+    agent: str
+    cases: int = 0
+    entries: int = 0
+    tools_run: int = 0
+    effects: Counter[str] = field(default_factory=Counter)
+    repeated: list[Repeated] = field(default_factory=list)
+    astray: list[tuple[Boundary, str]] = field(default_factory=list)
+    doubts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no effect happened twice, and every run ended as the undisturbed one or asks people."""
+        return not (self.repeated or self.astray)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"crash matrix of {self.agent}: {self.cases} runs; killed were the planner after each of {self.entries} "
+            f"entries, an executor before and after each of {self.tools_run} runs of tools"
+        )
+        yield from (f"  {found}" for found in self.repeated)
+        yield from (f"  {what} {_words(boundary)}" for boundary, what in self.astray)
+        if self.effects:
+            yield "  undisturbed: " + ", ".join(f"{tool} {times}" for tool, times in sorted(self.effects.items()))
+        if self.doubts:
+            who = ", ".join(f"{tool} ({times})" for tool, times in sorted(self.doubts.items()))
+            yield f"  people were asked what came of: {who}"
+
+
+class CrashError(AssertionError):
+    """Some crash has an effect that a test may not accept. `report` has all of it."""
+
+    def __init__(self, report: CrashReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+def crash_matrix(
+    app: App,
+    agent: str,
+    inputs: Mapping[str, Any],
+    *,
+    tools: Scripts | Callable[[], Scripts] | None = None,
+    effects: Callable[[], int] | None = None,
+    drive: Callable[[AgentRun], object] = AgentRun.finish,
+    decisions: Mapping[str, PeopleSay] | None = None,
+    policy: Mapping[str, Any] | None = None,
+) -> CrashReport:
+    """Runs an agent once undisturbed, and once more for each boundary, with a kill there.
+
+    `effects` says how much has happened in the world of the test so far: `lambda: len(bank.transfers)`. It is asked
+    before and after each run of a tool. Without it a tool acts whenever it runs, but for `pure` ones, and for `keyed`
+    ones that use their key. `tools` are scripts, or a function that makes them anew for each run. `drive` takes a run
+    to its end, for those that wait for signals or callbacks. Each run has an id of its own, and so have its keys.
+    **Raises** CrashError when an effect happened twice, or a run ended otherwise than the undisturbed one; its text
+    names tool, boundary and number. NonDeterminismError as every run of the kit.
+    """
+    # A world that has seen these keys before, in another test or another day, would recognise them, and hide what acts.
+    report, matrix = CrashReport(agent), token_hex(4)
+    scripts = tools if callable(tools) else lambda: tools or {}
+
+    def case(boundary: Boundary | None) -> tuple[AgentRun, _Counted]:
+        report.cases += 1
+        given = scripts()
+        run = AgentRun(
+            app,
+            agent,
+            inputs,
+            tools=given,
+            decisions=decisions,
+            policy=policy,
+            name=f"{matrix}-{report.cases}",
+            boundary=boundary,
+        )
+        counted = _Counted(app, given, effects)
+        run.executors.watch = counted.watch
+        try:
+            drive(run)
+        except Exception:
+            if not run.doubts:  # what it does next may rest on a call that waits for people
+                raise
+        finally:
+            run.executors.close()
+        return run, counted
+
+    calm, expected = case(None)
+    report.entries, report.tools_run = calm.entries, len(calm.executors.ran)
+    report.effects = expected.by_tool()
+    report.repeated += expected.acting_while_pure()
+    found: dict[tuple[str, int], Repeated] = {}
+    for boundary in _boundaries(calm):
+        run, counted = case(boundary)
+        report.doubts.update(run.state.call(step).tool for step in run.doubts)
+        report.astray += ((boundary, what) for what in _astray(run, calm))
+        for again in counted.beyond(expected, boundary):
+            first = found.get((again.tool, again.step), again)
+            places = first.places + (first is not again)
+            found[again.tool, again.step] = replace(max(first, again, key=lambda one: one.times), places=places)
+    report.repeated += found.values()
+    if not report.ok:
+        raise CrashError(report)
+    return report
+
+
+class _Counted:
+    """The effects of a run, by call."""
+
+    def __init__(self, app: App, scripts: Scripts, effects: Callable[[], int] | None) -> None:
+        self._app, self._effects = app, effects
+        self._scripts = {app.find(named).name: script for named, script in scripts.items()}
+        self.times: Counter[str] = Counter()
+        self.runs: Counter[str] = Counter()
+        self.calls: dict[str, ToolRequest] = {}
+
+    def watch(self, request: ToolRequest) -> Callable[[], None]:
+        """A tool begins; what comes back is called when it is over."""
+        before = self._effects() if self._effects else 0
+
+        def over() -> None:
+            self.calls[request.key] = request
+            self.runs[request.key] += 1
+            self.times[request.key] = self._so_far(request, before)
+
+        return over
+
+    def by_tool(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for key, times in self.times.items():
+            found[self.calls[key].tool] += times
+        return found
+
+    def acting_while_pure(self) -> list[Repeated]:
+        """Calls that should leave nothing behind, and did."""
+        reason = 'effect="pure" says that it may run any number of times: declare it keyed, probed or once'
+        return [
+            self._told(key, Boundary("planner", 0), reason)
+            for key, call in self.calls.items()
+            if call.effect == "pure" and self.times[key]
+        ]
+
+    def beyond(self, calm: _Counted, boundary: Boundary) -> list[Repeated]:
+        """Calls whose effect happened more often than undisturbed."""
+        usual = {(call.tool, call.step): calm.times[key] for key, call in calm.calls.items()}
+        return [
+            self._told(key, boundary, self._reason(call))
+            for key, call in self.calls.items()
+            if call.effect != "pure" and self.times[key] > max(1, usual.get((call.tool, call.step), 1))
+        ]
+
+    def _so_far(self, request: ToolRequest, before: int) -> int:
+        if self._effects:
+            return self.times[request.key] + self._effects() - before
+        if request.effect == "pure":
+            return 0
+        recognised = request.effect == "keyed" and self._uses_key(request.tool) is not False
+        return 1 if recognised else self.runs[request.key]
+
+    def _uses_key(self, tool: str) -> bool | None:
+        script = self._scripts.get(tool, self._app.tools[tool].function)
+        if not isinstance(script, FunctionType) or (tool in self._scripts and KEY not in _parameters(script)):
+            return None  # a script says what comes of a call, not how it is made
+        return uses_key(script)
+
+    def _reason(self, call: ToolRequest) -> str:
+        if call.effect == "keyed":
+            if self._uses_key(call.tool) is False:
+                return f"it does not use its {KEY}, so nobody can recognise the repetition"
+            return f"whoever it calls does not recognise its {KEY}: is it handed on?"
+        if call.effect == "probed":
+            return "its probe said that it did not happen, and it had"
+        return "it may not run again after it has acted"
+
+    def _told(self, key: str, boundary: Boundary, reason: str) -> Repeated:
+        call = self.calls[key]
+        words = call_words(call.tool, call.args).removeprefix("call ")
+        return Repeated(call.tool, call.effect, call.step, words, key, self.times[key], boundary, reason)
+
+
+def uses_key(function: FunctionType) -> bool:
+    """Whether the code of a tool reads the key that it is handed."""
+    plain = inspect.unwrap(function)
+    code = getattr(plain, "__code__", None)
+    if code is None or {"locals", "vars"} & set(code.co_names):
+        return True  # nobody can tell
+    if KEY not in _parameters(plain):
+        return False
+    if KEY in code.co_cellvars:
+        return True
+    loads = (step.argval for step in dis.get_instructions(code) if step.opname.startswith("LOAD_"))
+    return any(name == KEY or (isinstance(name, tuple) and KEY in name) for name in loads)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
+    """What a kill has made of a run that should not come of one."""
+    for event in run.events:
+        if isinstance(event, CallDoubted) and event.step in run.doubts and event.step not in calm.doubts:
+            call = run.state.call(event.step)
+            if call.effect != "once":
+                yield f"{call.tool} ({call.effect}), made again, came to be in doubt ({event.failure.message})"
+    if run.status != calm.status and not run.doubts:
+        why = run.failure.message if run.failure else "it waits"
+        yield f"{run.agent} was {run.status} ({why}) and not {calm.status},"
+
+
+def _boundaries(calm: AgentRun) -> Iterator[Boundary]:
+    for number in range(1, calm.entries + 1):
+        yield Boundary("planner", number)
+    for number in range(1, len(calm.executors.ran) + 1):
+        yield Boundary("before", number)
+        yield Boundary("after", number)
+
+
+def _words(boundary: Boundary) -> str:
+    if boundary.number == 0:
+        return "with nothing killed"
+    if boundary.dies == "planner":
+        return f"with the planner killed after entry {boundary.number}"
+    when = "before the tool began" if boundary.dies == "before" else "between the effect and the log hearing of it"
+    return f"with the executor killed {when} (tool run {boundary.number})"

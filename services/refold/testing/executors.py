@@ -1,0 +1,155 @@
+"""The executors of a test: those of production, one after the other, on a ledger and a log in memory.
+
+Each attempt goes through the claim, the chain and the record of its result, as everywhere. An executor may be killed
+right before a tool begins, or right after it has ended and before anybody heard of it; the next one finds what is left.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+from refold.adapters.memory.ledger import MemoryLedger
+from refold.adapters.tools.toolbox import Toolbox
+from refold.core.messages import ToolRequest, ToolResult
+from refold.core.topics import CATALOG, tool_completed
+from refold.core.wire import codec
+from refold.executor.service import Executor
+from refold.executor.settings import ExecutorSettings
+from refold.ports import effects
+from refold.ports.log import Assigned, Delivery, Outgoing, Record
+from refold.relay.service import Relay
+from refold.relay.settings import RelaySettings
+from refold.runtime.defaults import PAYLOAD_BYTES
+from refold.sdk.app import App
+
+Kill = Literal["before", "after"]
+"""When an executor dies: before the tool begins, or after it has ended and before anybody heard of it."""
+
+_BASE = ExecutorSettings()
+_STEP_MS = 100
+"""How far the clock goes on where nothing happens by itself. **Units**: milliseconds of the test's clock."""
+
+
+class Executors:
+    """An executor and its relay at a time; `attempt` gives what became of an order.
+
+    `now_ms` is the clock, `ran` are the calls whose tools were run, in order, by step. `kills` says at which tool, by
+    its number from one, an executor dies. `watch` is called before each of them, and what it gives after.
+    """
+
+    def __init__(self, app: App, now_ms: int) -> None:
+        self.now_ms = self._born_ms = now_ms
+        self.ran: list[ToolRequest] = []
+        self.kills: dict[int, Kill] = {}
+        self.watch: Callable[[ToolRequest], Callable[[], None]] = lambda request: lambda: None
+        self._numbers, self._names = count(1), (f"id-{number}" for number in count(1))
+        self._ledger = MemoryLedger(lambda: self.now_ms)
+        self._claims: list[Outgoing] = []
+        self._orders: list[Record] = []
+        self._committed = 0
+        self._results: dict[tuple[str, int], ToolResult] = {}
+        self._ended: SimpleQueue[effects.ToolEnded] = SimpleQueue()
+        self._tools = Toolbox(app, self._ended.put, threads=8, max_result=PAYLOAD_BYTES)
+        self.close = weakref.finalize(self, self._tools.close)
+        self._begin()
+
+    def attempt(self, request: ToolRequest) -> ToolResult:
+        """One attempt, and what its result says, however often an executor died over it."""
+        # What people have decided was verified where the kit took it, and its signatures are nobody's.
+        at = len(self._orders)
+        order = replace(request, decision="", settled="", policy="", issued=at)
+        name, value = order.call_id.encode(), codec.encode(order)
+        self._orders.append(Record(_BASE.topic, 0, at, name, value, lambda: None, self.now_ms))
+        self._turn(self._orders[-1])
+        while (told := self._results.get((order.call_id, order.attempt))) is None:
+            self.now_ms += _STEP_MS
+            self._turn()
+        return told
+
+    def _begin(self) -> None:
+        """A process, which takes up where the one before it was killed: it knows what lies in the log."""
+        self._settings = replace(_BASE, member=f"executor-{next(self._numbers)}")
+        self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
+        self._executor = Executor(
+            self._settings, self._relay, token=lambda: next(self._numbers), fresh=lambda: next(self._names)
+        )
+        ends = {self._settings.chains: len(self._claims), CATALOG: 0, self._settings.topic: len(self._orders)}
+        self._turn(Assigned(0, {self._settings.topic: self._committed}, {}, ends))
+        self._turn(*map(self._claimed, range(len(self._claims))))
+
+    def _turn(self, *inbox: effects.Item) -> None:
+        """A turn of the process, and those that follow of its answers. A killed one is followed by the next."""
+        items, executor = list(inbox), self._executor
+        while True:
+            now = effects.Now(self.now_ms, self.now_ms - self._born_ms + 1)
+            orders = [*executor.turn(items, now), *self._relay.turn(items, now)]
+            items = []
+            for order in orders:
+                items += self._carry_out(order)
+                if executor is not self._executor:
+                    return
+            if not items:
+                return
+
+    def _carry_out(self, order: effects.Effect) -> list[effects.Item]:
+        if isinstance(order, effects.AskLedger):
+            return [effects.Answers(order.batch, self._ledger.run(order.operations))]
+        if isinstance(order, effects.Append | effects.Publish):
+            return [item for record in order.records for item in self._write(record)]
+        if isinstance(order, effects.Look):
+            found = self._orders[order.offset] if order.offset < len(self._orders) else None
+            return [effects.Looked(*order, found)]
+        if isinstance(order, effects.Read) and order.topic == self._settings.topic:
+            return list(self._orders[order.offset :])
+        if isinstance(order, effects.Commit):
+            self._committed = max(self._committed, order.positions.get((self._settings.topic, 0), 0))
+        if isinstance(order, effects.StartTool):
+            return self._run(order)
+        return []
+
+    def _write(self, record: Outgoing) -> list[effects.Item]:
+        if record.topic == self._settings.chains:
+            self._claims.append(record)
+            at = len(self._claims) - 1
+            return [Delivery(record.token, at, self.now_ms), self._claimed(at)]
+        if record.topic == tool_completed(_BASE.pool) and record.value:
+            told = codec.decode(ToolResult, record.value)
+            self._results[told.call_id, told.attempt] = told
+        return [Delivery(record.token, 0, self.now_ms)]
+
+    def _claimed(self, at: int) -> Record:
+        record = self._claims[at]
+        return Record(self._settings.chains, 0, at, record.key, record.value, lambda: None, self.now_ms)
+
+    def _run(self, order: effects.StartTool) -> list[effects.Item]:
+        """The tool runs, in real time; on the clock of the test that takes a moment."""
+        kill = None
+        if not order.probe:
+            self.ran.append(order.request)
+            kill = self.kills.get(len(self.ran))
+        if kill == "before":
+            self._begin()
+            return []
+        seen = self.watch(order.request)
+        ended = self._outcome(order)
+        seen()
+        if kill == "after":
+            self._begin()
+            return []
+        return [ended] if ended else []
+
+    def _outcome(self, order: effects.StartTool) -> effects.ToolEnded | None:
+        self._tools.start([order])
+        try:
+            while (ended := self._ended.get(timeout=order.request.timeout_ms / 1000)).number != order.number:
+                continue  # of an attempt that took too long
+            return ended
+        except Empty:
+            self._tools.stop(effects.StopTool(order.number, "timeout"))
+            self.now_ms += order.request.timeout_ms
+            return None

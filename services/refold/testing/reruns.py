@@ -1,0 +1,105 @@
+"""Fresh code along the history of a test's run: does it come to the same place?"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.events import RunCompleted, RunFailed, Terminal
+from refold.core.run import chain
+from refold.core.run.fold import evolve
+from refold.core.run.replay import Raised, Returned, Wanted
+from refold.core.run.replay import replay as replay_along
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.planner.hosting import failure_of
+from refold.sdk.app import App
+from refold.sdk.determinism import watch
+from refold.sdk.execution import Execution
+from refold.sdk.rehearsal import Past, rehearse
+
+
+def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
+    """How fresh code stands at the end of the history, and what it asks for beyond it."""
+    moment, request = Past(), state.request
+    assert request is not None, "a run begins with a request"
+    context = app.context(state.run_id, seed=request.seed, moment=moment, patches=state.patches)
+    with watch.watching():
+        try:
+            execution = Execution(app.agents[agent].open(request.input, context), moment, request.seed)
+        except UsageError as error:
+            return Raised(error), []
+        beyond = replay_along(execution, state)
+        execution.close()
+    return execution.end, beyond
+
+
+def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
+    """How the agent ended, if it did. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
+    end, beyond = rerun(app, agent, state)
+    if beyond:
+        step, intent = beyond[0]
+        _differs(step, "nothing", intent.words)
+    before, again = _words(state.end), _words(_event_of(app, agent, end))
+    # What ended it may also be a policy or the end of an approval, and then the code is not over.
+    if again != before and not (end is None and isinstance(state.end, RunFailed)):
+        _differs(len(state.steps) + 1, before, again)
+    return end
+
+
+def keep_records(records: Sequence[tuple[bytes, bytes]], path: str | Path) -> None:
+    """Keeps the records of a history in a file, for `replay`: one of JSON, with key and value in base64 each."""
+    rows = [[base64.b64encode(part).decode() for part in record] for record in records]
+    Path(path).write_text(canonical.dumps(rows) + "\n")
+
+
+def replay(app: App, history: str | Path) -> RunState:
+    """Runs the agents of today along a history that `AgentRun.save` has kept; nothing of it can have an effect.
+
+    **Raises** NonDeterminismError, which names the first step that differs; UsageError when the app has no such agent,
+    or this is no history.
+    """
+    rows = canonical.parse(Path(history).read_text())
+    if not rows:
+        raise UsageError(f"there is no history in {history}", hint="AgentRun.save writes one")
+    state: RunState | None = None
+    for row in rows:
+        record = chain.read(*map(base64.b64decode, row))
+        if not isinstance(record, chain.LogRecord):
+            raise UsageError(f"{history} has a record that is none of a run log", hint=str(record))
+        state = evolve(state or RunState(record.entry.run_id), record.entry, record.id)
+    assert state is not None, "a history has records"
+    agent = app.agent_of(state.request.agent, state.version) if state.request else None
+    if agent is None:
+        raise UsageError(f"app {app.name} has no agent for {history}", hint=f"there is {', '.join(sorted(app.agents))}")
+    rehearse(app, agent, state)
+    return state
+
+
+def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal | None:
+    if isinstance(end, Returned):
+        try:
+            return RunCompleted(app.agents[agent].result_json(end.value))
+        except UsageError as error:
+            return RunFailed(failure_of(error))
+    return RunFailed(failure_of(end.error)) if end else None
+
+
+def _words(end: Terminal | None) -> str:
+    """How a run ended; the text of an error may hold addresses of objects, which are others each time."""
+    if isinstance(end, RunCompleted):
+        return f"the end with {end.result}"
+    return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
+
+
+def _differs(step: int, before: str, again: str) -> NoReturn:
+    raise NonDeterminismError(
+        f"step {step} is {before} in history and {again} when the code runs again",
+        step=step,
+        expected=before,
+        found=again,
+        hint="let it depend on its input, its context and what its calls gave",
+    )
