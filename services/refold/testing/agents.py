@@ -6,8 +6,10 @@ second of it, a sleep, a wait between attempts or a decision that nobody makes a
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from pydantic_core import to_jsonable_python
 
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import CallProposed, CheckpointReached, Entry, Event, Failure, NoteRecorded
-from refold.core.ids import log_key, run_id
-from refold.core.messages import ApprovalRequest, RunRequest, RunSignal, ToolRequest, ToolResult
+from refold.core.ids import child_id, log_key, run_id
+from refold.core.messages import ApprovalRequest, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Due, Input, Refuse, Rules, Ruling, Start
@@ -32,6 +34,7 @@ from refold.planner.holds import Stall
 from refold.planner.hosting import Agents
 from refold.sdk.app import App
 from refold.testing.executors import Executors
+from refold.testing.families import Relatives
 from refold.testing.people import ENVIRONMENT, PeopleSay, authority, signed_decision
 from refold.testing.reading import Boundary, CallMade, call_made
 from refold.testing.reruns import keep_records, rerun, same_end
@@ -52,7 +55,9 @@ class AgentRun:
 
     `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
     `decisions` say what people decide on calls of a tool that need a decision; on all others they `approve`. `policy`
-    is the content of a policy file, `name` the run's id. At a `boundary` something is killed; `crash_matrix` has all.
+    is the content of a policy file. `agents` are scripts of agents that this one runs, by name: a result, an exception,
+    or a function of their input; without one they are run, too, and are its `children`. `name` is the run's id. At a
+    `boundary` something is killed; `crash_matrix` has all of them.
     **Raises** UsageError when the agent takes no such input.
     """
 
@@ -65,6 +70,7 @@ class AgentRun:
         tools: Mapping[Callable[..., Any] | str, Any] | None = None,
         decisions: Mapping[str, PeopleSay] | None = None,
         policy: Mapping[str, Any] | None = None,
+        agents: Mapping[str, Any] | None = None,
         name: str = "r-1",
         boundary: Boundary | None = None,
     ) -> None:
@@ -73,7 +79,7 @@ class AgentRun:
         text = canonical.dumps(to_jsonable_python(dict(inputs), by_alias=True))
         app.agents[agent].validate_input(text)
         self.app, self.agent = app, agent
-        self.state, self.now_ms = RunState(run_id(name)), START_MS
+        self.state = RunState(run_id(name))
         self.events: list[Event] = []
         self._records: list[tuple[bytes, bytes]] = []
         self._rules = Rules(authority=authority(app, policy))
@@ -85,8 +91,25 @@ class AgentRun:
         self.executors = Executors(scripted(app, tools or {}), START_MS)
         if boundary and boundary.dies != "planner":
             self.executors.kills[boundary.number] = boundary.dies
+        self._family: Relatives[AgentRun] = Relatives(app, agents or {})
+        self._family.runs[self.state.run_id] = self
         request = RunRequest(self.state.run_id, agent, text)
         self._take(Start(request, digest="", seed=SEED))
+
+    @property
+    def now_ms(self) -> int:
+        """The time. **Units**: milliseconds since 1970."""
+        return self.executors.now_ms
+
+    @property
+    def family(self) -> list[AgentRun]:
+        """This run and all that came of it."""
+        return self._family.below(self.state.run_id)
+
+    @property
+    def children(self) -> list[AgentRun]:
+        """The runs that this one has started, in order."""
+        return [run for run in self.family if run.state.run_id.rpartition(".")[0] == self.state.run_id]
 
     @property
     def value(self) -> Any:
@@ -163,20 +186,24 @@ class AgentRun:
 
         `pick` chooses another order: it gets the open steps.
         """
-        while able := [step for step in self.open if self._ends(step)]:
+        while able := [(run, step) for run in self.family for step in run.open if run._ends(step)]:
             if len(self.state.steps) > MOST_STEPS:
                 hint = "take it a part of its way: start(...), then settle(step)"
                 raise UsageError(f"the agent has asked for {len(self.state.steps):,} steps and goes on", hint=hint)
             if pick:
-                self.settle(pick(able))
+                self.settle(pick([step for step in self.open if self.state.open[step].phase != "doubt"]))
             else:
-                self._go_on(min(able, key=lambda step: (self._due_ms(step), step)))
+                run, step = min(able, key=lambda each: each[0]._due_ms(each[1]))
+                run._go_on(step)
         return self
 
     def settle(self, step: int) -> None:
         """Lets an open step end, with all the attempts that it takes; or comes to be in doubt."""
         if step not in self.state.open:
             raise UsageError(f"step {step} is not open", hint=f"open are {self.open}")
+        if self.state.open[step].phase == "child":
+            self._family.runs[child_id(self.state.run_id, step)].finish()
+            return
         while step in self.state.open and self.state.open[step].phase != "doubt":
             self._go_on(step)
 
@@ -208,10 +235,25 @@ class AgentRun:
         """Keeps the history in a file, for `replay` along the code of tomorrow."""
         keep_records(self._records, path)
 
+    def hear(self, told: Input) -> None:
+        """What another run of the family means for this one."""
+        if isinstance(self._decide(told), list):
+            self._take(told)
+
+    def bear(self, told: Start) -> None:
+        """Another run begins, of which this one is a parent."""
+        child = copy.copy(self)
+        child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
+        child.events, child._records, child._orders = [], [], {}
+        self._family.runs[child.state.run_id] = child
+        child._take(replace(told, seed=SEED))
+
     def _ends(self, step: int) -> bool:
         """Whether a step goes on without a word from outside, which only the test has."""
         opened = self.state.open[step]
-        return opened.phase != "doubt" and (opened.phase not in ("wait", "callback") or opened.due_ms > 0)
+        return opened.phase not in ("doubt", "child") and (
+            opened.phase not in ("wait", "callback") or opened.due_ms > 0
+        )
 
     def _tell(self, said: RunSignal) -> AgentRun:
         check_name(said.name or "callback")
@@ -247,11 +289,12 @@ class AgentRun:
         for command in commands(self.state, record.entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
-        if self._boundary == Boundary("planner", self.entries):
-            self.take_over()
+        if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
+            self._agents.forget_all()
         if self._boundary is None or self.state.over:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)
-        if self.state.over:
+        self._family.hear(self, record.entry)
+        if all(run.state.over for run in self._family.runs.values()):
             self.executors.close()
 
     def _due_ms(self, step: int) -> int:
@@ -267,10 +310,10 @@ class AgentRun:
     def _go_on(self, step: int) -> None:
         """What is next for an open step: an attempt, a decision, or the time that it waits for."""
         opened, order = self.state.open[step], self._orders.get(step)
-        self.now_ms = max(self.now_ms, self._due_ms(step))
+        self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":
             assert isinstance(order, ToolRequest), "what is dispatched was ordered"
-            self._take(self._attempt(order))
+            self._take(self.executors.attempt(order))
             return
         if opened.phase == "approval":
             assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
@@ -282,23 +325,17 @@ class AgentRun:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")
         self._take(Due(self.state.run_id, step, opened.due_ms))
 
-    def _attempt(self, order: ToolRequest) -> ToolResult:
-        self.executors.now_ms = max(self.executors.now_ms, self.now_ms)
-        result = self.executors.attempt(order)
-        self.now_ms = max(self.now_ms, self.executors.now_ms)
-        return result
-
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
     """Runs an agent to its end, on the inputs that are given by name: `run(app, "report", paths=["a.txt"]).value`.
 
-    `tools=`, `decisions=` and `policy=` are for `AgentRun`. An agent that has an input of such a name is run by
-    `AgentRun(app, agent, {...}).finish()`.
+    `tools=`, `agents=`, `decisions=` and `policy=` are for `AgentRun`. An agent that has an input of such a name is run
+    by `AgentRun(app, agent, {...}).finish()`.
     """
     return start(app, agent, **inputs).finish()
 
 
 def start(app: App, agent: str, /, **inputs: Any) -> AgentRun:
     """Runs an agent to its first waits; `AgentRun.settle` says what ends next. Takes what `run` takes."""
-    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy") if name in inputs}
+    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy", "agents") if name in inputs}
     return AgentRun(app, agent, inputs, **options)

@@ -141,25 +141,26 @@ def crash_matrix(
         try:
             drive(run)
         except Exception:
-            if not run.doubts:  # what it does next may rest on a call that waits for people
+            if not _doubts(run):  # what it does next may rest on a call that waits for people
                 raise
         finally:
             run.executors.close()
         return run, counted
 
     calm, expected = case(None)
-    report.entries, report.tools_run = calm.entries, len(calm.executors.ran)
+    report.entries, report.tools_run = sum(run.entries for run in calm.family), len(calm.executors.ran)
     report.effects = expected.by_tool()
     report.repeated += expected.acting_while_pure()
-    found: dict[tuple[str, int], Repeated] = {}
+    found: dict[tuple[str, int, str], Repeated] = {}
     for boundary in _boundaries(calm):
         run, counted = case(boundary)
-        report.doubts.update(run.state.call(step).tool for step in run.doubts)
+        report.doubts.update(each.state.call(step).tool for each in run.family for step in each.doubts)
         report.astray += ((boundary, what) for what in _astray(run, calm))
         for again in counted.beyond(expected, boundary):
-            first = found.get((again.tool, again.step), again)
+            place = (again.tool, again.step, again.call)
+            first = found.get(place, again)
             places = first.places + (first is not again)
-            found[again.tool, again.step] = replace(max(first, again, key=lambda one: one.times), places=places)
+            found[place] = replace(max(first, again, key=lambda one: one.times), places=places)
     report.repeated += found.values()
     if not report.ok:
         raise CrashError(report)
@@ -204,11 +205,11 @@ class _Counted:
 
     def beyond(self, calm: _Counted, boundary: Boundary) -> list[Repeated]:
         """Calls whose effect happened more often than undisturbed."""
-        usual = {(call.tool, call.step): calm.times[key] for key, call in calm.calls.items()}
+        usual = {(_below(call.run_id), call.step): calm.times[key] for key, call in calm.calls.items()}
         return [
             self._told(key, boundary, self._reason(call))
             for key, call in self.calls.items()
-            if call.effect != "pure" and self.times[key] > max(1, usual.get((call.tool, call.step), 1))
+            if call.effect != "pure" and self.times[key] > max(1, usual.get((_below(call.run_id), call.step), 1))
         ]
 
     def _so_far(self, request: ToolRequest, before: int) -> int:
@@ -264,18 +265,30 @@ def _times(number: int) -> str:
 
 def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
     """What a kill has made of a run that should not come of one."""
-    for event in run.events:
-        if isinstance(event, CallDoubted) and event.step in run.doubts and event.step not in calm.doubts:
-            call = run.state.call(event.step)
-            if call.effect != "once":
+    usual = _doubts(calm)
+    for each in run.family:
+        for event in each.events:
+            if not isinstance(event, CallDoubted) or event.step not in each.doubts:
+                continue
+            call = each.state.call(event.step)
+            if call.effect != "once" and (_below(each.state.run_id), event.step) not in usual:
                 yield f"{call.tool} ({call.effect}), made again, came to be in doubt ({event.failure.message})"
-    if run.status != calm.status and not run.doubts:
+    if run.status != calm.status and not _doubts(run):
         why = run.failure.message if run.failure else "it waits"
         yield f"{run.agent} was {run.status} ({why}) and not {calm.status},"
 
 
+def _doubts(run: AgentRun) -> set[tuple[str, int]]:
+    return {(_below(each.state.run_id), step) for each in run.family for step in each.doubts}
+
+
+def _below(run: str) -> str:
+    """Which run of a family it is; the first one has another name in each case."""
+    return run.partition(".")[2]
+
+
 def _boundaries(calm: AgentRun) -> Iterator[Boundary]:
-    for number in range(1, calm.entries + 1):
+    for number in range(1, sum(run.entries for run in calm.family) + 1):
         yield Boundary("planner", number)
     for number in range(1, len(calm.executors.ran) + 1):
         yield Boundary("before", number)

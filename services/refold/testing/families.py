@@ -1,0 +1,89 @@
+"""The runs of one test: those that its agent has started, and what becomes of one by another."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import FunctionType
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic_core import to_jsonable_python
+
+from refold.core.errors import UsageError
+from refold.core.events import Entry
+from refold.core.ids import RunId
+from refold.core.planning.family import Tidings, tidings, waits_for
+from refold.core.planning.verdict import ChildOver, ParentOver, Start
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.planner.hosting import failure_of
+from refold.sdk.app import App
+
+Kin = TypeVar("Kin", bound="Relative")
+
+
+class Relative(Protocol):
+    """A run of the family: it hears of others, and others come of it."""
+
+    state: RunState
+
+    def hear(self, told: ChildOver | ParentOver, /) -> None: ...
+
+    def bear(self, told: Start, /) -> None: ...
+
+
+class Relatives(Generic[Kin]):
+    """All runs of a test by id, the first one first. `scripts` say what comes of runs of an agent, which are not made.
+
+    **Raises** UsageError when the app has no agent of a script.
+    """
+
+    def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
+        self.runs: dict[RunId, Kin] = {}
+        self._scripts, self._told, self._telling = dict(scripts), deque[Tidings](), False
+        for name in self._scripts:
+            if name not in app.agents:
+                raise UsageError(
+                    f"app {app.name} has no agent {name}", hint=f"there is {', '.join(sorted(app.agents))}"
+                )
+
+    def below(self, run: RunId) -> list[Kin]:
+        """A run and all that come of it."""
+        return [each for name, each in self.runs.items() if name == run or name.startswith(f"{run}.")]
+
+    def hear(self, run: Kin, entry: Entry) -> None:
+        """What an entry means for others becomes of them, one after the other."""
+        self._told.extend(tidings(run.state, entry))
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._told:
+                self._told.extend(self._tell(self._told.popleft()))
+        finally:
+            self._telling = False
+
+    def _tell(self, told: Tidings) -> Iterator[Tidings]:
+        if not isinstance(told, Start):
+            if (run := self.runs.get(told.run_id)) is not None:
+                run.hear(told)
+            return
+        assert told.origin is not None, "a run that another starts has an origin"
+        parent = self.runs[told.origin.parent]
+        if not waits_for(parent.state, told.origin):
+            return
+        if told.request.agent not in self._scripts:
+            parent.bear(told)
+        elif told.origin.step:
+            yield self._scripted(told.origin.parent, told.origin.step, told)
+
+    def _scripted(self, parent: RunId, step: int, told: Start) -> ChildOver:
+        script = self._scripts[told.request.agent]
+        try:
+            if isinstance(script, FunctionType):
+                script = script(**(canonical.parse(told.request.input) or {}))
+            if isinstance(script, BaseException):
+                raise script
+        except Exception as error:  # noqa: BLE001 - it is how the script says that a run fails
+            return ChildOver(parent, step, "failed", "null", failure_of(error))
+        return ChildOver(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)
