@@ -300,7 +300,7 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
         lines.append(f"       [magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]")
     for late in step.late:
         contradicts = " contradicts" if late.contradicts else ""
-        lines.append(f"       [magenta]late result{contradicts}: {escape(late.result, 60)}[/]")
+        lines.append(f"       [magenta]late result{contradicts}: {escape(late.result or late.status, 60)}[/]")
     if step.status == "doubt":
         lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
         lines += [f"         {escape(command)}" for command in _ways_out(step)]
