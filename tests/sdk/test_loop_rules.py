@@ -95,6 +95,38 @@ def test_sets_of_tasks_and_futures_have_the_same_order_in_every_run_of_the_code(
     assert len(litter) == 1_000
 
 
+def test_all_tasks_come_in_the_same_order_whatever_else_runs_in_the_process() -> None:
+    async def work(number: int) -> None:
+        for _ in range(number * 3 % 7):
+            asyncio.get_running_loop().create_future()
+        await call(str(number))
+
+    async def code() -> list[str]:
+        tasks = []
+        for number in range(12):
+            tasks.append(asyncio.create_task(work(number), name=str(number)))
+            await asyncio.sleep(0)
+        await call("last")
+        return [task.get_name() for task in asyncio.all_tasks() if task in tasks]
+
+    def order() -> list[str]:
+        run = Run(code)
+        run.settle(13)
+        found: list[str] = value(run)
+        return found
+
+    async def other() -> None:
+        await call("other")
+
+    first, others = order(), [Execution(other(), Moment(), f"other {number}") for number in range(200)]
+    for each in others:
+        each.start()
+
+    assert order() == first
+    for each in others:
+        each.close()
+
+
 def test_two_runs_side_by_side_hash_apart() -> None:
     hashes: list[int] = []
 

@@ -77,6 +77,7 @@ def install() -> None:
         return
     _installed = True
     asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
+    asyncio.all_tasks = asyncio.tasks.all_tasks = _by_birth(asyncio.all_tasks)
     asyncio.tasks._GatheringFuture.__hash__ = _ordinal  # type: ignore[attr-defined]
     os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined]
     for name in _DRAWN:
@@ -168,6 +169,17 @@ def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(fs, timeout=timeout)
 
     return as_completed
+
+
+def _by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., set[asyncio.Task[Any]]]:
+    def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
+        here = _THREAD.loop
+        if here is None or loop not in (None, here):
+            return original(loop)
+        # The original adds them as it finds them among all tasks of the process, and a set keeps some of that order.
+        return set(here.live())
+
+    return _marked(all_tasks, original)
 
 
 def _order_scopes(module: ModuleType) -> None:
