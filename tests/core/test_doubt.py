@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.events import CallCompleted, CallDispatched, CallFailed, DoubtResolved, LateResultRecorded
+from refold.core.events import (
+    CallCompleted,
+    CallDispatched,
+    CallFailed,
+    DoubtResolved,
+    Failure,
+    LateResultRecorded,
+    StepGivenUp,
+)
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Again, Ignore, Refuse
 from tests.core.histories import BOOM, NOW, RULES, calling, doubting, operation, resolve
@@ -27,6 +35,27 @@ class TestDoubt:
         log = doubting()
 
         assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM)]
+
+    @pytest.mark.parametrize("effect", ["once", "keyed", "probed"])
+    def test_a_call_that_was_given_up_in_doubt_is_not_tried_again_when_its_executor_says_nothing_happened(
+        self, effect: str
+    ) -> None:
+        log = doubting(effect)
+        log.append([StepGivenUp(1)])
+
+        assert log.feed(log.result(status="failed", late=True)) == [CallFailed(1, 1, BOOM)]
+
+    @pytest.mark.parametrize("effect", ["keyed", "probed"])
+    def test_a_call_that_was_given_up_in_doubt_is_not_tried_again_when_people_say_nothing_happened(
+        self, effect: str
+    ) -> None:
+        log = doubting(effect)
+        log.append([StepGivenUp(1)])
+
+        events = log.feed(operation("resolve", resolve("did_not_happen")))
+
+        failed = CallFailed(1, 1, Failure("given_up", "nobody waits for it"))
+        assert events == [DoubtResolved(1, 1, "did_not_happen", "op"), failed]
 
     def test_a_second_doubt_is_ignored(self) -> None:
         log = doubting()

@@ -345,9 +345,9 @@ def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, 
     step, attempt = said.step, said.attempt
     if said.verdict == "happened":
         return [said, events.CallCompleted(step, attempt, result)]
-    if said.verdict == "give_up":
-        failure = events.Failure("given_up", "a human gave the call up, its outcome unknown")
-        return [said, events.CallFailed(step, attempt, failure)]
+    if said.verdict == "give_up" or step in state.given_up:  # no attempt is made that nobody waits for
+        told = "a human gave the call up, its outcome unknown" if said.verdict == "give_up" else "nobody waits for it"
+        return [said, events.CallFailed(step, attempt, events.Failure("given_up", told))]
     # Of this attempt, and of those before it.
     return [said, *send(foreseen(state, [said], now), step, attempt + 1, now, rules, may_have_happened=False)]
 

@@ -382,7 +382,7 @@ def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> R
     unknown = last == "doubt"
     # A tool that says "not retryable" knows what it did, and here nobody does: that one is tried again all the same.
     allowed = result.attempt < call.retry.attempts + opened.sent_back and (result.retryable or unknown)
-    way = again if allowed else last
+    way = again if allowed and step not in state.given_up else last
     if way == "retry":
         wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
         wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
