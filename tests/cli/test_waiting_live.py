@@ -23,14 +23,18 @@ def shown(dev: Dev, run: str) -> dict[str, object]:  # type: ignore[misc]
 
 
 def test_a_run_is_told_and_answered_from_the_command_line(dev: Dev) -> None:
-    dev.read("run", "start", "ordering", "--id", "o-1")
-    secret = token(dev, "o-1")
-    waits = shown(dev, "o-1")["waiting"]
+    dev.read("run", "start", "ordering", "--id", "ordered-1")
+    secret = token(dev, "ordered-1")
+    waits = shown(dev, "ordered-1")["waiting"]
 
-    early = dev.read("run", "signal", "o-1", "other", "--actor", "bob")
-    told = dev.read("run", "signal", "o-1", "shipped", "--data", '{"parcel": "p-1"}', "--id", "s-1", "--actor", "bob")
-    again = dev.read("run", "signal", "o-1", "shipped", "--data", '{"parcel": "p-1"}', "--id", "s-1", "--actor", "bob")
-    dev.refold("run", "signal", "o-1", "shipped", "--data", '{"parcel": "p-2"}', "--id", "s-1", code=4)
+    early = dev.read("run", "signal", "ordered-1", "other", "--actor", "bob")
+    told = dev.read(
+        "run", "signal", "ordered-1", "shipped", "--data", '{"parcel": "p-1"}', "--id", "s-1", "--actor", "bob"
+    )
+    again = dev.read(
+        "run", "signal", "ordered-1", "shipped", "--data", '{"parcel": "p-1"}', "--id", "s-1", "--actor", "bob"
+    )
+    dev.refold("run", "signal", "ordered-1", "shipped", "--data", '{"parcel": "p-2"}', "--id", "s-1", code=4)
     dev.refold("callback", "resolve", secret, "--data", '"much"', code=2)
     paid = dev.read("callback", "resolve", secret, "--data", "7", "--key", "k-1")
 
@@ -39,46 +43,46 @@ def test_a_run_is_told_and_answered_from_the_command_line(dev: Dev) -> None:
     assert (told["outcome"], told["step"]) == ("accepted", 3)
     assert (again["outcome"], again["step"]) == ("known", 3)
     assert paid["outcome"] == "accepted"
-    eventually(lambda: shown(dev, "o-1")["status"] == "completed")
-    assert shown(dev, "o-1")["result"] == {"parcel": "p-1", "by": "bob", "paid": 7}
+    eventually(lambda: shown(dev, "ordered-1")["status"] == "completed")
+    assert shown(dev, "ordered-1")["result"] == {"parcel": "p-1", "by": "bob", "paid": 7}
     assert dev.read("callback", "resolve", secret, "--data", "7", "--key", "k-1")["outcome"] == "known"
     dev.refold("callback", "resolve", secret, "--data", "8", code=4)
     dev.refold("callback", "fail", secret, "--message", "no", code=4)
-    dev.refold("run", "signal", "o-1", "shipped", code=4)
+    dev.refold("run", "signal", "ordered-1", "shipped", code=4)
 
 
 def test_an_outside_system_answers_with_a_kafka_client_and_a_token_alone(dev: Dev) -> None:
-    dev.read("run", "start", "ordering", "--id", "o-2")
-    secret = token(dev, "o-2")
+    dev.read("run", "start", "ordering", "--id", "ordered-2")
+    secret = token(dev, "ordered-2")
     producer = Producer({"bootstrap.servers": dev.state["kafka"], "acks": "all"})  # of any partitioner
 
     said = {"kind": "callback", "callback": secret, "data": 9, "actor": "psp"}
     producer.produce("refold.run-signalled", key=secret, value=json.dumps(said))
-    told = {"run_id": "o-2", "signal_id": "s", "kind": "signal", "name": "shipped", "data": {"parcel": "p"}}
-    producer.produce("refold.run-signalled", key="o-2/s", value=json.dumps(told))
+    told = {"run_id": "ordered-2", "signal_id": "s", "kind": "signal", "name": "shipped", "data": {"parcel": "p"}}
+    producer.produce("refold.run-signalled", key="ordered-2/s", value=json.dumps(told))
     producer.flush(10)
 
-    eventually(lambda: shown(dev, "o-2").get("status") == "completed")
-    assert shown(dev, "o-2")["result"] == {"parcel": "p", "by": "", "paid": 9}
+    eventually(lambda: shown(dev, "ordered-2").get("status") == "completed")
+    assert shown(dev, "ordered-2")["result"] == {"parcel": "p", "by": "", "paid": 9}
 
 
 def test_a_sleep_is_never_early_also_after_a_take_over(dev: Dev) -> None:
-    dev.read("run", "start", "clocked", "--id", "c-1", "--input", '{"seconds": 2}')
-    eventually(lambda: shown(dev, "c-1").get("status") == "suspended")
+    dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 2}')
+    eventually(lambda: shown(dev, "clocked-1").get("status") == "suspended")
     dev.kill("planner")
 
-    ended = dev.read("run", "start", "clocked", "--id", "c-1", "--input", '{"seconds": 2}', "--wait")
+    ended = dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 2}', "--wait")
 
     assert ended["result"] >= 0
 
 
 def test_a_run_begins_when_it_is_to_begin(dev: Dev) -> None:
-    dev.read("run", "start", "clocked", "--id", "c-2", "--input", '{"seconds": 0}', "--not-before", "2s")
-    pending = eventually(lambda: shown(dev, "c-2").get("status"))
+    dev.read("run", "start", "clocked", "--id", "clocked-2", "--input", '{"seconds": 0}', "--not-before", "2s")
+    pending = eventually(lambda: shown(dev, "clocked-2").get("status"))
 
-    eventually(lambda: shown(dev, "c-2").get("status") == "completed")
+    eventually(lambda: shown(dev, "clocked-2").get("status") == "completed")
 
     assert pending == "pending"
-    events = dev.lines("run", "events", "c-2")
+    events = dev.lines("run", "events", "clocked-2")
     began = next(event["at_ms"] for event in events if event["type"] == "RunStarted")
     assert began >= events[0]["event"]["not_before_ms"]
