@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Three workers fill two cores, the smallest machine we support: a third of their time they wait for servers.
-# A file stays on one worker, so its servers start once; the longest begin first (tests/order.py).
+# Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-all tidy demo sim chaos soak bench lint lock clean
+.PHONY: help setup test test-all tidy demo sim chaos soak conformance bench lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -56,11 +56,14 @@ sim: setup ## Simulate the platform with a fault at every boundary, then at rand
 	$(BIN)/python -m tests.sdk.programs --programs 50000 --seed 1000000
 
 chaos: setup ## Kill, stop and wipe real servers and services under load
-	$(BIN)/pytest tests/chaos -m campaign
+	$(BIN)/pytest tests/chaos tests/incident -m campaign
 
 soak: HOURS ?= 8
 soak: setup ## Let the chaos campaign run for hours (HOURS=8)
 	REFOLD_SOAK=$(HOURS) $(BIN)/pytest tests/chaos -m campaign --timeout 0
+
+conformance: setup ## Have the judges of MCP look at our client, in both eras (needs Node and the network)
+	$(BIN)/python -m tests.mcp.conformance
 
 bench: setup ## Measure, as JSON and as a table
 	$(BIN)/refold bench

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
-from tests.order import longest_first
+from tests.order import Together, longest_first
 
 # While one works on a rule, a few examples of each property say enough; `make test` asks for more of them.
 settings.register_profile("quick", max_examples=10, deadline=None)
@@ -21,6 +22,12 @@ settings.load_profile("quick")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """See `longest_first`."""
     longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together | None:
+    """See `Together`."""
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

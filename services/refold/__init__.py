@@ -8,6 +8,7 @@ by itself.
   pointless; anything else that it raises leaves the outcome unknown. `DID_NOT_HAPPEN` is what a probe returns.
 - `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
 - `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
+- `Budget` is what a run may take, `Reserve` what a call may, `Price` what a model costs.
 - `Signal` is what `ctx.wait_for` gives, `Callback` what `ctx.callback` gives.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
 - `UsageError` and `NonDeterminismError` tell the author what to change.
@@ -32,10 +33,13 @@ from refold.core.errors import (
 
 if TYPE_CHECKING:
     from refold.core.run.intents import Signal
+    from refold.core.run.metering import Reserve
     from refold.sdk.app import App
+    from refold.sdk.budget import Budget
     from refold.sdk.callback import Callback
     from refold.sdk.context import Context
     from refold.sdk.heartbeat import Cancelled, Heartbeat
+    from refold.sdk.prices import Price
     from refold.sdk.retry import Retry
     from refold.sdk.secret import Secret
     from refold.sdk.tool import DID_NOT_HAPPEN
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DID_NOT_HAPPEN",
     "App",
+    "Budget",
     "CallFailed",
     "Callback",
     "CallbackError",
@@ -52,7 +57,9 @@ __all__ = [
     "Heartbeat",
     "NonDeterminismError",
     "NotDone",
+    "Price",
     "RefoldError",
+    "Reserve",
     "Retry",
     "Secret",
     "Signal",
@@ -65,10 +72,13 @@ __all__ = [
 _LAZY = {
     "DID_NOT_HAPPEN": "refold.sdk.tool",
     "App": "refold.sdk.app",
+    "Budget": "refold.sdk.budget",
     "Callback": "refold.sdk.callback",
     "Cancelled": "refold.sdk.heartbeat",
     "Context": "refold.sdk.context",
     "Heartbeat": "refold.sdk.heartbeat",
+    "Price": "refold.sdk.prices",
+    "Reserve": "refold.core.run.metering",
     "Retry": "refold.sdk.retry",
     "Secret": "refold.sdk.secret",
     "Signal": "refold.core.run.intents",

@@ -11,7 +11,7 @@ from benchmarks.engine import Engine
 from benchmarks.floor import floor
 from benchmarks.measure import STEPS
 
-from benchmarks import fold, growth, policy, years
+from benchmarks import fold, gaps, growth, policy, years
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
 
@@ -23,9 +23,12 @@ def test_a_killed_planner_is_back_and_nothing_happens_twice(
         found = crash(engine, "planner", "ten_keyed")
         folded = fold.rate_from_broker(engine.settings)
 
+        between = gaps.measure(engine, short=2, long=(40,))
+
     assert (found["effects"], found["effects_twice"]) == (RUNS * STEPS, 0)
     assert found["all_done_s"] > 0
     assert folded["events"] > RUNS * STEPS
+    assert min(between.values()) > 0
 
 
 def test_the_floor_takes_as_many_steps(kafka: EmbeddedKafka, valkey: EmbeddedValkey) -> None:
@@ -59,10 +62,11 @@ def test_requests_without_executors_and_what_redis_keeps_are_counted(
 
 
 def test_what_grows_is_measured_without_servers() -> None:
-    grown = growth.measure(calls=200, at_once=200, runs=4_200)
+    grown = growth.measure(calls=200, at_once=200, children=200, runs=4_200)
 
     assert grown["step"]["ratio"] > 0
     assert grown["gather"]["cpu_s"] > 0
+    assert grown["fan_out"]["ratio"] > 0
     assert 0 < grown["finished_run_bytes"] < 100
 
 

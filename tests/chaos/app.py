@@ -14,15 +14,21 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from refold import App, Context, Retry
 from refold.core.errors import CallFailed, NotDone, TerminalError
 from refold.sdk.tool import DID_NOT_HAPPEN
+from refold.simulator.programs.perform import perform
 from tests.chaos import recorder
 
 LEASE = timedelta(seconds=3)
 TIMEOUT = timedelta(seconds=3)
 RISKY = ("risky",)
+PLANS = ("not_done", "refused", "raises_before", "raises_after", "slow", "hangs")
+KINDS = ("any", "two", "short", "later", "brief")
+"""By which rule people are asked about a dangerous call: the end of its label."""
+
 AMOUNT = 100
 """What the agent asks for in every dangerous call; people may agree to something else."""
 
@@ -192,13 +198,56 @@ def _plan(call: dict[str, str]) -> str:
     return call["plan"].ljust(FAT) if call["plan"] == "fat" else call["plan"]
 
 
+class Calling:
+    """A context whose calls are those of this app. What their tools do besides is drawn by run and number."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def call(self, tool: str, n: int, **more: Any) -> Any:
+        return self._ctx.call(tool, **arguments(self._ctx.run_id, tool, n), **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+
+def arguments(run: str, tool: str, n: int) -> dict[str, Any]:
+    """What a part of a program gives a tool."""
+    chance = crc32(f"{run}/{n}".encode())
+    plan = PLANS[chance // 8 % len(PLANS)] if chance % 5 == 0 else "ok"
+    if tool.startswith("risky"):
+        return {"run": run, "label": f"c{n}-{KINDS[chance // 64 % len(KINDS)]}", "plan": plan, "amount": AMOUNT}
+    return {"run": run, "label": f"c{n}", "plan": plan}
+
+
 @app.agent
-async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int, give_up: bool = False) -> list[int]:
-    """Calls group after group, a group of several at once, with a note and a nap in between."""
+async def program(ctx: Context, tree: Any) -> Any:
+    """Whatever a tree says."""
+    _misdeployed(ctx)
+    return await perform(Calling(ctx), tree)
+
+
+@app.on("left")
+async def hearing(ctx: Context, tool: str) -> int | None:
+    """Hears of an event."""
+    try:
+        return int(await Calling(ctx).call(tool, 0))
+    except CallFailed:
+        return None
+
+
+def _misdeployed(ctx: Context) -> None:
+    """What a wrong deploy makes of the runs that it was made for."""
     if ctx.run_id in DEPLOYED.get("runs", ()):
         if DEPLOYED["code"] == "raising":
             raise RuntimeError("a mistake of this deploy")
         ctx.note("another order", 0)
+
+
+@app.agent
+async def errand(ctx: Context, groups: list[list[dict[str, str]]], nap_ms: int, give_up: bool = False) -> list[int]:
+    """Calls group after group, a group of several at once, with a note and a nap in between."""
+    _misdeployed(ctx)
     results: list[int] = []
     for number, group in enumerate(groups):
         if len(group) == 1:

@@ -17,6 +17,7 @@ import threading
 import time
 from bisect import bisect
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,7 +49,7 @@ class Plan:
     before the random ones, in this order. `busy` is the share of dangerous calls that wait until their decision is old.
     `quiet_s` is how long everything may take to come to its end when the faults are over; what takes longer is stuck.
     `naps_ms` are how long agents may sleep. `without` are kinds of random faults that are left out, `brokers` how many
-    there are.
+    there are. `world` is what asks for runs, and judges them.
     """
 
     seed: int
@@ -65,6 +66,7 @@ class Plan:
     naps_ms: tuple[int, ...] = (0, 0, 5, 300, 3_000)
     without: tuple[str, ...] = ()
     brokers: int = 3
+    world: Callable[..., World] = World
 
 
 @dataclass(slots=True)
@@ -150,7 +152,7 @@ def run(plan: Plan, folder: Path) -> Report:
 
 def _world(kafka: str, stack: Stack, plan: Plan) -> World:
     settings = KafkaSettings(bootstrap=kafka, prefix=PREFIX)
-    world = World(settings, stack.outside, seed=plan.seed, busy=plan.busy, naps_ms=plan.naps_ms)
+    world = plan.world(settings, stack.outside, seed=plan.seed, busy=plan.busy, naps_ms=plan.naps_ms)
     world.open()
     return world
 

@@ -18,6 +18,7 @@ from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
 from tests import roots
 from tests.chaos.actor import Actor
+from tests.chaos.app import KINDS as KINDS
 from tests.roots import spread
 
 REQUESTER = "rita"
@@ -37,7 +38,6 @@ process is held for up to 10 s, and what it had claimed before is past recall.""
 _KEPT = {"for": "1m", "uses": 2}
 
 # The end of a call's label says which rule it meets; `short` and `later` run out of time, `brief` decisions do.
-KINDS = ("any", "two", "short", "later", "brief")
 _PEOPLE: dict[str, dict[str, Any]] = {
     "two": {"approvers": ["role:oncall"], "quorum": 2, "remember": _KEPT},
     "short": {"approvers": ["role:oncall"], "expires": "2500ms", "on_expiry": "reject", "remember": _KEPT},

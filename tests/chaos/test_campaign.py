@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import programs
 from tests.chaos.campaign import FAULTS, full, run
 from tests.chaos.rolling import Deploy, deploy
 
@@ -59,3 +60,18 @@ def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
     assert all(counts[name] > 0 for name in ("revocations", "rechecks", "grants_given", "grants_used"))
     assert all(counts[f"held_no_longer.{why}"] > 0 for why in ("decision_revoked", "policy_changed", "on_arrival"))
     assert counts["effects_under_a_decree"] > 0
+
+
+def test_random_agents_do_under_faults_what_plain_asyncio_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("CHAOS_SEED") or int.from_bytes(os.urandom(3)))
+
+    report = run(programs.full(seed, minutes=20), tmp_path)
+
+    with capsys.disabled():
+        print(json.dumps(report.as_json(), indent=2))  # noqa: T201
+    assert report.problems == {}, f"seed {seed}"
+    counts = report.verdict.counts
+    assert counts["programs"] > 1_000
+    assert all(counts[f"program.{kind}"] > 0 for kind in programs.MET)

@@ -78,12 +78,16 @@ def _stalls(history: History) -> Iterable[str]:
 
 def _naps(history: History) -> Iterable[Nap]:
     begun: dict[int, tuple[int, bool, int]] = {}
-    asked_ms = json.loads(history.events[0][1]["input"] or "{}").get("nap_ms", 0) if history.events else 0
+    asked_ms = json.loads(history.events[0][1]["input"] or "{}").get("nap_ms") if history.events else None
     moments: set[int] = set()
     for (name, fields), at_ms, appended in zip(history.events, history.times, history.appended, strict=True):
         moments.add(at_ms)  # of code that was held, sleeps are counted from what it has seen late
         if name == "SleepStarted":
-            begun[fields["step"]] = fields["until_ms"], fields["until_ms"] - asked_ms in moments, appended
+            begun[fields["step"]] = (
+                fields["until_ms"],
+                asked_ms is None or fields["until_ms"] - asked_ms in moments,
+                appended,
+            )
         elif name == "SleepEnded":
             until_ms, founded, written_ms = begun[fields["step"]]
             yield Nap(until_ms, founded, appended - max(until_ms, written_ms))

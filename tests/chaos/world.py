@@ -20,6 +20,7 @@ from refold.core.ids import home
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import consent, raw, recorder, rules
 from tests.chaos.actor import Actor, producer
+from tests.chaos.app import PLANS
 from tests.chaos.consent import Papers
 from tests.chaos.echo import Echo
 from tests.chaos.human import Human
@@ -30,7 +31,6 @@ from tests.chaos.rules import GRACE_MS, KINDS, REQUESTER, Keys, Ruler
 
 TOOLS = ("look", "stamp", "stamp_sync", "poke", "fire", "fire_sync")
 RISKY = ("risky_look", "risky_stamp", "risky_poke", "risky_fire")
-PLANS = ("not_done", "refused", "raises_before", "raises_after", "slow", "hangs")
 DANGEROUS = 0.25
 """How many of the calls people are asked about."""
 
@@ -199,38 +199,39 @@ class World:
         with ThreadPoolExecutor(4) as pool:
             every = pool.map(partial(raw.scan, bootstrap), [prefix + topic for topic in TOPICS])
             found = dict(zip(TOPICS, every, strict=True))
+        return judge(self._evidence(found))
+
+    def _evidence(self, found: Mapping[str, list[Raw]]) -> Evidence:
         public = self._outside.keys.decision.public()
         decrees = [decree for ruler in self.rulers for decree in ruler.decrees]
         mine = set(self.sent)
         asked = {
             (record.partition, record.offset): record for record in [*self.people.asked, *found["approval-requested"]]
         }
-        return judge(
-            Evidence(
-                acked=self.acked,
-                maybe=mine - self.acked.keys(),
-                cancelled=self.cancelled,
-                poison=places(found, "run-requested", is_poison),
-                effects=[line for line in recorder.read(self._outside.effects) if line["run"] in mine],
-                run_log=found["run-log"],
-                outcomes=found["run-completed"],
-                letters=found["dead-letter"],
-                claims=found["tool-claimed.default"],
-                results=found["tool-completed.default"],
-                requests=found["tool-requested.default"],
-                papers=Papers(
-                    [asked[place] for place in sorted(asked)],
-                    found["approval-decided"],
-                    {**self.people.votes, **self.human.votes},
-                    consent.key_of(public.x),
-                    decrees,
-                ),
-                votes={
-                    (VOTED, record.partition, record.offset): record.key.rpartition(b"/")[2].decode()
-                    for record in found[VOTED]
-                },
-                failing=self.failing,
-            )
+        return Evidence(
+            acked=self.acked,
+            maybe=mine - self.acked.keys(),
+            cancelled=self.cancelled,
+            poison=places(found, "run-requested", is_poison),
+            effects=[line for line in recorder.read(self._outside.effects) if line["run"].partition(".")[0] in mine],
+            run_log=found["run-log"],
+            outcomes=found["run-completed"],
+            letters=found["dead-letter"],
+            claims=found["tool-claimed.default"],
+            results=found["tool-completed.default"],
+            requests=found["tool-requested.default"],
+            papers=Papers(
+                [asked[place] for place in sorted(asked)],
+                found["approval-decided"],
+                {**self.people.votes, **self.human.votes},
+                consent.key_of(public.x),
+                decrees,
+            ),
+            votes={
+                (VOTED, record.partition, record.offset): record.key.rpartition(b"/")[2].decode()
+                for record in found[VOTED]
+            },
+            failing=self.failing,
         )
 
     def _groups(self) -> Groups:

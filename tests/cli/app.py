@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from refold import App, Context, NotDone, Retry
+from refold import App, CallFailed, Context, NotDone, Retry
 
 app = App("command-line-tests")
 ALWAYS = Retry(attempts=20, base=timedelta(milliseconds=100), cap=timedelta(seconds=1))
@@ -19,6 +19,13 @@ def leave(line: str) -> None:
     """One effect in the world."""
     with (_folder() / "effects").open("a") as file:
         file.write(line + "\n")
+
+
+def mark_once(run: str, n: int, key: str) -> None:
+    """Leaves a line, unless there is one with this key."""
+    lines = (_folder() / "effects").read_text().splitlines()
+    if f"{run} {n} {key}" not in lines:
+        leave(f"{run} {n} {key}")
 
 
 def _folder() -> Path:
@@ -34,9 +41,7 @@ def _hold(name: str) -> None:
 @app.tool(effect="keyed", timeout=timedelta(seconds=20), retry=ALWAYS)
 def mark(run: str, n: int, *, idempotency_key: str) -> int:
     """Leaves a line, once per key, as a receiver that knows keys does."""
-    lines = (_folder() / "effects").read_text().splitlines()
-    if f"{run} {n} {idempotency_key}" not in lines:
-        leave(f"{run} {n} {idempotency_key}")
+    mark_once(run, n, idempotency_key)
     return n
 
 
@@ -75,6 +80,24 @@ async def marks(ctx: Context, count: int = 5) -> int:
     for n in range(count):
         await ctx.call(mark, ctx.run_id, n)
     return count
+
+
+@app.tool(effect="keyed", timeout=timedelta(seconds=60), retry=ALWAYS)
+def scan(run: str, n: int, size: int, *, idempotency_key: str) -> str:
+    """Leaves a line, once per key, and brings home much."""
+    mark_once(run, n, idempotency_key)
+    return str(n % 10) * size
+
+
+@app.agent
+async def scans(ctx: Context, count: int = 5, size: int = 200_000, note: str = "") -> list[int]:
+    """Brings home much, one after the other; waits before the last."""
+    found = []
+    for n in range(count):
+        if n == count - 1 and note == "wait":
+            await ctx.wait_for("go")
+        found.append(len(await ctx.call(scan, ctx.run_id, n, size)))
+    return [*found, len(note)]
 
 
 @app.agent
@@ -116,6 +139,42 @@ async def doomed(ctx: Context) -> str:
     return await ctx.call(refuse)
 
 
+@app.tool(effect="keyed", retry=Retry(attempts=1))
+def deliver(run: str, n: int) -> int:
+    """Leaves a line, if nobody has closed the door."""
+    if (_folder() / f"closed-{run}").exists():
+        raise NotDone("the door is closed")
+    leave(f"{run} delivered {n}")
+    return n
+
+
+@app.tool(effect="keyed", retry=Retry(attempts=2, base=timedelta(milliseconds=50), then="hold"))
+def insist(run: str) -> str:
+    """Leaves a line, if nobody has closed the door."""
+    if (_folder() / f"closed-{run}").exists():
+        raise NotDone("the door is closed")
+    leave(f"{run} insisted")
+    return "through"
+
+
+@app.agent
+async def insisting(ctx: Context) -> str:
+    """Insists, and takes a failure for an answer."""
+    try:
+        return await ctx.call(insist, ctx.run_id)
+    except CallFailed as failure:
+        return f"no: {failure.fields['code']}"
+
+
+@app.agent
+async def parcels(ctx: Context, count: int = 2) -> int:
+    """Marks and delivers, one after the other."""
+    for n in range(count):
+        await ctx.call(mark, ctx.run_id, n)
+        await ctx.call(deliver, ctx.run_id, n)
+    return count
+
+
 @app.agent
 async def ordering(ctx: Context) -> dict[str, Any]:
     """Waits for a parcel, and for whoever has the token to pay."""
@@ -131,3 +190,38 @@ async def clocked(ctx: Context, seconds: float) -> float:
     due = ctx.now().timestamp() + seconds
     await asyncio.sleep(seconds)
     return ctx.now().timestamp() - due
+
+
+@app.tool(effect="pure", timeout=timedelta(minutes=5))
+async def look(run: str, n: int) -> int:
+    """Leaves a line when it begins and when it is stopped, and stands still while the test says so."""
+    leave(f"{run} looked {n}")
+    try:
+        while (_folder() / f"hold-{run}-{n}").exists():  # noqa: ASYNC110 - a file tells nobody
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        leave(f"{run} stopped {n}")
+        raise
+    return n
+
+
+@app.tool(effect="pure")
+def compute(n: int) -> int:
+    """Adds one, in a thread."""
+    return n + 1
+
+
+@app.agent(durability="memory", timeout=timedelta(minutes=5))
+async def looks(ctx: Context, count: int = 3) -> int:
+    """Looks several times, in memory."""
+    ctx.note("plan", count)
+    found = 0
+    for n in range(count):
+        found += await ctx.call(compute, await ctx.call(look, ctx.run_id, n))
+    return found
+
+
+@app.agent(durability="memory", timeout=timedelta(seconds=1))
+async def brief(ctx: Context) -> int:
+    """Has a second."""
+    return await ctx.call(look, ctx.run_id, 0)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +10,7 @@ import pytest
 from tests.approval.driving import Process, World
 from tests.cli.desk import Desk
 from tests.cli.policing import cluster, digest, files
-from tests.cli.terminal import Dev
-from tests.waiting import eventually
+from tests.cli.terminal import Dev, served
 
 __all__ = ["cluster", "digest", "files"]
 
@@ -27,22 +22,11 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """Give a running platform that serves `app.py`; its processes may be killed."""
     data = tmp_path_factory.mktemp("dev")
     (data / "effects").touch()
-    environment = {**os.environ, "EFFECTS": str(data), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "4000"}
-    command = [sys.executable, "-m", "refold", "dev", str(APP), "--data", str(data)]
-    with (data / "dev.log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
-    running = Dev(data, process)
-    try:
-        eventually(lambda: process.poll() is not None or (data / "dev.json").exists(), within=90, what="refold dev")
-        assert process.poll() is None, (data / "dev.log").read_text()
+    shorter = {"REFOLD_EXECUTOR__CHAINED_LEASE_MS": "4000", "REFOLD_EXECUTOR__GRACE_MS": "4000"}
+    with served(APP, data, EFFECTS=str(data), **shorter) as running:
         yield running
         pids = [pid for pids in running.state["processes"].values() for pid in pids]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, (data / "dev.log").read_text()
-        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    finally:
-        process.kill()
-        process.wait()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 @pytest.fixture

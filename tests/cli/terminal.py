@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from refold.cli.main import app
+from tests.tidy.repository import ROOT
 from tests.waiting import eventually
 
 
@@ -59,6 +63,25 @@ class Dev:
     def read(self, *words: str, code: int = 0) -> Any:
         """What a command says with --json."""
         return json.loads(self.refold(*words, "--json", code=code).stdout)
+
+
+@contextmanager
+def served(served_app: Path, data: Path, **more: str) -> Iterator[Dev]:
+    """`refold dev` for an app, as a user starts it, with more in its environment. In the end it must end well."""
+    command = [sys.executable, "-m", "refold", "dev", str(served_app), "--data", str(data)]
+    with (data / "dev.log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **more}, stdout=log, stderr=subprocess.STDOUT, text=True
+        )
+    try:
+        eventually(lambda: process.poll() is not None or (data / "dev.json").exists(), within=90, what="refold dev")
+        assert process.poll() is None, (data / "dev.log").read_text()
+        yield Dev(data, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, (data / "dev.log").read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def refold(*words: str, given: str | None = None) -> Result:

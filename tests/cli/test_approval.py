@@ -11,6 +11,7 @@ import pytest
 from refold.cli import output
 from refold.cli.commands.approval import Filter, approval_changes
 from refold.cli.views import approvals
+from refold.client.rows import approval_row
 from refold.client.runs import Run
 from refold.client.timeline import Ask, StepLine, Timeline
 from refold.core.approval.ballot import Remember
@@ -108,7 +109,7 @@ class TestListing:
         world.publish(f"policy/{POLICY.digest}", "policy", None)
 
         (found,) = desk.approvals.read().all()
-        row = approvals.row(found)
+        row = approval_row(found)
         approvals.print_approvals([row])
 
         assert (row["state"], "is not in the catalog" in row["held"]) == ("open", True)
@@ -127,7 +128,7 @@ class TestListing:
 
         (standing,) = desk.approvals.read().grants()
         approvals.print_approval(desk.approvals.get(asked.approval_id), grant=standing)
-        approvals.print_approvals([approvals.row(desk.approvals.get(again.approval_id))])
+        approvals.print_approvals([approval_row(desk.approvals.get(again.approval_id))])
         text = printed()
         desk.vote(asked, "bob", "revoke-grant")
         (ended,) = desk.approvals.read().grants()
@@ -340,7 +341,7 @@ class TestShowing:
         assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
         for found in desk.approvals.read().all():
             approvals.print_approval(found)
-            approvals.print_approvals([approvals.row(found)])
+            approvals.print_approvals([approval_row(found)])
         assert not {"\u202e", "\u200b", "\x1b[31m", "\r"} & set(printed())
 
     def test_a_text_of_many_lines_is_read_line_by_line_and_compared_so(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from refold.cli import voting
+from refold.client.addresses import vote_key
 from refold.client.approvals import changed
 from refold.core.approval.ballot import Remember
 from refold.core.approval.signature import SigningKey
@@ -273,7 +274,7 @@ class TestWords:
         keys.save(made, tmp_path / "keys" / "vote.json")
         keys.save(keys.new("decision", "svc"), tmp_path / "keys" / "decision.json")
 
-        assert voting.vote_key("", str(tmp_path)).kid == made.kid
+        assert vote_key("", str(tmp_path)).kid == made.kid
 
     @pytest.mark.parametrize("count", [0, 2])
     def test_without_one_key_there_is_no_vote(self, count: int, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from refold.cli.views import approvals as approval_views
 from refold.cli.views import policies as policy_views
 from refold.cli.views import runs as run_views
 from refold.client.hindsight import recorded
+from refold.client.rows import approval_row, summary
 from refold.client.runs import Run, Runs
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
@@ -54,7 +55,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 class TestAQuestion:
     def test_it_is_listed_as_a_doubt(self, desk: Desk, asked: ApprovalRequest, printed: Callable[[], str]) -> None:
-        [row] = [approval_views.row(each) for each in desk.approvals.read().all()]
+        [row] = [approval_row(each) for each in desk.approvals.read().all()]
 
         approval_views.print_approvals([row])
 
@@ -196,14 +197,14 @@ class TestARun:
 
         assert "settled as did_not_happen by ada, bob: nothing there" in said
         assert said.count("did_not_happen") == 1
-        assert (run_views.summary(run)["in_doubt"], run_views.summary(run)["approvals"]) == ([], [])
+        assert (summary(run)["in_doubt"], summary(run)["approvals"]) == ([], [])
 
     def test_a_result_that_comes_late_ends_the_question(self, capsys: pytest.CaptureFixture[str]) -> None:
         late = ApprovalDecided(1, 6, "expire", message="an earlier attempt had its result", question=DIGEST)
         run = history(late, CallCompleted(1, 1, '"ok"'))
 
         assert "closed without a decision: an earlier attempt had its result" in drawn(run, capsys)
-        assert run_views.summary(run)["approvals"] == []
+        assert summary(run)["approvals"] == []
 
     def test_people_who_are_asked_what_came_of_a_call_have_not_judged_it(self) -> None:
         [call] = recorded(history())

@@ -16,14 +16,15 @@ import typer
 from typer.core import TyperGroup
 
 from refold.cli import output
-from refold.cli.addresses import addresses
 from refold.cli.commands import checkout
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import tell
 from refold.cli.lazy import Later
 from refold.cli.main import app
-from refold.cli.platform import listens
-from refold.cli.views import approvals, policies, runs
+from refold.cli.views import approvals, policies, records
+from refold.client.addresses import addresses
+from refold.client.platform import listens
+from refold.client.rows import approval_row
 from refold.client.runs import Runs
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.wire import canonical
@@ -168,7 +169,7 @@ def test_a_list_of_approvals_tells_the_open_ones_apart(
     for run, table in (("run-1", "users"), ("run-2", "x" * 100)):
         world.ask(request(f"{run}/5", args=canonical.dumps({"table": table})))
 
-    approvals.print_approvals([approvals.row(approval) for approval in desk.approvals.read().all()])
+    approvals.print_approvals([approval_row(approval) for approval in desk.approvals.read().all()])
 
     told = capsys.readouterr().out
     head, *rows = [line.split() for line in told.splitlines() if line.strip() and "─" not in line]
@@ -182,12 +183,12 @@ def test_a_cut_value_is_told_and_there_is_a_way_to_see_all_of_it() -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(given=json.dumps("x" * 200)), [], emit=False)
 
-    row, *_ = runs.event_rows(Runs(chronicle.reader).get("r"))
+    row, *_ = records.event_rows(Runs(chronicle.reader).get("r"))
 
-    assert runs.is_cut(row)
-    assert "…" in runs.event_line(row)
-    assert "x" * 200 in runs.event_line(row, limit=0)
-    assert "cause=" in runs.event_line(row).replace("[/]", "")
+    assert records.is_cut(row)
+    assert "…" in records.event_line(row)
+    assert "x" * 200 in records.event_line(row, limit=0)
+    assert "cause=" in records.event_line(row).replace("[/]", "")
 
 
 def test_a_draft_that_asks_otherwise_says_in_what(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_a_call_in_doubt_is_settled_by_those_who_are_asked_what_came_of_it(dev: 
     assert (ended["result"], ended["timeline"][0]["resolved"]["actor"]) == ("seen", "ann")
     assert "settled as happened by ann: looked" in dev.refold("run", "show", "d-1").stdout
     assert "decided already: happened by ann" in dev.refold("run", "resolve", question, "--give-up", code=4).stderr
-    assert "is not in doubt" in dev.refold("run", "resolve", call, "--give-up", code=4).stderr
+    assert "neither in doubt nor held" in dev.refold("run", "resolve", call, "--give-up", code=4).stderr
     assert dev.effects("d-1") == ["d-1 fired"]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from refold import App
 from refold.adapters.memory.log import MemoryLogReader
-from refold.cli.platform import Platform, Shell
+from refold.cli.platform import Shell
+from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
 from refold.client.runs import Runs
 from refold.client.versions import in_use
@@ -149,6 +150,30 @@ def test_the_gate_ends_with_one_when_a_run_would_stand_still(
     assert result.exit_code == code
     told: Any = json.loads(result.stdout)
     assert (told["ok"], told["checked"], told["differ"]) == (not differ, checked, differ)
+
+
+def test_runs_that_began_on_something_else_are_told_of_and_do_not_fail_the_gate(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (began,) = GOOD.agents["ship"].foundation
+    monkeypatch.setitem(vars(GOOD.agents["ship"]), "version", "two+py2.7")
+
+    spoken_of = refold("replay", "check", f"{MODULE}:GOOD", "--live")
+    checked = json.loads(refold("replay", "check", f"{MODULE}:GOOD", "--live", "--json").stdout)
+    shown = refold("run", "replay", "live", "--app", f"{MODULE}:GOOD")
+
+    needs = f"Python {began.removeprefix('py')} (here Python 2.7)"
+    assert spoken_of.exit_code == 0
+    assert f"warning: 1 run began on {needs}: check with that" in " ".join(spoken_of.output.split())
+    assert (checked["ok"], checked["other_foundation"], checked["runs"][0]["needs"]) == (True, 1, needs)
+    assert f"warning: the run began on {needs}" in " ".join(shown.output.split())
+
+
+def test_runs_that_began_on_what_is_here_are_not_warned_of(rig: Rig) -> None:
+    told = refold("replay", "check", f"{MODULE}:GOOD", "--live", "--json")
+
+    assert "warning" not in told.output
+    assert json.loads(told.stdout)["other_foundation"] == 0
 
 
 def test_a_gate_that_has_checked_nothing_says_so(rig: Rig) -> None:

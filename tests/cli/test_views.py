@@ -12,7 +12,7 @@ from rich.console import Console
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
-from refold.cli.views import runs
+from refold.cli.views import records, runs
 from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
@@ -71,7 +71,7 @@ def test_an_event_is_a_line_whatever_its_values_are() -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(given=f'"{EVIL}"'.replace("\n", "\\n")), [RunCancelled(EVIL, EVIL)], emit=False)
 
-    lines = [runs.event_line(row) for row in runs.event_rows(Runs(chronicle.reader).get("r"))]
+    lines = [records.event_line(row) for row in records.event_rows(Runs(chronicle.reader).get("r"))]
 
     assert all(len(line.splitlines()) == 1 and line.isprintable() for line in lines)
     assert lines[-1].count(SPELT) == 2

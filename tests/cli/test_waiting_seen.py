@@ -8,6 +8,7 @@ from rich.console import Console
 from refold.cli.views import runs
 from refold.client.letters import home_of
 from refold.client.runs import Runs
+from refold.client.sessions import Sessions
 from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import (
@@ -23,7 +24,8 @@ from refold.core.events import (
     WaitStarted,
 )
 from refold.core.ids import RunId, callback_digest, callback_token, home
-from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal
+from refold.core.wire import codec
 from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, Hand, requested
 
@@ -143,3 +145,45 @@ def test_a_letter_with_a_token_as_its_key_is_sent_home_again() -> None:
     record = Record("run-signalled", 3, 0, TOKEN.encode(), b"{}", lambda: None)
 
     assert home_of(record, 4) == home("r", 4)
+
+
+def test_what_became_of_a_signal_to_many_is_told_of_each() -> None:
+    chronicle = Chronicle()
+    for run, events in {
+        "has-it": [CAME],
+        "is-over": [RunCompleted("1")],
+        "takes-it": [WaitStarted(1, "go")],
+        "refuses": [],
+        "is-silent": [],
+    }.items():
+        chronicle.add(run, requested(), *([events] if events else []), emit=False)
+    hand, told = Several(chronicle), list[tuple[str, int, int]]()
+    client = Sessions(Runs(chronicle.reader), hand, lambda *words: told.append(words))
+
+    became = client.signal(list(Runs(chronicle.reader).all()), signalling("", "go", 1, signal_id="s-1", actor="ann"), 0)
+
+    assert {name: each[:2] for name, each in became.items()} == {
+        "has-it": ("known", 0),
+        "is-over": ("refused", 0),
+        "takes-it": ("accepted", 1),
+        "refuses": ("refused", 0),
+        "is-silent": ("unanswered", 0),
+    }
+    assert "is completed" in became[RunId("is-over")].error
+    assert "no room" in became[RunId("refuses")].error
+    assert told == [("tell runs", 4, 5)]
+
+
+class Several(Hand):
+    """A planner that answers two of several runs."""
+
+    def send(self, message: RunRequest | RunSignal | RunOperation) -> tuple[int, int]:
+        """See `Sender`."""
+        partition, offset = super().send(message)
+        if message.run_id == "takes-it":
+            cause = Cause("run-signalled", partition, offset)
+            self.chronicle.add(message.run_id, [CAME, WaitEnded(1, "s-1")], emit=False, cause=cause)
+        if message.run_id == "refuses":
+            letter = DeadLetter("run-signalled", partition, offset, "no_room", "no room", b"k", b"{}", "planner", 0)
+            self.chronicle.write("dead-letter", message.run_id, key=b"k", value=codec.encode(letter))
+        return partition, offset

@@ -75,7 +75,7 @@ def _put(log: Log, **values: object) -> None:
 def _verdicts(log: Log, said: ToolResult) -> Iterator[str]:
     choices = product((False, True), (False, True), (False, True), (0, 1))
     for maybe, again, retryable, refused in choices:
-        _put(log, may_have_happened=maybe, sent_back=refused)
+        _put(log, may_have_happened=maybe, uncounted=refused)
         verdict = decide(log.live, replace(said, retryable=retryable, again=again), NOW, log.rules)
         if isinstance(verdict, Ignore):
             yield _IGNORED[verdict.reason]

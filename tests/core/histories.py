@@ -11,8 +11,11 @@ from hypothesis import settings
 
 from refold.core.approval.decision import VERDICTS
 from refold.core.events import (
+    BudgetReached,
     CallbackCreated,
     CallProposed,
+    CallRepeated,
+    CallReserved,
     Cause,
     CheckpointReached,
     ChildStarted,
@@ -30,15 +33,18 @@ from refold.core.events import (
     StatusSet,
     StepGivenUp,
     TaskFailed,
+    Used,
     WaitEnded,
+    WaitsPostponed,
     WaitStarted,
 )
-from refold.core.ids import EntryId, call_id, callback_digest, callback_token, log_key
+from refold.core.ids import EntryId, callback_digest, callback_token, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning import waiting
-from refold.core.planning.asking import Proposal, dispatch
+from refold.core.planning.asking import Proposal
 from refold.core.planning.decide import decide
+from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import Again, ChildOver, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
 from refold.core.run import chain
 from refold.core.run.chain import Head
@@ -67,9 +73,11 @@ def start(**changes: object) -> Start:
     return Start(request, digest=blake2b(request.input.encode(), digest_size=16).hexdigest(), seed="seed")
 
 
-def call(step: int = 1, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> CallProposed:
+def call(
+    step: int = 1, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0, then: str = "raise"
+) -> CallProposed:
     """A proposal of a call."""
-    retry = RetryPolicy(attempts=attempts, base_ms=1_000, cap_ms=8_000)
+    retry = RetryPolicy(attempts=attempts, base_ms=1_000, cap_ms=8_000, then=then)
     return CallProposed(step, "push", f'{{"n":{step}}}', f"key-{step}", "default", effect, 30_000, retry, window_ms)
 
 
@@ -151,14 +159,16 @@ class Log:
         name, value = codec.encode_entry(entry)
         return name, entry, (log_key(self.run_id, entry.seq, name), value)
 
-    def propose(self, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0) -> int:
+    def propose(self, effect: str = "keyed", *, attempts: int = 3, window_ms: int = 0, then: str = "raise") -> int:
         """Appends a call, with its first dispatch, as the planner does for what an agent asks; returns its step."""
         step = len(self.live.steps) + 1
-        asked, held = call(step, effect, attempts=attempts, window_ms=window_ms), None
+        asked, held = call(step, effect, attempts=attempts, window_ms=window_ms, then=then), None
         if self.rules.authority:
             new = Proposal(asked, self.live.head.seq + 1, 0)
             asked, held = questions.propose(self.live, new, self.rules.authority, self.now)
-        self.append([asked, held or dispatch(asked, 1, self.now, RULES)])
+        # Of some calls their maker says what they may take; those of others are counted from then on.
+        most = [] if held or step % 3 else [CallReserved(step, 1, 10, 5)]
+        self.append([asked, *most, held or dispatch(asked, 1, self.now, RULES)])
         return step
 
     def wait(self, name: str = "go", match: str = "", until_ms: int = 0) -> int:
@@ -178,7 +188,7 @@ class Log:
 
     def result(self, step: int = 1, status: str = "completed", *, attempt: int = 1, **changes: object) -> ToolResult:
         """What an executor may answer."""
-        name = call_id(self.run_id, self.live.seqs[step - 1])
+        name = self.live.call_id(step)
         result = '"done"' if status == "completed" else ""
         failure = None if status == "completed" else Failure("boom", "it broke")
         fields = {"result": result, "failure": failure, **changes}
@@ -233,10 +243,16 @@ def random_input(log: Log, rng: random.Random) -> Input:
     state = log.state
     if state is None or rng.random() < 0.04:
         return start(input=rng.choice(["{}", "{}", "[]"]), not_before_ms=rng.choice([0, 0, NOW + 60_000]))
+    if state.status == "failed" and rng.random() < 0.6:
+        data = {"seq": rng.choice([state.head.seq] * 5 + [1]), "from": rng.choice([0, 0, rng.randint(0, 5)])}
+        return operation("retry", json.dumps(data))
     step = _interesting_step(state, rng)
     opened = state.open.get(step)
     if rng.random() < 0.2 or (opened and opened.phase in ("wait", "callback") and rng.random() < 0.5):
         return _random_word(state, rng)
+    if rng.random() < (0.3 if state.paused else 0.03):
+        says = rng.choice([operation, operation, signal])
+        return says(rng.choice(["resume", "resume", "pause"]), rng.choice(['{"reason":"look"}', "7", "{"]))
     if rng.random() < 0.15:
         return Due(RUN, rng.choice([step, step, 0]), opened.due_ms if opened else rng.choice([0, NOW]))
     if opened and opened.question and rng.random() < 0.6:
@@ -254,11 +270,12 @@ def random_input(log: Log, rng: random.Random) -> Input:
         return says(kind, rng.choice([data] * 5 + ["7", "{"]))
     if (opened and opened.phase == "child" and rng.random() < 0.7) or rng.random() < 0.02:
         failure = rng.choice([None, Failure("boom", "it broke")])
-        return ChildOver(RUN, step, "failed" if failure else "completed", "1", failure)
+        used = None if failure else Used(7, 5, 1, 2, 1)
+        return ChildOver(RUN, step, "failed" if failure else "completed", "1", failure, used)
     status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd", "unauthorised"])
     refused = Failure(rng.choice([*sorted(SENT_BACK), "unauthorised"]), "not now")
     return ToolResult(
-        call_id=rng.choice([call_id(RUN, state.seqs[step - 1]) if state.steps else "x"] * 8 + [f"{RUN}/1", "nonsense"]),
+        call_id=rng.choice([state.call_id(step) if state.steps else "x"] * 8 + [f"{RUN}/1", "nonsense"]),
         run_id=RUN,
         step=step,
         attempt=attempt,
@@ -291,24 +308,32 @@ def _interesting_step(state: RunState, rng: random.Random) -> int:
 def random_reaction(log: Log, rng: random.Random) -> None:
     """What the agent's code does next, if it does anything."""
     state = log.state
-    if state is None or state.over or state.status == "pending" or rng.random() < 0.2 * (1 + len(state.open)):
+    if state is None or state.over or state.paused or state.status == "pending":
+        return
+    if rng.random() < 0.2 * (1 + len(state.open)):
         return
     step = len(state.steps) + 1
     draw = rng.random()
     if draw < 0.05 and (waited := sorted(set(state.open) - set(state.given_up))):
         log.append([StepGivenUp(rng.choice(waited))])
     elif draw < 0.66:
-        log.propose(rng.choice(EFFECTS), attempts=rng.randint(1, 3), window_ms=rng.choice([0, 50_000]))
+        log.propose(
+            rng.choice(EFFECTS),
+            attempts=rng.randint(1, 3),
+            window_ms=rng.choice([0, 50_000]),
+            then=rng.choice(["raise", "hold"]),
+        )
     elif draw < 0.7:
         started = ChildStarted(step, "worker", "{}", outlives=rng.random() < 0.3)
         log.append([rng.choice([started, EventPublished(step, "paid", "{}", ["worker"] * rng.randint(0, 2))])])
     elif draw < 0.72:
         log.append([PatchTaken(rng.choice(["ask", "answer"]))])
     elif draw < 0.74:
-        log.append([RunMigrated(rng.choice(["1", "2"]), "op")])
+        log.append([rng.choice([RunMigrated(rng.choice(["1", "2"]), "op"), WaitsPostponed(rng.choice([0, step]))])])
     elif draw < 0.8:
         asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
         asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]
+        asides += [BudgetReached(RUN, "calls", 9, 10, "warn"), CallRepeated(1, 4)]
         log.append([rng.choice(asides)])
     elif draw < 0.88:
         log.append([SleepStarted(step, log.now + rng.randint(-5, 90_000))])

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from refold.core.events import ApprovalDecided, ApprovalRequested, AttemptFailed, CallDispatched, CallJudged, Failure
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AttemptFailed,
+    CallDispatched,
+    CallFailed,
+    CallJudged,
+    Failure,
+)
 from tests.core import approvals
 from tests.core.approvals import CONTENT, decided
 from tests.core.asked import asks, decide_on, events, judged_by, kinds
-from tests.core.histories import NOW, asking
+from tests.core.histories import NOW, Log, asking, start
+
+ASKED = {"approvers": ["*"]}
 
 
 def test_another_attempt_of_a_once_call_needs_another_decision() -> None:
@@ -116,3 +126,19 @@ def test_a_decision_whose_key_is_withdrawn_on_its_way_is_asked_for_again(withdra
     log.feed(token)
 
     assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+
+
+@pytest.mark.parametrize("says", [{"allow": True}, {"require": {"approvers": ["*"]}}, {"deny": "no"}])
+def test_a_rule_about_an_input_that_lies_in_the_blob_store_fails_and_what_is_stricter_holds(says: Any) -> None:
+    log = Log(rules=judged_by({"rules": [{"name": "all", "when": "true", "allow": True}]}))
+    log.feed(start(input=f"blob:{'ab' * 32}:70000"))
+    log.propose()
+    rule = {"name": "small", "when": "run.input.amount < 10", **says}
+    assert log.rules.authority
+    approvals.put_in_force(log.rules.authority.catalog, {"recheck": True, "rules": [rule], "fallback": ASKED})
+
+    log.feed(log.result(status="failed"))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+
+    assert kinds(log) == [CallFailed if "deny" in says else ApprovalRequested]

@@ -38,7 +38,8 @@ def framed(cls: type, body: bytes) -> bytes:
 
 def request(*, labels: bytes = b"\0", not_before: bytes = b"\0", requester: bytes = b"\0") -> bytes:
     """A request to run, some of its fields as bytes."""
-    return framed(RunRequest, text("r") + text("a") + text("null") + requester + not_before + labels + text("") + NONE)
+    head, tail = text("r") + text("a") + text("null"), text("") + NONE + b"\0" + b"\0"
+    return framed(RunRequest, head + requester + not_before + labels + tail)
 
 
 @pytest.mark.parametrize(

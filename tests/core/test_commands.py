@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from refold.core.events import Failure, NoteRecorded, RunCompleted, RunFailed, SleepStarted
-from refold.core.messages import RunOutcome, RunRequest, ToolRequest
-from refold.core.planning.commands import Command, commands
+from refold.core.events import (
+    CallCompleted,
+    CallProposed,
+    Failure,
+    NoteRecorded,
+    RetryPolicy,
+    RunCompleted,
+    RunFailed,
+    SleepStarted,
+)
+from refold.core.messages import EarlierCall, RunOutcome, RunRequest, ToolRequest
+from refold.core.planning.commands import Command, commands, request
 from refold.core.planning.verdict import Start
+from refold.core.run.state import RunState
 from tests.core.histories import NOW, RUN, Log, calling, doubting, signal, started
 
 
@@ -97,7 +107,15 @@ def test_the_end_closes_what_is_open_and_tells_the_outcome() -> None:
     assert outcome == Command(
         "run-completed",
         RUN,
-        RunOutcome(RUN, "cancelled", "deploy", seq=log.live.head.seq, request=log.entries[0][1].cause, at_ms=NOW),
+        RunOutcome(
+            RUN,
+            "cancelled",
+            "deploy",
+            seq=log.live.head.seq,
+            request=log.entries[0][1].cause,
+            at_ms=NOW,
+            stop="cancelled",
+        ),
     )
 
 
@@ -112,3 +130,21 @@ def test_the_outcome_has_the_result_or_the_failure() -> None:
         ("completed", "7", None),
         ("failed", "null", Failure("raised", "no")),
     ]
+
+
+def test_an_order_carries_the_calls_on_which_it_builds_and_theirs_and_no_others() -> None:
+    state, built = RunState(RUN), {1: [], 2: [], 3: [1], 4: [3, 7], 5: [4]}
+    for step, below in built.items():
+        proposed = CallProposed(
+            step, "ask", f'{{"n":{step}}}', "k", "default", "pure", 1_000, RetryPolicy(), builds_on=below
+        )
+        state.steps, state.seqs = state.steps.append(proposed), state.seqs.append(step)
+    for step in (1, 2, 3):
+        state.outcomes = state.outcomes.add(step, (NOW, CallCompleted(step, 1, f"{step}"), 10 + step))
+
+    fourth, fifth = (request(state, step, 1, issued=0, at_ms=0).message for step in (4, 5))
+
+    assert isinstance(fourth, ToolRequest)
+    assert fourth.earlier == [EarlierCall(1, '{"n":1}', "1"), EarlierCall(3, '{"n":3}', "3")]
+    assert isinstance(fifth, ToolRequest)
+    assert fifth.earlier == []

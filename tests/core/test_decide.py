@@ -20,8 +20,9 @@ from refold.core.events import (
     SleepEnded,
     SleepStarted,
 )
-from refold.core.planning.asking import answer_ms, dispatch
-from refold.core.planning.decide import MAX_RETRY_AFTER_MS, decide
+from refold.core.planning.attempts import MAX_RETRY_AFTER_MS
+from refold.core.planning.decide import decide
+from refold.core.planning.outgoing import answer_ms, dispatch
 from refold.core.planning.verdict import Again, Due, Ignore, Park, Refuse
 from refold.core.run.retry import backoff_ms
 from tests.core.histories import BOOM, NOW, RULES, RUN, Log, call, calling, doubting, signal, start, started
@@ -179,7 +180,7 @@ class TestResult:
     def test_a_broken_result_fails_the_call_for_good(self) -> None:
         log = calling()
 
-        assert log.feed(log.result(status="broken")) == [CallFailed(1, 1, BOOM)]
+        assert log.feed(log.result(status="broken")) == [CallFailed(1, 1, BOOM, acted=True)]
 
     @pytest.mark.parametrize("status", ["failed", "unknown", "doubt", "broken"])
     def test_a_failure_of_another_attempt_is_ignored(self, status: str) -> None:
@@ -252,7 +253,7 @@ class TestLate:
     def test_what_happened_badly_has_happened(self) -> None:
         log = calling()
 
-        assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM)]
+        assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM, acted=True)]
 
 
 class TestTime:

@@ -34,7 +34,7 @@ class TestDoubt:
     def test_a_late_word_that_it_happened_badly_settles_it(self) -> None:
         log = doubting()
 
-        assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM)]
+        assert log.feed(log.result(status="broken", late=True)) == [CallFailed(1, 1, BOOM, acted=True)]
 
     @pytest.mark.parametrize("effect", ["once", "keyed", "probed"])
     def test_a_call_that_was_given_up_in_doubt_is_not_tried_again_when_its_executor_says_nothing_happened(

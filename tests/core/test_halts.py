@@ -34,6 +34,13 @@ def test_a_call_is_halted_by_whatever_it_belongs_to_and_goes_on(name: str) -> No
     assert catalog.halts.why(**CALL) == ""
 
 
+def test_a_halt_of_an_agent_reaches_what_its_runs_wait_for() -> None:
+    halts = halted("halt/agent/boss").halts
+
+    assert halts.why(**CALL, above=["chief", "boss"]) == "agent boss is halted: look first"
+    assert halts.why(**CALL, above=["chief"]) == ""
+
+
 def test_others_go_on() -> None:
     catalog = halted("halt/agent/deploy", "halt/tool/edit", "halt/pool/default", "halt/requester/bob")
 

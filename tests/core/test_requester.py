@@ -13,12 +13,12 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.question import named
 from refold.core.approval.recount import unfounded
-from refold.core.approval.requester import TOKEN_CHARS, check_token, has_signed, is_verified, quorum_of, signed
+from refold.core.approval.requester import TOKEN_CHARS, check_token, is_verified, quorum_of, signed, signed_ms
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import MalformedError, UsageError
-from refold.core.events import Requirement, RunCancelled
+from refold.core.events import Requirement, RunCancelled, RunPaused
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
-from refold.core.planning.verdict import Refuse, Rules
+from refold.core.planning.verdict import Ignore, Refuse, Rules
 from tests.approval.questions import NOW, ROLES, request, vote
 from tests.core.decisions import VOTING, made, votes_of
 from tests.core.histories import RUN, Log, signal, start
@@ -202,7 +202,7 @@ def cancel(key: SigningKey | None = ADA, **changes: str) -> RunSignal:
 
 
 def test_who_has_signed_a_request_signs_its_end() -> None:
-    assert has_signed(cancel(), KEYS)
+    assert signed_ms(cancel(), KEYS)
     assert own(TOKEN).feed(cancel()) == [RunCancelled("enough", "ada")]
 
 
@@ -232,3 +232,20 @@ def test_a_signal_with_a_token_of_another_is_not_taken() -> None:
     check_token(cancel())
     with pytest.raises(MalformedError):
         check_token(dataclasses.replace(cancel(), token=TOKEN))
+
+
+def says(kind: str, at_ms: int) -> RunSignal:
+    """What ada says of her run, signed then."""
+    return signed(dataclasses.replace(signal(kind), actor="ada"), ADA, at_ms)
+
+
+def test_what_somebody_has_signed_once_is_not_said_again_by_others() -> None:
+    log = own(TOKEN)
+    pause, resume = says("pause", NOW + 1), says("resume", NOW + 2)
+    log.feed(pause)
+    log.feed(resume)
+
+    for replayed in (pause, resume):
+        assert isinstance(log.feed(replayed), Ignore)
+    assert not log.live.paused
+    assert log.feed(says("pause", NOW + 3)) == [RunPaused("ada", "", "requester", signed_ms=NOW + 3)]

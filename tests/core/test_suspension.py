@@ -80,7 +80,7 @@ def test_an_entry_tells_a_change_once_and_nothing_else(seed: int) -> None:
         statuses.append(state.status)
         said += [event for event in entry.events if isinstance(event, RunSuspended | RunResumed)]
 
-    changes = {("pending", "suspended"), ("running", "suspended"), ("suspended", "running")}
+    changes = {("pending", "suspended"), ("running", "suspended"), ("suspended", "running"), ("failed", "suspended")}
     assert len(said) == sum(pair in changes for pair in pairwise(statuses))
 
 

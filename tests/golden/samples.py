@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
-from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy
+from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy, Spendable, Used
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from tests.core.histories import Log, calling, doubting, operation, random_log, read_fold, signal, started
@@ -39,7 +39,11 @@ _VALUES: dict[Any, Any] = {
     Failure | None: Failure("boom", "it broke"),
     RetryPolicy: RetryPolicy(5, 100, 60_000),
     Requirement: Requirement(["ada", "role:lead"], 2, False, 60_000, "escalate", 1_000, ["*"], 5_000, "look"),
+    Used: Used(10, 20, 3, 4, 5),
+    Used | None: Used(10, 20, 3, 4, 5),
+    Spendable | None: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
     list[str]: ["ada", "ä€😀", ""],
+    list[int]: [3, 0, -(2**40)],
 }
 
 
@@ -85,7 +89,7 @@ def facts(state: RunState) -> dict[str, Any]:
         "steps": [_plain(step) for step in state.steps],
         "seqs": list(state.seqs),
         "open": {str(step): [o.phase, o.seq, o.due_ms, o.attempt, o.dispatches] for step, o in state.open.items()},
-        "outcomes": {str(step): [at, _plain(outcome)] for step, (at, outcome) in state.outcomes.items()},
+        "outcomes": {str(step): [at, _plain(outcome)] for step, (at, outcome, _) in state.outcomes.items()},
         "resolved": {str(step): _plain(said) for step, said in state.resolved.items()},
         "late": {str(step): _plain(late[-1]) for step, late in state.late.items()},
         "end": _plain(state.end),

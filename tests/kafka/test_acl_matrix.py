@@ -45,7 +45,7 @@ PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 1_815
+CELLS = 1_903
 """11 principals, of whom one has no right at all, x (18 topics x 8 operations + 7 groups x 3)."""
 
 Place = tuple[str, str, str]

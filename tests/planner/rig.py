@@ -18,7 +18,7 @@ from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.service import Planner
-from refold.planner.settings import Budget, Limits, PlannerSettings
+from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.ports.log import Outgoing
 from refold.runtime.defaults import ACTIVE_RUNS
 from refold.runtime.host import Host
@@ -81,7 +81,7 @@ class Rig:
         member: str = "p",
         waiting: int = 4_000,
         code: App = app,
-        budget: Budget | None = None,
+        budget: Bounds | None = None,
         active: int = ACTIVE_RUNS,
     ) -> None:
         self.code = code
@@ -92,7 +92,7 @@ class Rig:
             member,
             snapshot_ms=0,
             limits=Limits(topic_bytes=waiting * 1_024, active=active),
-            budget=budget or Budget(),
+            budget=budget or Bounds(),
         )
         self.answers = True
         self.hold: Callable[[ToolRequest], bool] = lambda request: False

@@ -10,7 +10,7 @@ import pytest
 from refold.core import events, topics
 from refold.core.messages import DeadLetter
 from refold.core.wire import codec
-from refold.planner.settings import Budget
+from refold.planner.settings import Bounds
 from tests.planner.kin import ask, forge, rig
 from tests.planner.rig import Rig
 
@@ -145,7 +145,7 @@ def test_nobody_but_its_parent_starts_a_child() -> None:
 
 
 def test_agents_that_wake_each_other_for_ever_end_where_the_depth_does() -> None:
-    world = rig(budget=Budget(depth=3))
+    world = rig(budget=Bounds(depth=3))
 
     ask(world, "r", "digger")
     world.pump()
@@ -248,7 +248,7 @@ def test_what_does_not_fit_into_an_entry_fails_and_says_why() -> None:
 
 
 def test_a_run_that_starts_too_many_fails() -> None:
-    world = rig(budget=Budget(children=5))
+    world = rig(budget=Bounds(children=5))
 
     ask(world, "r", "crowd", {"count": 6})
     ask(world, "s", "crowd", {"count": 5})
@@ -280,3 +280,28 @@ def test_what_waits_for_a_child_no_longer_cancels_it_and_hears_nothing_of_it() -
     kinds = [type(event).__name__ for entry in world.log_of("r") for event in entry.events]
     assert "ChildCompleted" not in kinds
     assert kinds.count("StepGivenUp") == 1
+
+
+@pytest.mark.parametrize("ends", ["failed", "cancelled"])
+@pytest.mark.parametrize("lost", ["its end", "what was heard"])
+def test_a_run_hears_of_its_child_also_when_the_log_has_lost_that_and_the_childs_end(ends: str, lost: str) -> None:
+    world = rig()
+    world.hold = lambda request: True
+    ask(world, "r", "patient", {"agent": "worker" if ends == "cancelled" else "breaker"})
+    world.pump()
+    if ends == "cancelled":
+        world.operate("r.1", "cancel")
+        world.pump()
+    heard = world.log_of("r")[-1]
+    assert isinstance(heard.events[0], events.ChildCompleted)
+    assert heard.cause is not None
+
+    # The snapshot knows more: for it the child is over.
+    cut = heard.cause.offset + (lost == "what was heard")
+    world.broker.truncate(topics.RUN_LOG, 0, cut)
+    world.hold = lambda request: False
+    world.boot()
+    world.boot()
+
+    assert status(world, "r", "r.1") == ["completed", ends]
+    assert json.loads(result(world, "r")) in (ends, "ValueError"), "or what the log still says"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from refold.core.ids import call_id
+from refold.core.messages import ToolRequest
 from refold.core.wire import codec
+from tests.planner import kin
 from tests.planner.clocked import DAY, Rig
 from tests.roots import TRUST, entry
 
@@ -84,3 +86,16 @@ def test_a_planner_that_comes_later_keeps_to_it_and_sends_all_when_it_goes_on(ri
     halting(rig, "halt/tool/pay", None)
 
     assert [request.call_id for request in rig.requests()] == ["r-1/3"]
+
+
+@pytest.mark.parametrize(("agent", "above"), [("chief", ["chief", "boss"]), ("leaver", [])])
+def test_an_order_names_the_agents_that_wait_for_its_run(agent: str, above: list[str]) -> None:
+    family = kin.rig()
+    family.answers = False
+
+    kin.ask(family, "r", agent, {"n": 4} if agent == "chief" else None)
+    family.pump()
+
+    orders = [record.value for record in family.reader.scan("tool-requested.default") if record.value]
+    [request] = [codec.decode(ToolRequest, order) for order in orders]
+    assert (request.agent, request.above) == ("worker", above)

@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 
 from refold.planner.live import EXECUTION_BYTES
-from refold.planner.settings import Budget
+from refold.planner.settings import Bounds
 from tests.planner.rig import Rig
 
 
 @pytest.mark.parametrize("room", [0, 3, 1_000])
 def test_runs_go_on_however_few_of_them_are_kept_running(room: int) -> None:
     rig = Rig()
-    rig.settings = dataclasses.replace(rig.settings, budget=Budget(live_bytes=room * 2 * EXECUTION_BYTES))
+    rig.settings = dataclasses.replace(rig.settings, budget=Bounds(live_bytes=room * 2 * EXECUTION_BYTES))
     rig.boot()
     rig.answers = False
     runs = [f"r-{number}" for number in range(8)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-from refold.core.topics import RUN_LOG, tool_completed
+from refold.core.run.log import GAP
+from refold.core.topics import RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT, tool_completed
 from refold.ports.log import Outgoing
 from tests.planner import clocked
 from tests.planner.rig import Rig
@@ -94,6 +96,33 @@ def test_a_run_whose_beginning_was_lost_under_its_entry_begins_again() -> None:
     assert set(rig.world.done.values()) == {1}
 
 
+def test_a_run_whose_beginning_was_copied_behind_its_history_and_lost_there_begins_again() -> None:
+    rig = with_its_beginning_behind(Rig())
+    rig.pump()
+    lose_the_copy(rig)
+
+    rig.hold = lambda request: False
+    rig.pump()
+
+    state = rig.state("run-0")
+    assert state is not None
+    assert state.status == "completed"
+    assert not rig.stalled
+    assert set(rig.world.done.values()) == {1}
+
+
+def test_what_is_left_of_a_run_is_not_buried_by_a_planner_that_has_not_seen_its_beginning() -> None:
+    rig = with_its_beginning_behind(Rig())
+    lose_the_copy(rig)
+    rig.broker.truncate(RUN_SNAPSHOT, 0, 0)
+    left = [record.key for record in rig.reader.scan(RUN_LOG)]
+
+    rig.boot()
+
+    assert rig.stalled == {"run-0": GAP}
+    assert [record.key for record in rig.reader.scan(RUN_LOG)] == left
+
+
 def test_a_topic_of_inputs_that_has_lost_its_end_is_read_on() -> None:
     rig = Rig()
     rig.settings = replace(rig.settings, snapshot_ms=0)
@@ -126,3 +155,43 @@ def test_an_end_that_was_lost_before_it_was_read_is_noticed_though_nobody_writes
         rig.run(rig.settings.snapshot_ms)
 
     assert rig.planner.counts["log.shrunk"] == 1
+
+
+def test_nobody_is_refused_on_the_grounds_of_what_the_log_has_lost_since() -> None:
+    rig = clocked.Rig()
+    rig.start("r", "told", {})
+    rig.run(10)
+    waits = rig.broker.log(RUN_LOG, 0).end
+    say(rig, "s-1")
+    rig.run(rig.settings.snapshot_ms)
+    cursor = rig.log.cursors.find(RUN_LOG, 0)
+    assert cursor is not None
+    rig.broker.truncate(RUN_LOG, 0, waits)
+    cursor.position = rig.broker.log(RUN_LOG, 0).end  # the consumer was put back without a word
+
+    say(rig, "s-2")
+    rig.run(10)
+
+    assert rig.planner.counts["log.shrunk"] == 1
+    assert rig.letters() == []
+
+
+def say(rig: clocked.Rig, name: str) -> None:
+    said = {"run_id": "r", "signal_id": name, "kind": "signal", "name": "go"}
+    rig.write(RUN_SIGNALLED, f"r/{name}", json.dumps(said).encode())
+
+
+def with_its_beginning_behind(rig: Rig) -> Rig:
+    """A run waits for a call; its first entry was repeated behind the others, and the log was cleaned."""
+    rig.hold = lambda request: json.loads(request.args)["n"] == 1
+    rig.start("run-0")
+    rig.pump()
+    first = next(iter(rig.reader.scan(RUN_LOG)))
+    rig.broker.write(Outgoing(RUN_LOG, 0, first.key or b"", first.value, (), 0))
+    rig.broker.compact(RUN_LOG, 0)
+    return rig
+
+
+def lose_the_copy(rig: Rig) -> None:
+    """The log loses its last record."""
+    rig.broker.truncate(RUN_LOG, 0, rig.broker.log(RUN_LOG, 0).end - 1)

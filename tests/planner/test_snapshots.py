@@ -15,6 +15,7 @@ from refold.core.messages import Marks
 from refold.core.run import chain, snapshot
 from refold.core.run.finished import Finished
 from refold.core.run.log import LogFold
+from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.wire import codec
 from refold.planner.snapshots import Keeper, SentKept
@@ -69,6 +70,8 @@ class Partition:
             record = chain.read(key, value)
             assert isinstance(record, chain.LogRecord)
             run = record.entry.run_id
+            if (row := self.finished.get(run)) and reopens(row.head, row.status, record.entry):
+                self._bring_back(run, offset)
             if run in self.finished or (not live and offset < self.known.get(run, 0)):
                 continue
             if self.fold.feed(key, value).void:
@@ -79,6 +82,18 @@ class Partition:
                 del self.fold.states[run]
                 (self.keeper.over if live else self.keeper.end)(run, self.finished.add(after))
         self.position = max(self.position, upto)
+
+    def _bring_back(self, run: RunId, upto: int) -> None:
+        """Reads the history of a failed run again that goes on."""
+        self.finished.forget(run)
+        self.fold.forget(run)
+        entries = []
+        for offset, (key, value) in enumerate(self.log[:upto]):
+            record = chain.read(key, value)
+            if isinstance(record, chain.LogRecord) and record.entry.run_id == run:
+                self.fold.feed(key, value)
+                entries.append((offset, record.entry.seq, value))
+        self.keeper.reopen(run, entries)
 
     def round(self, emitted: int) -> None:
         """Begins to write what has moved."""

@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
-from refold.core.events import Event
-from refold.core.ids import RunId
+from refold.core.events import Event, Failure
+from refold.core.ids import RunId, parse_callback_token
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
-from refold.planner.settings import Budget, PlannerSettings
+from refold.planner.settings import Bounds, PlannerSettings
 from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
-from refold.ports.log import End, Outgoing
+from refold.ports.log import NEVER, Delivery, End, Outgoing
 from refold.sdk.app import App
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default", "approval-decided")
@@ -26,13 +26,14 @@ NOW = 1_700_000_000_000
 
 
 class Rig:
-    """One partition, and the planner that serves it now."""
+    """One partition, and the planner that serves it now. `refuses`: of a topic, records of more bytes."""
 
-    def __init__(self, app: App, budget: Budget | None = None) -> None:
+    def __init__(self, app: App, budget: Bounds | None = None) -> None:
         self.now = NOW
         self.broker = MemoryBroker((*INPUTS, *OUTPUTS), clock_ms=lambda: self.now)
-        self._budget = budget or Budget()
+        self._budget = budget or Bounds()
         self._members = 0
+        self.refuses: dict[str, int] = {}
         self.deploy(app)
 
     def deploy(self, app: App) -> None:
@@ -56,6 +57,16 @@ class Rig:
         signal = RunSignal(RunId(run), f"{kind}-{self.now}", kind, canonical.dumps(data), "ann")
         self._write("run-signalled", f"{run}/{signal.signal_id}", signal)
 
+    def tell(self, run: str, signal_id: str, data: object = None) -> None:
+        """Tells a run to go."""
+        said = RunSignal(RunId(run), signal_id, "signal", canonical.dumps(data), "bob", name="go")
+        self._write("run-signalled", f"{run}/{signal_id}", said)
+
+    def resolve(self, token: str, data: object) -> None:
+        """Answers a callback."""
+        said = RunSignal(parse_callback_token(token), "", "callback", canonical.dumps(data), "psp", callback=token)
+        self._write("run-signalled", token, said)
+
     def operate(self, run: str, kind: str, **data: object) -> None:
         """Says something about a run, as an operator."""
         said = RunOperation(RunId(run), f"{kind}-{self.now}", kind, canonical.dumps(data), "op")
@@ -69,6 +80,20 @@ class Rig:
             self._write("tool-completed.default", asked.call_id, told)
         return len(open_)
 
+    def finish_one(self, asked: ToolRequest, *, result: str = "1") -> None:
+        """What executors say of one call."""
+        told = ToolResult(asked.call_id, asked.run_id, asked.step, asked.attempt, "completed", result)
+        self._write("tool-completed.default", asked.call_id, told)
+
+    def fail(self, run: str, code: str, *, call: str = "", status: str = "failed", retryable: bool = True) -> None:
+        """What executors say of the open calls of a run, or of one: it did not happen."""
+        for asked in self.asked(run):
+            if call in ("", asked.call_id):
+                place = asked.call_id, asked.run_id, asked.step, asked.attempt
+                failure = Failure(code, "it did not work")
+                told = ToolResult(*place, status, failure=failure, retryable=retryable)
+                self._write("tool-completed.default", asked.call_id, told)
+
     def asked(self, run: str = "") -> list[ToolRequest]:
         """The calls of a run, or of all, that are open, by their topic."""
         last = {record.key: record for record in self.broker.log("tool-requested.default", 0).records}
@@ -80,6 +105,11 @@ class Rig:
         quiet = 0
         while quiet < 3:
             quiet = 0 if self._turn() else quiet + 1
+
+    def run_until(self, run: str, event: str) -> None:
+        """Takes turns until a run has such an event."""
+        while event not in self.events(run):
+            assert self._turn(), f"{run} never has {event}"
 
     def later(self, ms: int) -> None:
         """Time passes."""
@@ -139,6 +169,10 @@ class Rig:
     def _write(self, topic: str, key: str, message: object) -> None:
         self.broker.write(Outgoing(topic, 0, key.encode(), codec.encode(message), (), 0))
 
+    def _append(self, record: Outgoing) -> Delivery:
+        refused = len(record.value or b"") > self.refuses.get(record.topic, 8 << 20)
+        return Delivery(record.token, NEVER) if refused else self.broker.write(record)
+
     def _turn(self) -> bool:
         taken = self._log.take(500, 0)
         inbox = [*taken.rebalances, *taken.records, *taken.reached, *taken.deliveries, *self._answers]
@@ -146,7 +180,7 @@ class Rig:
         effects = self.planner.turn(inbox, Now(self.now, self.now))
         for effect in effects:
             if isinstance(effect, Publish | Append):
-                self._answers += [self.broker.write(record) for record in effect.records]
+                self._answers += [self._append(record) for record in effect.records]
             elif isinstance(effect, AskEnd):
                 end = self.broker.log(effect.topic, effect.partition).end
                 self._answers.append(End(effect.topic, effect.partition, end))

@@ -289,6 +289,17 @@ def test_a_halted_call_is_not_claimed_and_is_when_it_goes_on() -> None:
     assert len(asked(goes_on, Claim)) == 1
 
 
+def test_a_call_waits_while_an_agent_is_halted_that_waits_for_its_run() -> None:
+    bench = Bench()
+    below = replace(REQUEST, agent="worker", above=["chief", "boss"])
+
+    halted = bench.turn(ASSIGNED, entry(0, "halt/agent/boss", "halt", "look first"), request(0, below))
+    goes_on = bench.turn(entry(1, "halt/agent/boss", "halt", None))
+
+    assert asked(halted, Claim) == []
+    assert len(asked(goes_on, Claim)) == 1
+
+
 def test_nothing_behind_a_halted_call_waits_for_it() -> None:
     bench = Bench()
     other = replace(REQUEST, call_id=CallId("r2/3"), tool="other")

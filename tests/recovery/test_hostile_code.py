@@ -18,17 +18,14 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.commands.provision import Provision
 from refold.client.runs import Run, Runs
 from refold.core.ids import RunId
-from refold.core.messages import RunRequest
+from refold.core.messages import RunRequest, RunSignal
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
-from tests.waiting import eventually, under_load
+from tests.waiting import busy, eventually, under_load
 
 PLANNERS = ("planner-1", "planner-2")
-HANG_MS = 2_000
-SLEEP_S = 8
-"""Longer than it takes to start fifty runs and to deploy other code on a machine that does nothing else."""
-
+HANG_MS = round(4_000 * busy())
 WAIT_S = 120.0
 
 APP = """
@@ -50,9 +47,9 @@ async def nice(ctx: Context, n: int) -> int:
     return await ctx.call(echo, n)
 
 @app.agent
-async def sleeper(ctx: Context, seconds: int) -> int:
+async def waiter(ctx: Context) -> int:
     CHANGE
-    await asyncio.sleep(seconds)
+    await ctx.wait_for("go")
     return await ctx.call(echo, 1)
 
 @app.agent
@@ -191,12 +188,13 @@ def test_a_quarantined_run_is_listed_with_its_stack_and_ended_by_a_human(stage: 
 def test_a_wrong_deploy_that_is_rolled_back_fails_no_run(stage: Stage) -> None:
     runs = [f"live-{n}" for n in range(50)]
     publisher = KafkaPublisher(KafkaSettings(bootstrap=stage.stack.kafka), partitions=4, source="test")
-    asleep = json.dumps({"seconds": round(under_load(SLEEP_S))})
     for run in runs:
-        publisher.send(RunRequest(RunId(run), "sleeper", asleep))
+        publisher.send(RunRequest(RunId(run), "waiter"))
     stage.finish(runs, "suspended")
 
     stage.deploy('ctx.note("new")')
+    for run in runs:
+        publisher.send(RunSignal(RunId(run), "go-1", "signal", "null", "ann", name="go"))
     stage.finish(runs, "stalled")
     stage.deploy("pass")
     stage.finish(runs)

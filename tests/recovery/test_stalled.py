@@ -13,7 +13,7 @@ from refold.core.ids import RunId
 from refold.core.messages import Hold
 from refold.core.wire import codec
 from refold.planner.holds import LONGEST_RETRY_MS, RETRY_MS
-from refold.planner.settings import Budget
+from refold.planner.settings import Bounds
 from refold.ports.log import Outgoing
 from tests.recovery.rig import Rig
 
@@ -103,7 +103,7 @@ def test_a_wrong_deploy_fails_no_run_and_a_rollback_completes_all(agent: Any, re
 
 
 def test_a_thousand_live_runs_outlive_a_wrong_deploy() -> None:
-    rig = Rig(made(good), Budget())
+    rig = Rig(made(good), Bounds())
     for n in range(1_000):
         rig.start(f"r-{n}", "ship")
     rig.run()
@@ -188,7 +188,7 @@ def test_what_comes_for_a_stalled_run_is_recorded_and_seen_by_its_code_later() -
 
     assert held == 1
     assert rig.state("r-1").unseen == 2
-    outcomes = [type(outcome).__name__ for _, outcome in rig.state("r-1").outcomes.values()]
+    outcomes = [type(outcome).__name__ for _, outcome, _ in rig.state("r-1").outcomes.values()]
     assert outcomes == ["CallCompleted", "SleepEnded"]
 
     rig.deploy(made(good))
@@ -218,6 +218,44 @@ def test_a_run_that_is_quarantined_before_its_first_entry_is_not_driven_and_wait
     rig.run()
     assert len(rig.asked("r-1")) == 1
     assert rig.hold("r-1") is None
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["here", "with another planner"])
+def test_a_retry_that_is_said_while_a_run_is_paused_counts_when_it_goes_on(*, moves: bool) -> None:
+    rig = Rig(made(good))
+    rig.start("r-1", "ship")
+    rig.run()
+    hold = Hold(RunId("r-1"), "quarantined", "hang", "it held everything up")
+    rig.broker.write(Outgoing("run-snapshot", 0, b"hold/r-1", codec.encode(hold), (), 0))
+    rig.deploy(made(good))
+    rig.finish("r-1")
+    rig.run()
+
+    for said in ("pause", "retry", "resume"):
+        assert not rig.asked("r-1")
+        rig.operate("r-1", said)
+        rig.later(10_000)
+        if moves:
+            rig.deploy(made(good))
+
+    assert rig.hold("r-1") is None
+    assert len(rig.asked("r-1")) == 1
+
+
+def test_what_a_retry_of_a_paused_run_has_tried_in_vain_stands_still_again() -> None:
+    rig = Rig(made(good))
+    rig.start("r-1", "ship")
+    rig.run()
+    rig.deploy(made(changed))
+    rig.finish("r-1")
+    rig.run()
+
+    for said in ("pause", "retry", "resume"):
+        rig.operate("r-1", said)
+        rig.run()
+
+    assert rig.news.count("run.stalled") == 2
+    assert rig.hold("r-1")
 
 
 def test_the_same_code_is_not_tried_again_but_when_a_human_says_so() -> None:
@@ -289,130 +327,3 @@ def test_a_lack_of_memory_is_no_word_of_the_agents_even_at_its_frontier() -> Non
     assert hold is not None
     assert (hold.reason, hold.retry_ms) == ("MemoryError", rig.now + RETRY_MS)
     assert len(rig.asked("r-1")) == 1
-
-
-async def notes(ctx: Context) -> None:
-    """Never waits."""
-    while True:
-        ctx.note("again")
-
-
-async def bomb(ctx: Context) -> None:
-    """Two of it, and two of each."""
-    await asyncio.gather(bomb(ctx), bomb(ctx))
-
-
-async def long(ctx: Context) -> None:
-    """Many steps."""
-    for n in range(1_000):
-        await ctx.call(double, n)
-
-
-async def raises(ctx: Context) -> None:
-    """Its own error, at its frontier."""
-    raise Untold
-
-
-async def by_hand(ctx: Context) -> None:
-    """What no context would make."""
-    from refold.core.run.intents import Note
-    from refold.sdk import loop
-
-    loop.running("a note").tell(Note(kind=5, data=None))  # type: ignore[arg-type]
-
-
-async def cancelled(ctx: Context) -> None:
-    """What asyncio raises to stop code."""
-    raise asyncio.CancelledError
-
-
-class Untold(Exception):  # noqa: N818
-    """Has no text."""
-
-    def __str__(self) -> str:
-        raise SystemExit
-
-
-@pytest.mark.parametrize(
-    ("agent", "code"),
-    [
-        (notes, "budget_turn"),
-        (bomb, "budget_turn"),
-        (raises, "Untold"),
-        (exits, "SystemExit"),
-        (by_hand, "usage"),
-        (cancelled, "CancelledError"),
-    ],
-)
-def test_code_that_goes_wrong_at_its_frontier_ends_its_own_run_alone(agent: Any, code: str) -> None:
-    app = made(agent, name="bad")
-    app.agent(name="ship")(good)
-    rig = Rig(app, Budget(turn=2_000))
-
-    rig.start("r-0", "ship")
-    rig.start("r-1", "bad")
-    rig.start("r-2", "ship")
-    rig.run()
-
-    assert rig.state("r-1").end.failure.code == code  # type: ignore[union-attr]
-    assert len(rig.asked("r-0")) == len(rig.asked("r-2")) == 1
-
-
-@pytest.mark.parametrize(
-    ("budget", "code"), [(Budget(steps=20), "budget_steps"), (Budget(history_bytes=20_000), "budget_bytes")]
-)
-def test_a_run_has_a_budget_and_its_failure_says_so(budget: Budget, code: str) -> None:
-    rig = Rig(made(long), budget)
-    rig.start("r-1", "ship")
-    rig.run()
-    while not rig.state("r-1").over:
-        rig.finish("r-1")
-        rig.run()
-
-    end: Any = rig.state("r-1").end
-    assert end.failure.code == code
-    assert "REFOLD_PLANNER__RUN" in end.failure.message
-
-
-async def asks_once(ctx: Context) -> str:
-    """The first version."""
-    await ctx.call(double, 1)
-    return "one"
-
-
-async def asks_twice(ctx: Context) -> str:
-    """The second."""
-    await ctx.call(double, 2)
-    await ctx.call(double, 3)
-    return "two"
-
-
-def test_a_run_goes_on_with_the_version_that_it_began_with_and_new_ones_get_the_newest() -> None:
-    def versions(*agents: tuple[Callable[..., Any], str]) -> App:
-        app = made(name="other")
-        for agent, version in agents:
-            app.agent(name="ship", version=version)(agent)
-        return app
-
-    rig = Rig(versions((asks_once, "1")))
-    rig.start("r-1", "ship")
-    rig.run()
-
-    rig.deploy(versions((asks_once, "1"), (asks_twice, "2")))
-    rig.start("r-2", "ship")
-    rig.run()
-    for _ in range(2):
-        rig.finish("r-1")
-        rig.finish("r-2")
-        rig.run()
-    rig.start("r-3", "ship")
-    rig.run()
-    rig.deploy(versions((asks_once, "1")))
-    rig.finish("r-3")
-    rig.run()
-    hold = rig.hold("r-3")
-
-    assert [rig.state(run).version.partition("+")[0] for run in ("r-1", "r-2", "r-3")] == ["1", "2", "2"]
-    assert [rig.state(run).end.result for run in ("r-1", "r-2")] == ['"one"', '"two"']  # type: ignore[union-attr]
-    assert hold is not None
-    assert hold.needs.partition("+")[0] == "2"

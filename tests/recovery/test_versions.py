@@ -239,3 +239,30 @@ def test_what_came_while_a_run_was_held_is_new_to_it() -> None:
 
     assert finish(rig) == "[1,1,1,true]"
     assert RunId("r") == rig.state("r").run_id
+
+
+def test_a_run_goes_on_with_the_version_that_it_began_with_and_new_ones_get_the_newest() -> None:
+    rig = begun(app(one), 0)
+
+    rig.deploy(app(one, three))
+    rig.start("r-2", "ship")
+    rig.run()
+    while rig.finish():
+        rig.run()
+    rig.start("r-3", "ship")
+    rig.run()
+    rig.finish("r-3")
+    rig.run()
+    rig.deploy(app(one))
+    rig.finish("r-3")
+    rig.run()
+    hold = rig.hold("r-3")
+
+    assert [spoken(rig.state(run).version)[0] for run in ("r", "r-2", "r-3")] == ["one", "three", "three"]
+    assert [[getattr(step, "args", "") for step in rig.state(run).steps][1] for run in ("r", "r-2")] == [
+        '{"n":2}',
+        '{"n":22}',
+    ]
+    assert rig.statuses() == {"completed": 2, "running": 1}
+    assert hold is not None
+    assert spoken(hold.needs)[0] == "three"

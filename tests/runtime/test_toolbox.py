@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from itertools import count
 from queue import SimpleQueue
@@ -16,7 +17,7 @@ from refold.adapters.tools.toolbox import Toolbox
 from refold.core.errors import RefoldError
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
-from refold.ports.effects import StartTool, ToolEnded
+from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.ports.log import Membership
 from refold.runtime.host import Host
 
@@ -91,6 +92,21 @@ def asked(letter: str, times: int) -> str:
     return letter * times
 
 
+GATE = threading.Event()
+
+
+@app.tool(effect="pure")
+async def holds_the_loop() -> None:
+    """Somebody's async tool that blocks."""
+    GATE.wait()
+
+
+@app.tool(effect="pure")
+async def sleeps() -> None:
+    """Waits for ever."""
+    await asyncio.Event().wait()
+
+
 class Bench:
     """A toolbox, and what has ended in it."""
 
@@ -146,6 +162,22 @@ def test_the_limit_counts_bytes_of_results_and_of_probes_alike(bench: Bench, let
 
     assert good.status == ("happened" if probe else "completed")
     assert (bad.status, bad.code) == (("unknown", "probe_failed") if probe else ("broken", "too_large"))
+
+
+def test_a_tool_that_is_stopped_before_it_has_begun_is_heard_of(bench: Bench) -> None:
+    def order(number: int, tool: str) -> StartTool:
+        return StartTool(
+            number, ToolRequest(CallId("r-1/3"), run_id("r-1"), 1, 1, 0, tool, "{}", "k", "pure", 1), False
+        )
+
+    GATE.clear()
+    bench.box.start([order(1, "holds_the_loop")])
+    bench.box.start([order(2, "sleeps")])
+    bench.box.stop(StopTool(2, "timeout"))
+    GATE.set()
+
+    ended = {each.number: each.status for each in (bench.ended.get(timeout=60), bench.ended.get(timeout=60))}
+    assert ended == {1: "completed", 2: "unknown"}
 
 
 def test_a_process_ends_when_its_tools_are_dead() -> None:

@@ -92,7 +92,7 @@ class Run:
             outcome = CallFailed(step, 1, Failure("boom", "it broke"))
         else:
             outcome = CallCompleted(step, 1, result)
-        self.state.outcomes = self.state.outcomes.add(step, (200 + step, outcome))
+        self.state.outcomes = self.state.outcomes.add(step, (200 + step, outcome, 0))
         return outcome
 
     def again(self, code: Callable[[], Code] | None = None) -> Execution:

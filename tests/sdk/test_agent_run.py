@@ -355,7 +355,7 @@ def test_an_agent_that_goes_on_for_ever_is_stopped_with_the_reason() -> None:
     @local.agent
     async def polls(ctx: Context) -> None:
         while True:
-            await asyncio.gather(*(asyncio.sleep(1) for _ in range(500)))
+            await asyncio.gather(*(asyncio.sleep(1) for _ in range(1_001)))
 
     with pytest.raises(UsageError, match=r"asked for 1,\d+ steps and goes on"):
         run(local, "polls")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold import DID_NOT_HAPPEN, App, Context
-from refold.testing import AgentRun, Boundary, CrashError, crash_matrix
+from refold.testing import AgentRun, Boundary, CrashError, answer, crash_matrix
 
 
 class Bank:
@@ -186,3 +186,24 @@ def test_a_matrix_of_twenty_steps_has_sixty_one_kills() -> None:
     report = crash_matrix(app, "twenty", {}, effects=lambda: BANK.moved)
 
     assert report.cases == 1 + 21 + 2 * 20
+
+
+def test_a_matrix_takes_scripts_of_agents_and_what_people_say_too() -> None:
+    local = App("many")
+    local.tool(effect="once", approval="required", name="shout")(louder)
+
+    @local.agent
+    async def child(ctx: Context) -> int:
+        raise AssertionError("it is scripted")
+
+    @local.agent
+    async def parent(ctx: Context) -> int:
+        return await ctx.run("child") + await ctx.call("shout", 1)
+
+    report = crash_matrix(local, "parent", {}, agents={"child": 2}, decisions={"shout": answer(3)})
+
+    assert (report.ok, report.effects) == (True, {})
+
+
+def louder(amount: int) -> int:
+    return amount

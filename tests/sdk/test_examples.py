@@ -18,7 +18,8 @@ from refold import App, NotDone, UsageError
 from refold.core.events import AttemptFailed
 from refold.core.wire.canonical import dumps, parse
 from refold.testing import AgentRun, run
-from tests.sdk.attempts import run_probe, run_tool
+from refold.testing.contracts import KeyedContract, ProbedContract, PureContract
+from tests.sdk.attempts import run_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -93,16 +94,31 @@ def test_the_cloud_recognises_a_keyed_repetition_and_not_one_without_key(cloud: 
     assert (counts["effects"]["push_image"], counts["effects"]["switch_mesh"]) == (1, 2)
 
 
-def test_the_probe_knows_whether_the_migration_happened(cloud: Cloud, app: App) -> None:
-    tool = app.tools["run_migrations"]
-    args = tool.canonical_args("shop", "1")
+class Deployed:
+    """Tools of the example, whose effects the cloud counts."""
 
-    before = run_probe(tool, args, key="k1")
-    result = run_tool(tool, args, key="k1")
+    app = App.load(str(EXAMPLES / "deploy.py"))
+    cloud: Cloud
 
-    assert before is None
-    assert run_probe(tool, args, key="k1") == result == '"run_migrations-1"'
-    assert run_tool(tool, args, key="k1") == '"run_migrations-2"'
+    @pytest.fixture(autouse=True)
+    def counts(self, cloud: Cloud) -> None:
+        """Have the cloud that the tools talk to."""
+        self.cloud = cloud
+
+    def effects(self) -> int:
+        return sum(self.cloud.ask("/counts")["effects"].values())
+
+
+class TestRunMigrations(Deployed, ProbedContract):
+    tool, args = "run_migrations", {"service": "shop", "version": "1"}
+
+
+class TestPushImage(Deployed, KeyedContract):
+    tool, args = "push_image", {"service": "shop", "version": "1"}
+
+
+class TestCheckHealth(Deployed, PureContract):
+    tool, args = "check_health", {"service": "shop", "version": "1"}
 
 
 def test_an_answer_can_be_held_back_after_the_effect(cloud: Cloud, app: App) -> None:

@@ -56,6 +56,21 @@ def test_the_time_is_never_before_a_timer_that_fired_and_never_goes_back() -> No
     assert value(run) == [60.1, 60.1, 60.1]
 
 
+def test_every_clock_that_a_library_may_read_is_the_time_of_the_log() -> None:
+    clocks = [time.time, time.monotonic, time.perf_counter]
+    exact = [time.time_ns, time.monotonic_ns, time.perf_counter_ns]
+
+    async def code() -> list[float]:
+        await asyncio.sleep(60)
+        return [*(clock() for clock in clocks), *(clock() / 1_000_000_000 for clock in exact)]
+
+    run = Run(code)
+    run.settle(1)
+
+    assert value(run) == [60.1] * 6
+    assert time.perf_counter() < 40 * YEAR_S
+
+
 def test_a_sleep_of_zero_gives_way_and_is_no_step() -> None:
     async def code() -> list[str]:
         done: list[str] = []

@@ -259,7 +259,7 @@ def test_time_is_that_of_the_record_that_woke_the_code() -> None:
     state = RunState("run-1", started_ms=100)
     policy = RetryPolicy()
     state.steps = Row(CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b")))
-    state.outcomes = state.outcomes.add(1, (222, CallCompleted(1, 1, "1")))
+    state.outcomes = state.outcomes.add(1, (222, CallCompleted(1, 1, "1"), 0))
 
     replay(Execution(code(), moment, "seed"), state)
 

@@ -58,8 +58,12 @@ def sent(settings: KafkaSettings, topic: str, values: list[bytes], codec: str) -
 def test_a_batch_that_unpacks_into_more_than_its_topic_takes_is_refused(
     settings: KafkaSettings, topic: str, codec: str
 ) -> None:
-    assert sent(settings, topic, [bytes(1 << 20)] * BOMB_MIB, codec) == {KafkaError.MSG_SIZE_TOO_LARGE}
-    assert [*KafkaLogReader(settings).scan(topic)] == []
+    before = len([*KafkaLogReader(settings).scan(topic)])
+
+    assert KafkaError.MSG_SIZE_TOO_LARGE in sent(settings, topic, [bytes(1 << 20)] * BOMB_MIB, codec)
+
+    arrived = len([*KafkaLogReader(settings).scan(topic)]) - before
+    assert arrived <= 1, "the client may send the first one alone, which is no bomb"
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])

@@ -13,7 +13,7 @@ from refold.simulator.attacks.lies import HARMLESS, LIES
 from refold.simulator.campaign import Summary, sieges
 from refold.simulator.settings import ANSWERS, CLAIMS, OTHER
 
-SIEGES = 160
+SIEGES = 100
 """About 9 s of one core. `make sim` runs 20,000 of them."""
 
 
@@ -63,7 +63,7 @@ def test_attackers_write_only_what_their_principals_may() -> None:
 
     assert planner >= {"run-log", "approval-requested", "tool-requested.default", "tool-requested.other"}
     assert not planner & {"catalog", "approval-voted", "approval-decided", CLAIMS, ANSWERS}
-    assert executor == {"tool-claimed.other", "tool-completed.other", "dead-letter"}
+    assert executor == {"tool-claimed.other", "tool-completed.other", "dead-letter", "run-stream"}
     assert rights("authority") == {"catalog"}
     assert rights("approver") == {"approval-voted"}
     assert rights("approval") == {"approval-decided", "dead-letter"}

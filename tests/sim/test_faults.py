@@ -15,13 +15,13 @@ from refold.simulator.workload.inputs import backlog
 from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.world.faults import Chance, Fault
 
-SINGLES, ASKED, PAIRS, SEEDS = 900, 450, 300, 300
-"""Cases of each kind: about 30 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
+SINGLES, ASKED, PAIRS, SEEDS = 600, 240, 300, 150
+"""Cases of each kind: about 35 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
 
 RARE = "once-happened", "refuse"
 """A scenario and a fault that a slice may miss: a log that never takes what a service has to say."""
 
-_ALL_SINGLES, _ALL_ASKED, _ALL_PAIRS = 136_900, 127_100, 96_800
+_ALL_SINGLES, _ALL_ASKED, _ALL_PAIRS = 195_900, 138_200, 101_200
 
 
 def run(cases: list[Named]) -> Summary:

@@ -21,8 +21,9 @@ def read() -> list[Named]:
         if values:
             options = dict(values)
             faults = tuple(parse_fault(value) for name, value in values if name == "--fault")
-            lies = options.get("--mode") == "byzantine"
-            found.append(Named(options.get("--scenario", ""), faults, int(options.get("--seed", 0)), lies))
+            lies, programs = (options.get("--mode") == mode for mode in ("byzantine", "programs"))
+            seed = int(options.get("--seed", 0))
+            found.append(Named(options.get("--scenario", ""), faults, seed, lies, programs=programs))
     return found
 
 

@@ -28,7 +28,7 @@ Found = dict[str, int]
 
 STILL = ROOT / "tests/tidy/still.json"
 CLASS_WALL, MODULE_WALL, CORRIDOR_WALL = 300, 400, 250
-MOST_LINES, MOST_LATE_IMPORTS = 47_000, 10
+MOST_LINES, MOST_LATE_IMPORTS = 62_000, 10
 """Of lines: 24,900 held all that the first version could do. Snapshots, holds, the watchdog, copies, erasure, the
 cluster client and their faults in the simulator take a third more."""
 FLOORS = 5
@@ -49,6 +49,7 @@ TWICE = {
     "parse": "a verb of its module",
     "check": "a verb of its module: export.check, scan.check",
     "membership": "the same question to each service: which topics it takes part in",
+    "idempotency_key": "what makes one, and what a tool of another framework asks for its own",
     "Lane": "each service has one; the corridor says what is one",
 }
 """Names that may stand at the top of two modules, and why."""

@@ -7,7 +7,7 @@ import statistics
 
 from tests.tidy.repository import python, text
 
-MODULE_WALL, FUNCTION_WALL = 600, 70
+MODULE_WALL, FUNCTION_WALL = 400, 70
 MEDIAN_MODULE = 180
 
 

@@ -32,6 +32,7 @@ from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Journal, Positions
 from refold.runtime.ruling import follow
+from refold.sdk.sources import FactsTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class ApprovalLane:
         self.clock.tick(mono_ms)
         self._equipment, self._settings, self._limits = equipment, equipment.settings, equipment.settings.limits
         self._journal = equipment.journal
-        self._facts = {name: tool.facts for name, tool in equipment.tools.items()}
+        self._facts = FactsTable(equipment.tools)
         self.catalog = Catalog(self._settings.trust)
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()

@@ -14,6 +14,7 @@ from refold.archive.collecting import EndedRun, batches, ended_runs, whole_runs
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
+from refold.archive.vault import Vault
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.ids import RunId, depth_of, home, is_below, run_id
 from refold.core.messages import RunErased
@@ -54,7 +55,7 @@ class Swept:
 
 
 class Archivist:
-    """Archives and erases. Without a `shelf` runs are erased without a copy."""
+    """Archives and erases. Without a `shelf` runs are erased without a copy; the `vault` has their large values."""
 
     def __init__(
         self,
@@ -63,9 +64,11 @@ class Archivist:
         shelf: Shelf | None,
         settings: ArchivistSettings,
         *,
+        vault: Vault | None = None,
         progress: Steps = lambda what, done, total: None,
     ) -> None:
         self._reader, self._writer, self._shelf, self._settings = reader, writer, shelf, settings
+        self._vault = vault
         self._progress = progress
         self._partitions = reader.partitions(RUN_LOG)
 
@@ -122,6 +125,9 @@ class Archivist:
             if problems := inspection.flaws(run):
                 swept.left[run.run_id] = "; ".join(problems)
         sound = [run for run in whole if run.run_id not in swept.left]
+        if self._vault:
+            for run in sound:
+                self._vault.copy(run)
         files = self._shelf.keep(sound) if self._shelf else {}
         swept.archived |= {str(run): file for run, file in files.items()}
         pools = {run.run_id: list(run.pools) for run in batch}
@@ -132,6 +138,8 @@ class Archivist:
             for run in sound
         }
         self._write([_marker(partition, marker) for marker in markers.values()])
+        if self._vault:
+            self._vault.erase(markers)
         return markers
 
     def _clear(self, marked: Mapping[RunId, RunErased], swept: Swept) -> None:
@@ -145,6 +153,8 @@ class Archivist:
             swept.tombstones += len(stage)
         there = {each.run_id for each in lying}
         gone = [run for run in marked if run not in there]
+        if self._vault:
+            self._vault.erase(gone)  # once more: a pass that was cut short, or a value that came late
         self._write([Outgoing(RUN_SNAPSHOT, home(run, self._partitions), erased_key(run), None, (), 0) for run in gone])
         swept.gone += gone
         swept.erasing = len(marked) - len(gone)

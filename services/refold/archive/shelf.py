@@ -7,24 +7,19 @@ line per run. A data file is written at once and never again; its index can be m
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
 
 from refold.archive import inspection
 from refold.archive.container import ArchivedRun, pack_runs, unpack_runs
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError, UsageError, not_installed
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
 from refold.core.ids import RunId
-
-try:
-    import obstore
-    from obstore.exceptions import AlreadyExistsError, BaseError
-    from obstore.store import from_url
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
+from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
 
 _INDEX = "index/"
 
@@ -51,15 +46,9 @@ class Shelf:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self._folder = Path(url.removeprefix("file://")) if url.startswith("file://") else None
-        try:
-            if self._folder is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            self._store = from_url(url)
-        except (BaseError, ValueError, OSError) as error:
-            hint = f"write file:///folder or s3://bucket/path ({_first_line(error)})"
-            raise UsageError(f"{url} is not the address of an archive", hint=hint) from None
+        self._objects = ObjectStore(url, "an archive")
+        self.url = self._objects.url
+        self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
         """Files runs that are not there so far, by day; returns the file of each, read back and verified.
@@ -148,7 +137,7 @@ class Shelf:
     def _paths(self, prefix: str) -> list[str]:
         try:
             return [meta["path"] for batch in obstore.list(self._store, prefix or None) for meta in batch]
-        except (BaseError, OSError) as error:
+        except STORE_ERRORS as error:
             raise self._unreachable(error) from None
 
     def _get(self, path: str) -> bytes:
@@ -156,22 +145,20 @@ class Shelf:
             return bytes(obstore.get(self._store, path).bytes())
         except FileNotFoundError:
             raise NotFoundError(f"{self.url} has no file {path}") from None
-        except (BaseError, OSError) as error:
+        except STORE_ERRORS as error:
             raise self._unreachable(error) from None
 
     def _put(self, path: str, content: bytes) -> None:
         try:
-            obstore.put(self._store, path, content, mode="create")
-            if self._folder is not None:
-                _sync(self._folder, self._folder / path)
+            self._objects.put(path, content)
         except AlreadyExistsError:
             raise
-        except (BaseError, OSError) as error:
+        except STORE_ERRORS as error:
             raise self._unreachable(error) from None
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
-            f"the archive {self.url} does not answer: {_first_line(error)}",
+            f"the archive {self.url} does not answer: {first_line(error)}",
             hint="are the address and the rights right?",
         )
 
@@ -183,17 +170,3 @@ def _line(run: ArchivedRun, file: str) -> IndexedRun:
 
 def _day(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y/%m/%d}"
-
-
-def _sync(root: Path, file: Path) -> None:
-    """Waits until a file and the folders that lead to it are on disk: what it holds is erased elsewhere next."""
-    for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

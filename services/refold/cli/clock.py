@@ -20,15 +20,15 @@ def time_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def until_ms(text: str, option: str) -> int:
+    """Until when, as an option says it: a time with its zone, how long from now, or 0: never. **Raises** UsageError."""
+    if not text:
+        return 0
+    return time_ms(text) if "-" in text else clock_ms() + duration_ms(option, text)
+
+
 def since_ms(text: str) -> int:
     """What --since means: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
     if not text:
         return 0
     return time_ms(text) if "-" in text else clock_ms() - duration_ms("--since", text)
-
-
-def until_ms(text: str) -> int:
-    """What --not-before means: a time with its zone, in how long that is, or 0 for at once. **Raises** UsageError."""
-    if not text:
-        return 0
-    return time_ms(text) if "-" in text else clock_ms() + duration_ms("--not-before", text)

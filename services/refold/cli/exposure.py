@@ -11,7 +11,7 @@ import structlog
 from refold.adapters.kafka.acls import may_do_everything, may_write
 from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis.ledger import RedisLedger
-from refold.cli.addresses import is_here
+from refold.client.addresses import is_here
 from refold.core.errors import UsageError
 from refold.core.topics import CATALOG
 from refold.runtime.settings import KafkaSettings

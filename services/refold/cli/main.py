@@ -15,6 +15,10 @@ class Root(Lazy):
     """The group of all commands."""
 
     later: ClassVar = {
+        "init": (
+            "init:init_group",
+            "Begin a project: an agent, tools, a policy, and a test that passes.",
+        ),
         "dev": ("dev:dev_group", "Run a broker, Valkey and every service here, each restarted when it dies."),
         "dev status": ("processes:status_group", "Show what a running `refold dev` consists of."),
         "dev kill": ("processes:kill_group", "Kill processes of a running `refold dev`, as `kill -9` does."),
@@ -22,6 +26,13 @@ class Root(Lazy):
         "doctor": ("doctor:doctor_group", "Look at everything that Refold needs, and say what is wrong."),
         "serve": ("serve:serve_group", "Run one service in this process: planner, executor, approval or archivist."),
         "run": ("run:run_group", "Start runs, look at them, settle what is in doubt."),
+        "run retry": (
+            "redriving:retry_group",
+            "Have a failed run go on where it failed, or try the code of a stalled one again.",
+        ),
+        "run cancel": ("saying:cancel_group", "Cancel a run, and what it has started."),
+        "run pause": ("saying:pause_group", "Pause a run, and what it has started."),
+        "run resume": ("saying:resume_group", "Let a run go on that was paused."),
         "run resolve": ("resolving:resolve_group", "Settle a call in doubt: say what you found out about its effect."),
         "run erase": ("erasing:erase_group", "Erase a run that is over from every topic, at once."),
         "run signal": ("signalling:signal_group", "Tell a run something that it waits for, or will."),

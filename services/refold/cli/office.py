@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import ROOT_KEY, data_dir
 from refold.cli.platform import Shell
 from refold.client import catalog
+from refold.client.addresses import ROOT_KEY, data_dir
 from refold.client.catalog import Shelves
 from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import ROOT, Trust

@@ -7,7 +7,6 @@ programs, and as JSON's own escapes on a terminal.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -20,10 +19,10 @@ from rich.console import Console
 from rich.markup import escape as markup
 from rich.table import Table
 
+from refold.client.rows import Data as Data
+from refold.client.rows import json_text as json_text
+from refold.client.rows import plain as plain
 from refold.runtime.text import visible
-
-Data = dict[str, Any]
-"""What --json prints, and what lines for people are made of."""
 
 STYLES = {
     "completed": "green",
@@ -33,12 +32,14 @@ STYLES = {
     "proposed": "cyan",
     "suspended": "yellow",
     "stalled": "bold red",
+    "paused": "bold yellow",
     "backoff": "yellow",
     "sleeping": "yellow",
     "waiting": "yellow",
     "expired": "red",
     "approval": "bold yellow",
     "doubt": "bold magenta",
+    "held": "bold magenta",
     "unknown": "magenta",
     "failed": "red",
     "cancelled": "red",
@@ -102,19 +103,6 @@ def _cell(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, named tuples and bytes as JSON data."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
-
-
 def styled(status: str) -> str:
     """A status in its colour."""
     return f"[{STYLES.get(status, 'white')}]{status}[/]"
@@ -144,14 +132,6 @@ def escape(text: str, limit: int = 0) -> str:
 def counted(count: int, what: str) -> str:
     """`1 rule`, `2 rules`."""
     return f"{count} {what}{'s' * (count != 1)}"
-
-
-def json_text(text: str) -> Any:
-    """A JSON text from a record as data; text that is none stays text."""
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        return text
 
 
 def progress() -> Callable[[str, int, int], None]:

@@ -10,15 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import data_dir, own_key
-from refold.cli.platform import Platform, Shell, login
+from refold.cli.platform import Shell
 from refold.cli.views import approvals as approval_views
-from refold.client.approvals import ENOUGH_DIGITS, Answered, Approvals, changed
+from refold.client.addresses import vote_key
+from refold.client.approvals import Answered, Approvals, changed, names_the_question
+from refold.client.platform import login
 from refold.client.register import against, others, reach, said, word_for
 from refold.core.approval.ballot import DECIDING, Vote
-from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
-from refold.core.ids import parse_approval_id
 
 ApprovalArgument = Annotated[
     str,
@@ -57,8 +56,8 @@ class Voter(Shell):
     ) -> tuple[Vote, Answered]:
         """Votes; returns the vote, and what became of it."""
         key = vote_key(self.key, self.data)
-        self.platform.wait(self.timeout)
-        approvals = approvals_of(self.platform)
+        self.platform.wait(self.timeout, output.warn)
+        approvals = self.platform.approvals
         approval = approvals.named(name)
         question = self._seen(approvals, name, approval, action, about=about)
         if settings:
@@ -77,10 +76,8 @@ class Voter(Shell):
         if action == "revoke-grant":
             return approvals.granted(approval).question
         found = approvals.get(approval)
-        digits = parse_approval_id(approval)[2]
-        typed = len(name) - len(approval) + len(digits)
         refused = action in DECIDING and found.request.about != about
-        if action in ASIDES or typed >= ENOUGH_DIGITS or found.state != "open" or refused:
+        if action in ASIDES or names_the_question(name) or found.state != "open" or refused:
             return found.request.question
         say = word_for(action, about)
         if self.json_ or not sys.stdin.isatty():
@@ -122,18 +119,3 @@ def _outcome(answer: Answered, action: str) -> str:
     decides = answer.decision if action != "revoke-grant" else None
     by = f", which is decided: {output.escape(said(decides))}" if decides else ""
     return f"it is recorded with {name}{by}"
-
-
-def approvals_of(platform: Platform) -> Approvals:
-    """The approvals of a platform."""
-    most = platform.settings.max_payload_bytes
-    reader, trust, partitions = platform.runs.reader, platform.trust, platform.runs.partitions
-    return Approvals(reader, trust, partitions=partitions, payload_bytes=most)
-
-
-def vote_key(path: str, data: str) -> SigningKey:
-    """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
-    if key := own_key("vote", path, data):
-        return key
-    hint = "`refold keys new NAME --use vote` makes one; --key names its file"
-    raise UsageError(f"there are 0 keys for votes in {data_dir(data) / 'keys'}", hint=hint)

@@ -247,6 +247,11 @@ class Approvals:
         return home(parse_approval_id(approval_id)[0], self._partitions)
 
 
+def names_the_question(name: str) -> bool:
+    """Whether a name has so many digits that it says which question somebody has seen."""
+    return len(name.partition("/")[2].partition("~")[2]) >= ENOUGH_DIGITS  # an id of a run may have a ~, too
+
+
 def canonical_json(text: str) -> str:
     """A JSON text in its one form, as votes hold it. **Raises** MalformedError."""
     return canonical.dumps(canonical.parse(text))

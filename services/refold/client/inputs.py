@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.approval.people import is_same
-from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, UsageError
+from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, RefoldError, UsageError
 from refold.core.events import CallProposed, Cause, Event
 from refold.core.ids import (
     EntryId,
@@ -18,8 +18,11 @@ from refold.core.ids import (
     call_id,
     home,
     parse_call_id,
+    run_id,
 )
 from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunOperation, RunRequest, RunSignal
+from refold.core.planning.pausing import RESUME
+from refold.core.run.pausing import OPERATOR, own
 from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import canonical, codec
@@ -67,22 +70,12 @@ class Inputs:
         **Raises** ConflictError when the run exists with other input, TimedOutError.
         """
 
-        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
-            asked = run.state.request
-            if asked is None:
-                return None
-            if run.state.position == position:
-                return InputAnswer("accepted", run, position)
-            if (asked.agent, asked.input) == (request.agent, request.input):
-                return InputAnswer("known", run, position)
-            raise ConflictError(f"run {request.run_id} exists with other input", hint="choose another --id")
-
-        return self.follow(request.run_id, position, judge, timeout_s)
+        return self.follow(request.run_id, position, lambda run, _: taken(request, position, run), timeout_s)
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
         """Waits until a run is over. **Raises** TimedOutError."""
-        for found, _ in self.runs.follow(run, timeout_s):
-            if found.state.over:
+        for found, judged in self.runs.follow(run, timeout_s):
+            if is_over(found, judged):
                 return found
         raise AssertionError("a tail goes on for ever")
 
@@ -96,7 +89,7 @@ class Inputs:
             raise ConflictError(f"run {signal.run_id} is {state.status} already", hint="nothing is left to cancel")
 
         def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
-            if not run.state.over:
+            if not is_over(run, judged):
                 return None
             if run.state.status != "cancelled":
                 raise ConflictError(f"run {signal.run_id} {run.state.status} first", hint="nothing is left to cancel")
@@ -123,12 +116,24 @@ class Inputs:
         position = self.send(signal)
         return self.follow(signal.run_id, position, judge, timeout_s)
 
+    def redrive(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
+        """Has a failed run go on; `signal` comes from `redrive.retrying`.
+
+        **Raises** ConflictError when it has gone on since, UsageError when what is said does not fit, TimedOutError.
+        """
+
+        def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
+            return InputAnswer("accepted", run, position) if self._answers(run, position) else None
+
+        position = self.send(signal)
+        return self.follow(signal.run_id, position, judge, timeout_s)
+
     def fail(self, signal: RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:
         """Ends a stalled run. **Raises** NotFoundError, ConflictError when it is not stalled, TimedOutError."""
         self._stalled(signal)
 
         def judge(run: Run, judged: JudgedRecord | None) -> InputAnswer | None:
-            return InputAnswer("accepted", run, position) if run.state.over else None
+            return InputAnswer("accepted", run, position) if is_over(run, judged) else None
 
         position = self.send(signal)
         return self.follow(signal.run_id, position, judge, timeout_s)
@@ -161,7 +166,7 @@ class Inputs:
                         hint=f"`refold run show {signal.run_id}` tells what followed",
                     )
                 return InputAnswer("known", run, position)
-            if run.state.over:
+            if is_over(run, judged):
                 raise ConflictError(f"run {signal.run_id} is {run.state.status} already")
             return None
 
@@ -243,16 +248,42 @@ class Inputs:
         return self.runs.reader.tail(DEAD_LETTER, home(run, self.runs.partitions))
 
 
+def taken(request: RunRequest, position: Cause, run: Run) -> InputAnswer | None:
+    """What became of a request that lies at this position. **Raises** ConflictError when the run is another one."""
+    asked = run.state.request
+    if asked is None:
+        return None
+    if run.state.position == position:
+        return InputAnswer("accepted", run, position)
+    if (asked.agent, asked.input) == (request.agent, request.input):
+        return InputAnswer("known", run, position)
+    hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
+    raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
+
+
+def is_over(run: Run, judged: JudgedRecord | None) -> bool:
+    """Whether a run that is followed is over by the last `judged` record. Behind a failure there may be a retry."""
+    return run.state.over and (judged is None or run.state.status != "failed")
+
+
 def cancelling(runs: Runs, run: str, *, reason: str, actor: str, as_operator: bool = False) -> RunSignal | RunOperation:
     """What cancels a run: a user's word if they have asked for it, an operator's if not. **Raises** NotFoundError."""
-    return cancel_of(runs.get(run).state, reason=reason, actor=actor, as_operator=as_operator)
+    return word_on(runs.get(run).state, "cancel", reason=reason, actor=actor, as_operator=as_operator)
 
 
-def cancel_of(state: RunState, *, reason: str, actor: str, as_operator: bool = False) -> RunSignal | RunOperation:
-    """The same of a run that was read."""
-    own = state.request is not None and is_same(state.request.requester, actor) and not as_operator
-    said = RunSignal if own else RunOperation
-    return said(state.run_id, f"cancel-{secrets.token_hex(6)}", "cancel", canonical.dumps({"reason": reason}), actor)
+def operating(run: str, kind: str, data: object, *, actor: str) -> RunOperation:
+    """Something that an operator says of a run. **Raises** MalformedError for what is no id."""
+    return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
+
+
+def word_on(
+    state: RunState, kind: str, *, reason: str, actor: str, as_operator: bool = False
+) -> RunSignal | RunOperation:
+    """What cancels, pauses or resumes a run that was read: what an operator has paused, only an operator resumes."""
+    held = own(state) if kind == RESUME else None
+    mine = state.request is not None and is_same(state.request.requester, actor)
+    said = RunOperation if as_operator or not mine or (held and held.role == OPERATOR) else RunSignal
+    return said(state.run_id, f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps({"reason": reason}), actor)
 
 
 class Doubted(NamedTuple):
@@ -293,9 +324,9 @@ def resolution(
     comment: str,
     though_asked: bool = False,
 ) -> RunOperation:
-    """What an operator says to settle a call in doubt, with step and attempt looked up in the log.
+    """What an operator says to settle a call in doubt, or a held one, with step and attempt looked up in the log.
 
-    **Raises** MalformedError for what is no call id, NotFoundError, ConflictError when the call is not in doubt.
+    **Raises** MalformedError for what is no call id, NotFoundError, ConflictError when the call is neither.
     """
     name, seq = parse_call_id(call)
     state = runs.get(name).state
@@ -304,19 +335,22 @@ def resolution(
         hint = f"`refold run resolve {approval}` is a vote on it"
         raise ConflictError(f"people are asked about the call {call}", hint=hint)
     opened, said = state.open.get(step), state.resolved.get(step)
-    if said and said.verdict == verdict and (opened is None or opened.phase != "doubt"):
+    waits = opened is not None and opened.phase in ("doubt", "held")
+    if said and said.verdict == verdict and not waits:
         attempt = said.attempt  # said again: harmless, and the answer is the same
-    elif opened is None or opened.phase != "doubt":
+    elif opened is None or not waits:
         now = f"resolved as {said.verdict}" if said else opened.phase if opened else "settled"
-        raise ConflictError(f"call {call} is not in doubt, it is {now}", hint=f"`refold run show {name}` tells more")
+        raise ConflictError(
+            f"call {call} is neither in doubt nor held, it is {now}", hint=f"`refold run show {name}` tells more"
+        )
     else:
         attempt = opened.attempt
     content = {"step": step, "attempt": attempt, "verdict": verdict, "result": result, "comment": comment}
     return RunOperation(name, f"resolve-{secrets.token_hex(6)}", "resolve", canonical.dumps(content), actor)
 
 
-def _refuse(letters: Iterator[Record | None], position: Cause) -> None:
-    """Raises what the dead letter of this input says, if there is one."""
+def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldError]]:
+    """What dead letters say that came meanwhile: of which input each is, and why it was refused."""
     for record in letters:
         if record is None:
             return
@@ -324,8 +358,15 @@ def _refuse(letters: Iterator[Record | None], position: Cause) -> None:
             letter = codec.decode(DeadLetter, record.value or b"")
         except (MalformedError, FoldError):
             continue
-        if (letter.topic, letter.partition, letter.offset) == (position.topic, position.partition, position.offset):
-            hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
-            if letter.code == "conflict":
-                raise ConflictError(letter.reason, hint=hint)
-            raise UsageError(f"the input was refused: {letter.reason}", hint=hint)
+        hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
+        refused: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)
+        if letter.code == "conflict":
+            refused = ConflictError(letter.reason, hint=hint)
+        yield Cause(letter.topic, letter.partition, letter.offset), refused
+
+
+def _refuse(letters: Iterator[Record | None], position: Cause) -> None:
+    """Raises what the dead letter of this input says, if there is one."""
+    for place, refused in refusals(letters):
+        if place == position:
+            raise refused

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refold.client.values import values_of
 from refold.core.errors import NonDeterminismError, text_of
 from refold.core.run.state import RunState
+from refold.ports.blobs import Blobs
 from refold.sdk.app import App
 from refold.sdk.rehearsal import rehearse
 
@@ -16,6 +18,8 @@ class Rehearsed:
 
     `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
     went wrong. `version` is the run's, `code` that of the agent that was tried. `over`: the code has come to its end.
+    `needs`: what the run began on, in words, where that is another Python or framework than this: then an agreement
+    here says little, and a planner that has what is here would hold the run.
     """
 
     run_id: str
@@ -28,10 +32,14 @@ class Rehearsed:
     step: int = 0
     change: str = ""
     message: str = ""
+    needs: str = ""
 
 
-def rehearsed(app: App, state: RunState) -> Rehearsed:
-    """Runs the code that would go on with a run along its history. Nothing of it can have an effect."""
+def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearsed:
+    """Runs the code that would go on with a run along its history. Nothing of it can have an effect.
+
+    Large values are read from `blobs`. **Raises** UnreachableError.
+    """
     name = state.request.agent if state.request else ""
     agent = app.agent_of(name, state.version)
     steps = len(state.steps)
@@ -40,12 +48,15 @@ def rehearsed(app: App, state: RunState) -> Rehearsed:
         why = f"app {app.name} has no agent {name}; there is {there}"
         return Rehearsed(state.run_id, name, state.version, "", "no_agent", steps, message=why)
     facts = (state.run_id, name, state.version, agent.version)
+    needs = agent.needs(state.version) if state.version else ""
+    values = values_of(state, blobs)
     try:
-        stands = rehearse(app, agent, state)
+        stands = rehearse(app, agent, state, values)
     except NonDeterminismError as error:
         step, change = error.fields.get("step"), error.fields.get("change")
         place = step if isinstance(step, int) else 0
-        return Rehearsed(*facts, "differs", steps, step=place, change=str(change or ""), message=str(error))
+        named = str(change or "")
+        return Rehearsed(*facts, "differs", steps, step=place, change=named, message=str(error), needs=needs)
     except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-        return Rehearsed(*facts, "raises", steps, message=f"{type(error).__name__}: {text_of(error)}")
-    return Rehearsed(*facts, "agrees", steps, over=stands.over)
+        return Rehearsed(*facts, "raises", steps, message=f"{type(error).__name__}: {text_of(error)}", needs=needs)
+    return Rehearsed(*facts, "agrees", steps, over=stands.over, needs=needs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
@@ -72,9 +72,8 @@ class Runs:
         """One run, or None when the log has no entry of it."""
         wanted = run_id(run)
         number, found = home(wanted, self.partitions), Run(RunState(wanted), Timeline(wanted))
-        for fold, judged in judge(self.reader, partition=number):
-            if judged.run_id == run:
-                take(found, judged, fold)
+        for fold, judged in judge(self.reader, partition=number, only=lambda name: name == wanted.encode()):
+            take(found, judged, fold)
         found.hold = self.holds(number).get(wanted)
         return next(iter(self._there([found])), None)
 
@@ -82,10 +81,9 @@ class Runs:
         """The runs below one, each behind the one that has started it."""
         below, found = f"{run_id(run)}.", dict[RunId, Run]()
         number = home(run, self.partitions)
-        for fold, judged in judge(self.reader, partition=number):
-            if judged.run_id.startswith(below):
-                known = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
-                take(known, judged, fold)
+        for fold, judged in judge(self.reader, partition=number, only=lambda name: name.startswith(below.encode())):
+            known = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
+            take(known, judged, fold)
         for name, hold in self.holds(number).items() if found else ():
             if name in found:
                 found[name].hold = hold
@@ -140,9 +138,9 @@ class Runs:
         found, holds = Run(RunState(wanted), Timeline(wanted)), dict[RunId, Hold]()
         held = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
-            judged = feed(fold, record) if record else None
-            if judged is not None and judged.run_id != run:
+            if record is not None and run_named(record) != wanted.encode():
                 continue
+            judged = feed(fold, record) if record else None
             if judged is not None:
                 take(found, judged, fold)
             else:
@@ -204,8 +202,16 @@ def feed(fold: LogFold, record: Record) -> JudgedRecord:
     return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)
 
 
-def judge(reader: LogReader, *, partition: int | None = None) -> Iterator[tuple[LogFold, JudgedRecord]]:
-    """Every record of the run log up to its end, judged, with the fold so far."""
+def judge(
+    reader: LogReader, *, partition: int | None = None, only: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[tuple[LogFold, JudgedRecord]]:
+    """Every record of the run log up to its end, judged, with the fold so far. `only`: those of runs of such names."""
     fold = LogFold()
     for record in reader.scan(RUN_LOG, partition):
-        yield fold, feed(fold, record)
+        if only(run_named(record)):
+            yield fold, feed(fold, record)
+
+
+def run_named(record: Record) -> bytes:
+    """What the key of a record says whose it is. Folds keep runs apart, so that those of others cost a look at this."""
+    return (record.key or b"").partition(b"/")[0]

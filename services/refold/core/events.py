@@ -18,13 +18,26 @@ from refold.core.parts import Earlier as Earlier
 from refold.core.parts import Failure as Failure
 from refold.core.parts import Requirement as Requirement
 from refold.core.parts import RetryPolicy as RetryPolicy
+from refold.core.parts import Spendable as Spendable
+from refold.core.parts import Used as Used
+from refold.core.pauses import RunPaused as RunPaused
+from refold.core.pauses import RunUnpaused as RunUnpaused
 from refold.core.progress import CheckpointReached as CheckpointReached
 from refold.core.progress import RunResumed as RunResumed
 from refold.core.progress import RunSuspended as RunSuspended
 from refold.core.progress import StatusSet as StatusSet
 from refold.core.progress import TaskFailed as TaskFailed
+from refold.core.retries import CallHeld as CallHeld
+from refold.core.retries import CallRenewed as CallRenewed
+from refold.core.retries import RunRetried as RunRetried
 from refold.core.revisions import PatchTaken as PatchTaken
 from refold.core.revisions import RunMigrated as RunMigrated
+from refold.core.spending import BudgetReached as BudgetReached
+from refold.core.spending import CallBilled as CallBilled
+from refold.core.spending import CallRepeated as CallRepeated
+from refold.core.spending import CallReserved as CallReserved
+from refold.core.spending import ChildBilled as ChildBilled
+from refold.core.spending import OfBudget as OfBudget
 from refold.core.waits import CallbackCompleted as CallbackCompleted
 from refold.core.waits import CallbackCreated as CallbackCreated
 from refold.core.waits import CallbackFailed as CallbackFailed
@@ -33,6 +46,7 @@ from refold.core.waits import SignalDropped as SignalDropped
 from refold.core.waits import SignalReceived as SignalReceived
 from refold.core.waits import WaitEnded as WaitEnded
 from refold.core.waits import WaitExpired as WaitExpired
+from refold.core.waits import WaitsPostponed as WaitsPostponed
 from refold.core.waits import WaitStarted as WaitStarted
 
 
@@ -40,8 +54,9 @@ from refold.core.waits import WaitStarted as WaitStarted
 class RunRequested:
     """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
 
-    `policy` is the digest of the policy that judges its calls, empty where there is none. `token` is what the requester
-    has signed, if anything; a child has that of its root. `outlives`: it goes on when its parent is over.
+    `policy` is the digest of the policy that judges its calls, if any. `token` is what the requester has signed, if
+    anything; a child has that of its root. `outlives`: it goes on when its parent is over. At `deadline_ms` it fails;
+    0: never. `above` are the agents of the runs that wait for it, from the first on. A `budget` bounds what it takes.
     """
 
     agent: str
@@ -56,6 +71,9 @@ class RunRequested:
     token: str = ""
     sessions: list[str] = field(default_factory=list)
     outlives: bool = False
+    deadline_ms: int = 0
+    above: list[str] = field(default_factory=list)
+    budget: Spendable | None = None
 
     @property
     def session(self) -> str:
@@ -89,7 +107,9 @@ class CallProposed:
     """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too.
 
     `rule` names the rule of the run's policy that judged it. `label` is what the agent calls it for who looks on: part
-    of no key and no digest, and never in the place of what runs.
+    of no key and no digest, and never in the place of what runs. `asked` is what the code asked for, where an operator
+    has given it others. `builds_on` are earlier calls of the run of which its arguments speak: what those were asked
+    and gave goes out with it.
     """
 
     step: int
@@ -103,6 +123,8 @@ class CallProposed:
     key_window_ms: int = 0
     rule: str = ""
     label: str = ""
+    asked: str = ""
+    builds_on: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +233,15 @@ class CallCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The call is over without a result; the agent sees the failure."""
+    """The call is over without a result; the agent sees the failure.
+
+    `acted`: the tool has had its effect, and what it gave is no result.
+    """
 
     step: int
     attempt: int
     failure: Failure
+    acted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +255,7 @@ class CallDoubted:
 
 @dataclass(frozen=True, slots=True)
 class DoubtResolved:
-    """A human decided: `happened`, `did_not_happen` or `give_up`."""
+    """A human decided about a call in doubt, or one that is held: `happened`, `did_not_happen` or `give_up`."""
 
     step: int
     attempt: int
@@ -337,6 +363,13 @@ Event = (
     | EventPublished
     | PatchTaken
     | RunMigrated
+    | RunRetried
+    | CallRenewed
+    | RunPaused
+    | RunUnpaused
+    | WaitsPostponed
+    | CallHeld
+    | OfBudget
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import unhexlify
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NewType
 
@@ -42,6 +43,17 @@ def run_id(text: str) -> RunId:
             hint="use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)",
         )
     return RunId(text)
+
+
+AGENT_TOOL = "agent:"
+"""What the name of a call begins with that is a whole agent, run in memory. No name of a tool has a colon."""
+
+AGENT_TOOL_NAME = re.compile(rf"{AGENT_TOOL}[^\s/@][^\s/]{{0,255}}\Z")
+
+
+def agent_tool(agent: str, version: str) -> str:
+    """The name of the call that an agent in memory is, with the version that it declares."""
+    return f"{AGENT_TOOL}{agent}@{version}" if version else f"{AGENT_TOOL}{agent}"
 
 
 def root_of(run: str) -> str:
@@ -130,6 +142,7 @@ def call_id(run: RunId, seq: int) -> CallId:
     return CallId(f"{run}/{seq}")
 
 
+@lru_cache(1_024)  # of one call it is asked several times in a row, by each who has to do with it
 def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""
     run, _, seq = text.partition("/")

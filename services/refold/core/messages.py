@@ -8,15 +8,17 @@ with `input` and `data` as JSON values instead of text.
 
 from dataclasses import dataclass, field
 
-from refold.core.events import Cause, Earlier, Failure, Requirement
+from refold.core.events import Cause, Earlier, Failure, Requirement, Spendable, Used
 from refold.core.ids import CallId, RunId
+from refold.core.parts import EarlierCall as EarlierCall
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """Topic `run-requested`, key run_id: please run this agent on this input.
 
-    With a `token` the requester has signed it (`core.approval.requester`). `sessions` are what it is part of.
+    With a `token` the requester has signed it (`core.approval.requester`). `sessions` are what it is part of. At
+    `deadline_ms` the run fails if it is not over by then; 0: never. A `budget` makes that of the agent smaller.
     """
 
     run_id: RunId
@@ -27,6 +29,8 @@ class RunRequest:
     labels: dict[str, str] = field(default_factory=dict)
     token: str = ""
     sessions: list[str] = field(default_factory=list)
+    deadline_ms: int = 0
+    budget: Spendable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,9 @@ class RunOperation:
     """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
 
     `kind` is `cancel` (data: {reason}), `resolve` (data: {step, attempt, verdict, result, comment}), `repair` (data:
-    {head}), or, of a run that is held, `retry` or `fail` (data: {reason}).
+    {head}), or, of a run that is held, `retry` or `fail` (data: {reason}). `retry` of a run that has failed has data
+    {from, edit, steps, bytes, children, deadline_ms, tokens, nano_usd, calls, reason, seq}, all of which may be
+    missing.
     """
 
     run_id: RunId
@@ -72,8 +78,9 @@ class ToolRequest:
 
     `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
     the policy that judged the call, `decision` the signed decision that allows it, where one is needed. `again`: the
-    attempt went out before, as far as anybody can say. `agent` and `requester` are those of the run. `settled` is the
-    signed decision that nothing came of the attempts before, where that was in doubt.
+    attempt went out before, as far as anybody can say. `agent` and `requester` are those of the run, `above` the
+    agents of those that wait for it. `settled` is the signed decision that nothing came of the attempts before, where
+    that was in doubt. `earlier` are the calls on which this one builds, by what its arguments say of them.
     """
 
     call_id: CallId
@@ -95,6 +102,8 @@ class ToolRequest:
     agent: str = ""
     requester: str = ""
     settled: str = ""
+    above: list[str] = field(default_factory=list)
+    earlier: list[EarlierCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +246,11 @@ class CatalogEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Topic `run-completed`, key run_id: a run is over. `status`: completed, failed or cancelled."""
+    """Topic `run-completed`, key run_id: a run is over. `status`: completed, failed or cancelled.
+
+    `stop` says why: `finished`, `cancelled`, or the code of the failure. `used` is what it has taken with all below it,
+    if anything is counted of it. `labels` are those of its request.
+    """
 
     run_id: RunId
     status: str
@@ -247,6 +260,9 @@ class RunOutcome:
     seq: int = 0
     request: Cause | None = None
     at_ms: int = 0
+    stop: str = ""
+    used: Used | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +293,8 @@ class KeptRun:
     """Topic `run-snapshot`, key run/RUN: the accepted entries of a run that lives.
 
     They are all that the run log has below `log`: first those of `blocks` records of their own, then `entries`. If it
-    has a `status`, nobody has to look into them before `due_ms` (0: never), unless something comes for the run.
+    has a `status`, nobody has to look into them before `due_ms` (0: never), unless something comes for the run. `seq`
+    is that of the last entry: a run that had failed and was retried has a row as well, which is older.
     """
 
     run_id: RunId
@@ -286,6 +303,7 @@ class KeptRun:
     status: str
     due_ms: int
     entries: bytes
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,17 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter."""
+    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter.
+
+    Failures of other codes than `retry_if` are not tried again, if that has any. `then` is what follows on the last
+    try: `raise` in the agent, or `hold` for an operator.
+    """
 
     attempts: int = 1
     base_ms: int = 500
     cap_ms: int = 60_000
+    retry_if: list[str] = field(default_factory=list)
+    then: str = "raise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +73,45 @@ class Earlier:
     words: str = ""
     by: str = ""
     at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spendable:
+    """What a run and all that it starts may take; 0: any amount.
+
+    **Units**: billionths of a dollar, milliseconds. Beyond `soft_percent` of a limit follows what `then` says: `warn`,
+    `ask` or `degrade`. Of calls with equal arguments `same` may be made. `root` is the first run of the family that
+    this one counts for, where it is not the first itself.
+    """
+
+    tokens: int = 0
+    nano_usd: int = 0
+    calls: int = 0
+    ms: int = 0
+    soft_percent: int = 80
+    then: str = "warn"
+    same: int = 0
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run and all that it has started have taken. **Units**: billionths of a dollar.
+
+    Of that the `lost` ones may be paid: nobody has said what came of the calls.
+    """
+
+    tokens: int = 0
+    nano_usd: int = 0
+    calls: int = 0
+    lost_tokens: int = 0
+    lost_nano_usd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCall:
+    """A call of the same run that has a result, both as the run log has them. A large result is what stands for it."""
+
+    step: int
+    args: str
+    result: str

@@ -34,9 +34,9 @@ class TaskFailed:
 class RunSuspended:
     """All that the run waits for is time or others, from the end of this entry on.
 
-    `reason`: `approval`, `doubt`, `callback`, `wait`, `child`, `backoff` or `sleep`; `blocked_by` names what is waited
-    for: the approval, the call, the callback, the signal, the run or the time. Of several what others do comes before
-    what time does, and then the first that was asked for.
+    `reason`: `paused`, `approval`, `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`; `blocked_by`
+    names what is waited for: who has paused it, the approval, the call, the callback, the signal, the run or the time.
+    Of several what others do comes before what time does, and then the first that was asked for.
     """
 
     reason: str
@@ -47,7 +47,7 @@ class RunSuspended:
 class RunResumed:
     """The run goes on, at the end of this entry.
 
-    `by` names what woke it, as `blocked_by` does; `code` is code that was held.
+    `by` names what woke it, as `blocked_by` does, or who has ended a pause; `code` is code that was held.
     """
 
     by: str

@@ -45,6 +45,9 @@ RUN_SNAPSHOT = "run-snapshot"
 """What a planner has made of the log, which runs it holds, and which were erased. Written by the planner, and of erased
 runs the archivist; read by the planner and whoever folds the log."""
 
+RUN_STREAM = "run-stream"
+"""What calls say while they run, for who looks on: lossy, and never folded. Key: call id. Written by executors."""
+
 CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""
 

@@ -9,12 +9,16 @@ from refold.core.parts import Failure
 
 @dataclass(frozen=True, slots=True)
 class SignalReceived:
-    """Somebody has told the run something. It is kept until a wait takes it, which may be in the same entry."""
+    """Somebody has told the run something. It is kept until a wait takes it, which may be in the same entry.
+
+    `sent_ms`: it came at this time while the code of the run was held, and no wait was asked so far; else 0.
+    """
 
     signal_id: str
     name: str
     data: str
     actor: str = ""
+    sent_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,13 @@ class MatchFailed:
     step: int
     signal_id: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsPostponed:
+    """The open waits from step `first` on are asked later about the signals that are kept; 0: all were asked."""
+
+    first: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from refold.embedded.signals import stop_signals
 from refold.embedded.supervisor import Pids, Supervisor
 from refold.embedded.valkey import EmbeddedValkey
 
+BLOBS_URL = "REFOLD_BLOBS__URL"
 # The reverse of the order in which they stop.
 _BROKER, _VALKEY, _SERVICES = range(3)
 # How long a broken supervision stays unnoticed while nothing else happens.
@@ -79,6 +80,7 @@ class DevStack:
         self._ready = False
         self._supervisor: Supervisor | None = None
         self.kafka, self.redis = kafka or "", redis or ""
+        self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
 
@@ -92,7 +94,7 @@ class DevStack:
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have what tools are handed, in clear
             if self._fresh:
-                for name in ("kafka", "valkey", "logs"):  # by name: the folder may hold files of the user's
+                for name in ("kafka", "valkey", "logs", "blobs"):  # by name: the folder may hold files of the user's
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
             self._supervisor = Supervisor(on_change=self._note, on_exit=self._on_exit)
             self._start_servers(self._supervisor)
@@ -178,6 +180,7 @@ class DevStack:
         # A service that is restarted has no time to compile its modules again, whatever the shell prefers.
         outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         shared = {**outer, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
+        shared[BLOBS_URL] = self.blobs
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
         for service in self._services:
@@ -190,7 +193,7 @@ class DevStack:
             if self._ready:
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
-                at = {"kafka": self.kafka, "redis": public_url(self.redis)}
+                at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
                 content = {**at, "processes": processes, "restarts": restarts}
                 self._write(json.dumps(content, indent=2) + "\n")
 

@@ -18,12 +18,14 @@ from typing import Literal
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
+from refold.core.ids import AGENT_TOOL
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.executor import outcome
 from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
 from refold.executor.outbox import ExecutorOutbox
+from refold.executor.within import PolicyWithin
 from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.runtime.clock import LogClock
@@ -192,7 +194,10 @@ class Attempt:
 
     def _start(self, *, probe: bool) -> None:
         self.started_ms, self.busy = self.now, True
-        self.outbox.orders.append(StartTool(self.number, self.request, probe))
+        within = None
+        if self.request.tool.startswith(AGENT_TOOL):
+            within = PolicyWithin(self.outbox.settings.gate, self.request, self.catalog)
+        self.outbox.orders.append(StartTool(self.number, self.request, probe, within))
 
     def _stop(self, reason: str) -> None:
         self.outbox.journal.tell(f"tool.{reason}", call_id=self.request.call_id, tool=self.request.tool)
@@ -279,7 +284,7 @@ class Attempt:
             if self.settled:  # its tombstone has come, and perhaps the marker that it left is gone by now
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
             self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
-        elif isinstance(reply, ledger.Fenced | ledger.Broken):
+        elif isinstance(reply, (ledger.Fenced, ledger.Broken)):
             self._late(self.result)
 
     def _late(self, result: ToolResult, *, late: bool = True) -> None:

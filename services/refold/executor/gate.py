@@ -37,7 +37,7 @@ class Gate:
     def needs_decision(self, request: ToolRequest) -> bool:
         """Whether a call may not run without a decision here, or comes with one that then has to hold."""
         tool = self.tools.get(request.tool)
-        declared = tool is not None and tool.approval
+        declared = tool is not None and tool.asks(request.args)
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
 
     def effect(self, request: ToolRequest) -> str:
@@ -103,7 +103,9 @@ class Gate:
 
     def halted(self, request: ToolRequest, catalog: Catalog) -> str:
         """Why a call is halted, or nothing."""
-        return catalog.halts.why(tool=request.tool, pool=self.pool, agent=request.agent, requester=request.requester)
+        return catalog.halts.why(
+            tool=request.tool, pool=self.pool, agent=request.agent, requester=request.requester, above=request.above
+        )
 
     def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
         """Whether a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""

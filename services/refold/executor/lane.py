@@ -136,7 +136,7 @@ class ExecutorLane:
 
     def _read(self, record: Record) -> None:
         request = request_of(record)
-        poison = isinstance(request, MalformedError | FoldError)
+        poison = isinstance(request, (MalformedError, FoldError))
         # Committed before the ledger has closed it, a tombstone would be lost with the process: the entry would stay.
         closing = self._outbox.closing(self.partition) if record.value is None else None
         if not self._survey.complete:

@@ -29,9 +29,15 @@ def timeout(request: ToolRequest) -> Failure:
 
 
 def result_of(
-    request: ToolRequest, status: str, *, by: str, failure: Failure | None = None, json: str = ""
+    request: ToolRequest,
+    status: str,
+    *,
+    by: str,
+    failure: Failure | None = None,
+    json: str = "",
+    takeover: bool = False,
 ) -> ToolResult:
-    """A result of this attempt, `by` an executor."""
+    """A result of this attempt, `by` an executor; after a `takeover` it may have been made before."""
     return ToolResult(
         request.call_id,
         request.run_id,
@@ -42,15 +48,16 @@ def result_of(
         failure,
         executor=by,
         traceparent=request.traceparent,
-        again=request.again,
+        again=request.again or takeover,
     )
 
 
 def outcome_of(request: ToolRequest, ended: ToolEnded, *, by: str, takeover: bool) -> ToolResult:
     """How the tool's end reads as a result."""
     if ended.status == "completed":
-        return result_of(request, "completed", by=by, json=ended.result)
-    failure = Failure(ended.code, ended.message)
+        # An attempt that somebody had before may be paid twice.
+        return result_of(request, "completed", by=by, json=ended.result, takeover=takeover)
+    failure = Failure(ended.code, ended.message, ended.detail)
     if ended.status == "broken":
         return result_of(request, "broken", by=by, failure=failure)
     if ended.status == "failed":

@@ -120,7 +120,7 @@ class Executor:
                 self._retire(attempt)
         else:
             effects = self.lanes.route(item)
-            if isinstance(item, Record | Reached) and (lane := self.lanes.get(item.partition)):
+            if isinstance(item, (Record, Reached)) and (lane := self.lanes.get(item.partition)):
                 self._follow_up(item, lane)
             return effects
         return []
@@ -160,7 +160,7 @@ class Executor:
 
     def _answered(self, answers: Answers) -> None:
         for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
-            if isinstance(reply, Broken) and isinstance(operation, Claim | Renew | Release | HandOver | Complete):
+            if isinstance(reply, Broken) and isinstance(operation, (Claim, Renew, Release, HandOver, Complete)):
                 self._outbox.broken(operation.home, operation.key)
             if isinstance(asker, Attempt):
                 asker.answered(operation, reply)
@@ -302,4 +302,4 @@ class Executor:
 
 
 def _is_answer(item: Item) -> bool:
-    return isinstance(item, Answers | Delivery | ToolEnded)
+    return isinstance(item, (Answers, Delivery, ToolEnded))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -67,7 +67,7 @@ class ExecutorSettings:
     look_ms: int = 10_000
     blind_ms: int = defaults.BLIND_MS
     stale_ms: int = DEFAULT_RETENTION // timedelta(milliseconds=2)
-    tools: frozenset[str] | None = None
+    tools: Container[str] | None = None
     seal: Seal = field(default_factory=Seal)
     commit_ms: int = defaults.COMMIT_MS
     resend_ms: int = 100

@@ -23,6 +23,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
+from refold.planner.revivals import Revivals
 from refold.planner.snapshots import Anchor, Keeper, SentKept
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
@@ -66,8 +67,8 @@ class Told(Protocol):
 class Acceptance:
     """The accepted and the speculated states of the runs of one lane.
 
-    `seen` is how far the log is known to go. `fold` has the runs that live, `finished` those that are over, `erased`
-    those of which nothing that the log has counts, `asleep` those that lie in the `snapshot` and were not looked into.
+    `seen` is how far the log goes, `asked_at` how far it was read when that was asked. `fold` has the runs that live,
+    `finished` those that are over, `erased` those of which nothing counts, `asleep` those that are in the `snapshot`.
     """
 
     def __init__(
@@ -85,8 +86,9 @@ class Acceptance:
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
         self.keeper = Keeper(self.finished, member, send=keep, state=self.fold.states.get)
+        self.revivals = Revivals(self.fold, self.finished, self.keeper, freeze=self.freeze)
         self._known: dict[RunId, int] = {}
-        self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = 0
+        self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0
         self.shrunk = self.live = self.lost = False
         self.unread: set[EntryId] = set()
         self._speculated: dict[RunId, RunState] = {}
@@ -100,7 +102,7 @@ class Acceptance:
 
     def latest(self, run: RunId) -> RunState | None:
         """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
-        return self._speculated.get(run) or self.accepted(run) or self.finished.state(run)
+        return self._speculated.get(run) or self.accepted(run) or self.revivals.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:
         """A run that lives, as the log has it."""
@@ -138,7 +140,8 @@ class Acceptance:
         elif offset < self.position:
             # Read and judged before its delivery was reported; if it was not, something else was read in its place.
             self.shrunk |= sent.id in self.unread
-            self._inbox.retry(sent.item)
+            known = self.accepted(sent.entry.run_id) or self.revivals.state(sent.entry.run_id)
+            (Pending.finish if _counts(sent, known) else self._inbox.retry)(sent.item)
         else:
             self._own[offset], self._placed[offset] = sent, sent.id
             self._advance()
@@ -224,9 +227,8 @@ class Acceptance:
         if run is not None and self.erased.follow(record.key, record.value):
             self.accepted(run)
             self.drop(run)
-            self.finished.forget(run)
             self.keeper.forget(run)
-            self.fold.forget(run)
+            self.revivals.forget(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""
@@ -243,7 +245,7 @@ class Acceptance:
     def _accept_own(self, sent: SentEntry, offset: int) -> None:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
-        if self._is_over(run):
+        if not self.revivals.reopen(sent.entry) and self._is_over(run):
             judged = Judged(run, sent.id, sent.entry, "over")
         else:
             judged = self.fold.accept(LogRecord(sent.id, sent.entry), sent.after, offset)
@@ -266,7 +268,7 @@ class Acceptance:
         parts = parse_log_key(record.key)
         if parts is not None:
             self.unread.discard(parts[2])
-        if parts is not None and self._passes(record, parts[0]):
+        if parts is not None and (self.revivals.finds(record, *parts[:2]) or self._passes(record, parts[0])):
             return
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
@@ -289,15 +291,14 @@ class Acceptance:
 
     def _is_over(self, run: RunId) -> bool:
         """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
-        return run in self.finished and not self.fold.remembers(run)
+        return run not in self.fold.states and run in self.finished and not self.fold.remembers(run)  # cheapest first
 
     def _passes(self, record: Record, run: RunId) -> bool:
         """Whether nothing follows from a record, because its run is over or known to a point beyond it."""
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
             return True
-        state = self.accepted(run)
-        if state is None or record.offset >= self._known.get(run, 0):
+        if (state := self.accepted(run)) is None or record.offset >= self._known.get(run, 0):
             return False
         read = chain.read(record.key, record.value)
         # Beyond all that is known of its run it was held aside, and may count when its predecessor comes.
@@ -363,3 +364,8 @@ class Acceptance:
             self.freeze(run, "the entries that were kept of it are no history")
         if (state := self.fold.states.get(run)) is not None:
             self._told.woken(state)
+
+
+def _counts(sent: SentEntry, known: RunState | None) -> bool:
+    """Whether an entry is in the history of its run; of one that is over only the last may be known."""
+    return known is not None and sent.id in (known.head.id, known.entry_at(sent.entry.seq))

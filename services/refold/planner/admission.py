@@ -7,20 +7,25 @@ from typing import NamedTuple
 
 from refold.core.events import RunRequested, SignalReceived, WaitEnded
 from refold.core.ids import RunId
-from refold.core.messages import RunRequest
-from refold.core.planning.verdict import Refuse, Ruling
+from refold.core.messages import RunRequest, RunSignal
+from refold.core.planning import waiting
+from refold.core.planning.verdict import Input, Refuse, Ruling
 from refold.core.run.mailbox import signal_bytes
 from refold.core.run.snapshot import Asleep
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
 from refold.core.wire.canonical import utf8_bytes
 from refold.planner.acceptance import Acceptance
-from refold.planner.inbox import Inbox
+from refold.planner.inbox import Inbox, Pending
 from refold.planner.settings import Limits
 from refold.planner.takeover import TakeOver
 
 SMALL_BYTES = 8_192
 """An input that is not larger counts as nothing: the run itself takes as much."""
+
+ASKED_BYTES = 64
+"""Of what users may have of a turn, a wait that is asked about a signal takes as much as these bytes: 5 to 30
+microseconds."""
 
 IDLE_BYTES = 2_048
 """What a run takes that cannot begin: of these a sender may order any number."""
@@ -52,16 +57,18 @@ class Admission:
         self._bytes = {True: 0, False: 0}
 
     def count(self, state: RunState) -> None:
-        """A run has changed."""
+        """A run has changed, or was taken over: where its waits were not all asked, that goes on."""
         active = state.status == "running" and bool(state.open)
         (self._active.add if active else self._active.discard)(state.run_id)
+        if state.mail.behind and not state.over:
+            self._inbox.postpone(Pending(state.run_id, None))
         request = state.request
         if state.over or request is None:
             self._weigh(state.run_id, _NOTHING)
             return
         begun = state.status != "pending" and request.agent in self._agents
         size = input_bytes(request)
-        weight = sum(each for each in (size, state.mail.bytes) if each > SMALL_BYTES)
+        weight = sum([each for each in (size, state.mail.bytes) if each > SMALL_BYTES])
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
     def count_asleep(self, run: RunId, kept: Asleep) -> None:
@@ -94,12 +101,19 @@ class Admission:
         kind = "runs for later" if later else "large inputs" if known else "runs of agents that are not here"
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
-    def takes(self, ruling: Ruling) -> Ruling:
-        """A ruling, or why there is no room for the signal that it keeps for a wait to come."""
-        fresh = ruling if isinstance(ruling, list) else []
-        size = sum(signal_bytes(event) for event in fresh if isinstance(event, SignalReceived))
-        taken = any(isinstance(event, WaitEnded) for event in fresh)
-        if taken or size <= SMALL_BYTES or self._bytes[True] + size <= self._limits.input_bytes:
+    def takes(self, ruling: Ruling, state: RunState | None, given: Input | None) -> Ruling:
+        """A ruling about an input, or why there is no room for the signal that it keeps for a wait to come."""
+        if not isinstance(given, RunSignal):
+            return ruling
+        if state is not None:
+            self._inbox.allowance -= ASKED_BYTES * waiting.offered_to(state, given, ruling)
+        if not isinstance(ruling, list):
+            return ruling
+        kept = [event for event in ruling if isinstance(event, SignalReceived)]
+        size = sum(map(signal_bytes, kept))
+        if size <= SMALL_BYTES or self._bytes[True] + size <= self._limits.input_bytes:
+            return ruling
+        if any(isinstance(event, WaitEnded) for event in ruling):
             return ruling
         why = "too many large inputs and signals wait in this partition; send it again later"
         return Refuse("no_room", f"{why}, or raise REFOLD_PLANNER__INPUT_BYTES")

@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from refold.core.errors import FoldError, MalformedError, text_of
-from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested
-from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
+from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
+from refold.core.ids import CallId, RunId, home, parse_call_id
 from refold.core.messages import RunOperation, ToolResult
-from refold.core.planning.asking import answer_ms
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import (
     Again,
+    ChildOver,
     Decided,
     Due,
     Ignore,
     Input,
     ParentOver,
     Park,
+    PauseAbove,
     Refuse,
     Rules,
     Ruling,
@@ -34,14 +35,16 @@ from refold.core.planning.verdict import (
 from refold.core.run import suspension
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, extended, link, wakes
+from refold.core.run.handed import Lacks
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.admission import Admission
+from refold.planner.blobs import BlobOrders, LargeValues
 from refold.planner.family import Family
-from refold.planner.holds import JUDGED, Holds, Stall
+from refold.planner.holds import JUDGED, Holds, Stall, retries
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.inputs import stranger
@@ -50,7 +53,7 @@ from refold.planner.outbox import Outbox
 from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
 from refold.planner.timers import Timers
-from refold.planner.unanswered import SentRequest
+from refold.planner.urging import Urging
 from refold.runtime.lanes import Journal
 
 
@@ -63,6 +66,7 @@ class Shared:
     journal: Journal
     patience: Patience
     actor: str
+    blobs: BlobOrders
 
 
 class Answering:
@@ -87,21 +91,25 @@ class Answering:
         self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
         self._holds, self._timers, self._family = holds, timers, family
         self._limits = shared.settings.limits
+        self.urging = Urging(outbox, timers, rules, shared.journal)
+        self._large = LargeValues(shared.blobs, inbox, log, outbox, agents=agents, most=self._limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
         """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
         if item.record is None or item.input is not None or item.letter:
-            return True
+            return bool(item.letter) or not self._large.awaits(item)
         try:
             item.run_id, item.input = inputs.read(item.record, self._limits.payload_bytes)
         except MalformedError as error:
             spoilt = inputs.spoilt(item.record, error)
             item.run_id, item.input = spoilt.run_id if spoilt else RunId(""), spoilt
             self.bury(item, error.code, str(error), now)
-        return not item.letter
+        return not (item.letter or self._large.awaits(item))
 
     def answer(self, item: Pending, now: int) -> None:
         """Decides what an item means, on the run's latest state, and sends what follows."""
+        if type(item.input) is ChildOver:
+            self._family.addressed(item)
         run = item.run_id
         if item.letter:
             self._outbox.bury(item, now, self._limits.payload_bytes)
@@ -116,7 +124,7 @@ class Answering:
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
-        elif isinstance(item.input, Start | ParentOver) and not self._family.allows(item.input):
+        elif isinstance(item.input, (Start, ParentOver)) and not self._family.allows(item.input):
             verdict = Ignore("its parent has seen to that")
         elif state is None and (self._forward(item) or not self._admits(item, now)):
             return
@@ -131,7 +139,7 @@ class Answering:
             self._append(state, verdict, item, max(now, state.at_ms) if state else now)
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
-            self._ask_again(state, verdict.step, item, now)
+            self.urging.ask_again(state, verdict.step, item, now)
         elif isinstance(verdict, Park) and not item.waited:
             self._park(item, verdict, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
@@ -139,23 +147,28 @@ class Answering:
             self._leave(state, item, verdict, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
-        if isinstance(item.input, RunOperation) and item.input.kind in JUDGED and state is not None:
-            ruling = self._holds.judge(item.input, state, sent_ms=item.record.at_ms if item.record else now)
+        said, sent_ms = item.input, item.record.at_ms if item.record else None
+        if isinstance(said, RunOperation) and said.kind in JUDGED and state is not None and not retries(said, state):
+            ruling = self._holds.judge(said, state, sent_ms=now if sent_ms is None else sent_ms)
             if isinstance(ruling, Ignore) and not state.over:
                 # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
         if isinstance(item.input, RunOperation) and item.input.kind == MIGRATE and state is not None:
-            return self._agents.migrate(state, item.input)
-        sent_ms = item.record.at_ms if item.record else None
-        return self._admission.takes(decide(state, self._given(item), now, self._rules, sent_ms=sent_ms))
+            return self._agents.migrate(state, item.input, item.values)
+        offset = item.record.offset if item.record else 0
+        ruling = decide(state, self._given(item), now, self._rules, sent_ms=sent_ms, offset=offset)
+        return self._admission.takes(ruling, state, item.input)
 
     def _given(self, item: Pending) -> Input:
         given = item.input
         assert given is not None, "what has no input is driven"
         if isinstance(given, Start):
             # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
-            return dataclasses.replace(given, seed=self._shared.nonce().hex(), waits=self._inbox.parks(item.run_id))
+            waits, pause = self._inbox.parks(item.run_id), self._family.pause(given)
+            return dataclasses.replace(given, seed=self._shared.nonce().hex(), waits=waits, pause=pause)
+        if isinstance(given, PauseAbove):
+            return dataclasses.replace(given, pause=self._family.pause(given))
         return given
 
     def _admits(self, item: Pending, now: int) -> bool:
@@ -170,26 +183,6 @@ class Answering:
             return True
         self._inbox.hold(item)
         return False
-
-    def _ask_again(self, state: RunState, step: int, item: Pending, now: int) -> None:
-        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it."""
-        unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
-        call = call_id(state.run_id, opened.seq)
-        passed = item.passed
-        item.finish()
-        sent = unanswered.last(call)
-        if sent is None or sent.attempt != opened.attempt:
-            # A predecessor has sent it, and nobody here knows where to.
-            sent = SentRequest(opened.attempt, "", 0, now, 0)
-        elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
-            unanswered.watch(call, due)
-            return
-        elif not passed:
-            unanswered.wait(call)
-            return
-        self._journal.counts["request.again"] += 1
-        self._outbox.ask_again(state, step, issued=sent.issued, now=now)
-        unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
         """Nobody has answered these calls, which is to be decided about. `passed`: executors have come beyond them."""
@@ -229,7 +222,8 @@ class Answering:
             after.position = item.cause
         try:
             advance(after, events, seq=seq, at_ms=now)
-            reaction, held = self._react(after, events, now)
+            reaction, held = self._react(after, events, item, now)
+            reaction = self._large.put_away(run, reaction)
             fresh = extended(after, events, reaction, seq=seq, at_ms=now)
             fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=now)
         except FoldError as error:
@@ -242,15 +236,21 @@ class Answering:
         else:
             item.finish()
 
-    def _react(self, after: RunState, events: list[Event], now: int) -> tuple[list[Event], bool]:
+    def _react(self, after: RunState, events: list[Event], item: Pending, now: int) -> tuple[list[Event], bool]:
         """What the agent's code adds, and whether it is held: then what woke it waits in the log until it is run."""
         run = after.run_id
         if after.over:
             return [], False
+        if after.paused:
+            self._agents.forget(run)  # what comes meanwhile is not fed to it
+            return [], True
         if self._holds.bars(run) and not self._holds.review(run, self._agents.code_of(after)):
             return [], True
         tried = self._holds.tries(run)
-        reaction = self._agents.react(after, events, now, verify=tried)
+        reaction = self._agents.react(after, events, now, values=item.values, verify=tried)
+        if isinstance(reaction, Lacks):
+            self._large.drive(run, reaction.places, item.values)
+            return [], True
         if isinstance(reaction, Stall):
             self._holds.stall(run, reaction, now)
             return [], True
@@ -283,9 +283,7 @@ class Answering:
             self.send_too_large(before, events, item, now)
             return
         link(after, Head(entry_id, entry.last_seq))
-        sent = SentEntry(entry_id, entry, after, value, item)
-        self._log.send(sent)
-        self._outbox.append(sent, value)
+        self._large.send(SentEntry(entry_id, entry, after, value, item))
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """The run fails with what it wanted to write as the reason."""
@@ -297,12 +295,11 @@ class Answering:
         """The run fails instead of writing these events; its input, if that is small, is kept."""
         self._agents.forget(item.run_id)
         limit = self._limits.payload_bytes
+        # Nothing but a retry follows an end.
         # Once more means that not even this was taken: then the request goes too, and at last the input.
-        kept = [
-            event for event in events if isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= limit
-        ]
+        kept = [each for each in events if _begins(each, limit)]
         if isinstance(events[-1], RunFailed) and events[-1].failure == failure:
-            if not kept:
+            if not kept or (before and before.over):
                 self._give_up(item, now)
                 return
             kept = []
@@ -364,3 +361,10 @@ class Answering:
         elif not self._inbox.keeps(item):
             reason = f"run {item.run_id} stands still: {self._log.fold.frozen[item.run_id]}"
             self.bury(item, "stalled", f"{reason}; too much waits for such runs: say it again when it goes on", now)
+
+
+def _begins(event: Event, most: int) -> bool:
+    """Whether an event, in that of a small input, is what makes a run, or lets one go on: it fails behind that."""
+    return isinstance(event, RunRetried) or (
+        isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= most
+    )

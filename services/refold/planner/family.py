@@ -6,12 +6,15 @@ nothing. Until then the lane's mark on the run log stays before it, so that a su
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from refold.core import events
 from refold.core.events import Cause
-from refold.core.ids import RunId, child_id
+from refold.core.ids import RunId, child_id, parent_of
 from refold.core.planning import family
 from refold.core.planning.family import Tidings
-from refold.core.planning.verdict import ChildOver, Origin, ParentOver, Start
+from refold.core.planning.verdict import ChildOver, Origin, ParentOver, PauseAbove, Start
+from refold.core.run.pausing import PARENT
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.planner.acceptance import Acceptance
@@ -30,11 +33,26 @@ class Family:
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it means for others is answered next."""
-        told = list(family.tidings(after, entry))
-        if entry.seq == 1 and (origin := family.origin_of(after)) and not self._goes_on(origin):
-            # Another planner has started it on what it knew, after its parent was over.
-            told.append(family.left(after.run_id, origin.parent))
-        self._inbox.push([self._owe(self._item(each, offset)) for each in told])
+        self._inbox.push(self._told(after, entry, offset))
+
+    def _told(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
+        told = [self._ended_before(each) for each in family.tidings(after, entry)]
+        if entry.seq == 1 and (origin := family.origin_of(after)):
+            # Another planner has started it on what it knew, after its parent was over or paused.
+            if not self._goes_on(origin):
+                told.append(family.left(after.run_id, origin.parent))
+            else:
+                told += self._otherwise(after)
+        elif _follows(entry):
+            told += self._otherwise(after)
+        return [self._owe(self._item(each, offset)) for each in told]
+
+    def _ended_before(self, told: Tidings) -> Tidings:
+        """Where the log has lost the entry by which a run was started, and not its own, it may be over by now."""
+        if not isinstance(told, Start) or told.origin is None or not told.origin.step:
+            return told
+        child = self._log.latest(RunId(told.request.run_id))
+        return family.ended_before(child, told.origin) if child and child.status in _NO_RESULT else told
 
     def allows(self, given: Start | ParentOver) -> bool:
         """Whether something is to be done about a run, by what the log says of its parent now."""
@@ -44,8 +62,27 @@ class Family:
         origin = family.origin_of(state) if state else None
         return origin is None or not self._goes_on(origin)
 
+    def pause(self, given: Start | PauseAbove) -> events.RunPaused | None:
+        """The pause that a run has from its parent by what the log says of that now."""
+        child = self._log.accepted(given.run_id) if isinstance(given, PauseAbove) else None
+        origin = given.origin if isinstance(given, Start) else family.origin_of(child) if child else None
+        return family.pause_above(self._log.accepted(origin.parent), origin) if origin else None
+
+    def _otherwise(self, child: RunState) -> list[PauseAbove]:
+        """What a run hears that is not paused as its parent is: whoever wrote its entry knew that less well."""
+        told = family.stands_otherwise(child, self._log.accepted(parent_of(child.run_id)[0]))
+        return [told] if told else []
+
     def _goes_on(self, origin: Origin) -> bool:
         return family.waits_for(self._log.accepted(origin.parent), origin)
+
+    def addressed(self, item: Pending) -> None:
+        """What a run has taken is told to the nearest one above it that is not over."""
+        while isinstance(told := item.input, ChildOver) and told.used is not None:
+            state = self._log.latest(told.run_id)
+            if state is None or not state.over or (further := family.further_above(told)) is None:
+                return
+            item.run_id, item.input = further.run_id, further
 
     # A take-over
 
@@ -59,16 +96,24 @@ class Family:
         if entry.seq == 1 and (origin := family.origin_of(after)):
             self._before.pop((run, Start), None)
             self._before[run, ParentOver] = run, self._item(family.left(run, origin.parent), offset)
+        for told in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
+            self._before[run, PauseAbove] = run, self._item(told, offset)
         for event in entry.events:
             if isinstance(event, events.ChildCompleted):
                 self._before.pop((child_id(run, event.step), ChildOver), None)
+            elif isinstance(event, events.ChildBilled):
+                self._before.pop((RunId(event.run_id), ChildOver), None)
         if after.over:
             self._before.pop((run, ParentOver), None)
 
     def go_live(self) -> None:
         """The log is read: what is owed is answered, but for what a run has said whose history is not sure."""
+        self._inbox.push([self._owe(self._item(told, 0)) for told in list(self._lost())])
         for run, item in sorted(self._before.values(), key=lambda each: _offset(each[1])):
-            if isinstance(item.input, ParentOver) and not self._needs(item.input):
+            above = parent_of(item.run_id)[0]
+            if above in self._log.revivals.unknown and not isinstance(item.input, ChildOver):
+                run = above  # its history, which is not here, says what becomes of those that it has started
+            elif isinstance(item.input, ParentOver | PauseAbove) and not self._needs(item.input):
                 continue
             self._owe(item)
             if run in self._log.fold.frozen:
@@ -80,8 +125,30 @@ class Family:
                 self._outbox.owed_before.append(item)  # a row would not stand for that
         self._before.clear()
 
-    def _needs(self, told: ParentOver) -> bool:
-        return self._log.accepted(told.run_id) is not None and self.allows(told)
+    def _lost(self) -> Iterator[ChildOver]:
+        """What runs wait for in vain, as the snapshot says: the log has lost its end, or that they have heard of it.
+
+        Of what has completed that is not said: who has to do without the result might have it done once more.
+        """
+        for run, state in self._log.fold.states.items():
+            waits = (step for step, opened in state.open.items() if opened.phase == "child")
+            for step in waits if run not in self._log.fold.frozen else ():
+                child = self._log.finished.state(child_id(run, step))
+                if child and child.status in _NO_RESULT and (child.run_id, ChildOver) not in self._before:
+                    yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
+
+    def _needs(self, told: ParentOver | PauseAbove) -> bool:
+        child = self._log.accepted(told.run_id)
+        if isinstance(told, PauseAbove):
+            return child is not None and bool(self._otherwise(child))
+        return child is not None and self.allows(told)
+
+    def revived(self, state: RunState, news: list[events.Entry], offset: int) -> None:
+        """A run goes on by somebody else's word, who may have told nobody what these entries mean for others."""
+        for entry in news:
+            items = self._told(state, entry, offset)
+            self._outbox.owed_before += items  # with its history kept, a successor would not read the entry as news
+            self._inbox.push(items)
 
     def mended(self, run: RunId) -> None:
         """A run has one history again."""
@@ -101,6 +168,16 @@ class Family:
             told = family.cut_to(told, self._payload_bytes)
         run = told.request.run_id if isinstance(told, Start) else told.run_id
         return Pending(run, told, source=Cause(RUN_LOG, self._partition, offset))
+
+
+def _follows(entry: events.Entry) -> bool:
+    """Whether a run says that it is paused with its parent, or no longer."""
+    first = entry.events[0]
+    return type(first) in _PAUSES and getattr(first, "role", "") == PARENT
+
+
+_NO_RESULT = frozenset({"failed", "cancelled"})
+_PAUSES = frozenset({events.RunPaused, events.RunUnpaused})
 
 
 def _offset(item: Pending) -> int:

@@ -1,4 +1,4 @@
-"""Orders are not sent while what they are about is halted, and go out when it goes on."""
+"""Orders are not sent while what they are about is halted, or their run paused, and go out when it goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.halts import Halts
-from refold.core.ids import CallId, RunId
+from refold.core.ids import CallId, RunId, call_id
 from refold.core.messages import ToolRequest
 from refold.core.planning.commands import Command
 from refold.core.run.state import RunState
@@ -19,27 +19,47 @@ class Halting:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._known = catalog, catalog.halts
         self._unsent: set[CallId] = set()
+        self._paused: set[CallId] = set()
+        self._resumed: set[RunId] = set()
 
-    def passes(self, command: Command) -> bool:
-        """Whether an order may be sent now."""
+    def passes(self, command: Command, state: RunState) -> bool:
+        """Whether an order of a run may be sent now. `state` is the latest that is accepted."""
         order = command.message
         if not isinstance(order, ToolRequest):
             self._unsent.discard(CallId(command.key))
+            self._paused.discard(CallId(command.key))
             return True
-        pool = command.topic.removeprefix(f"{TOOL_REQUESTED}.")
-        if not self._catalog.halts.why(tool=order.tool, pool=pool, agent=order.agent, requester=order.requester):
+        if state.paused:
+            self._paused.add(order.call_id)
+        elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
             self._unsent.discard(order.call_id)
             return True
         if not order.again:
             self._unsent.add(order.call_id)
         return False
 
+    def _why(self, order: ToolRequest, pool: str) -> str:
+        return self._catalog.halts.why(
+            tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
+        )
+
     def unsent(self, call: CallId) -> bool:
         """Whether a call was never ordered, as it was halted when it should have been."""
         return call in self._unsent
 
+    def keep(self, call: CallId) -> None:
+        """A call of a run that is paused is to be ordered when that goes on."""
+        self._paused.add(call)
+
+    def resume(self, run: RunId) -> None:
+        """A run is not paused any more."""
+        self._resumed.add(run)
+
     def lifted(self, states: Mapping[RunId, RunState]) -> Iterator[tuple[RunState, int]]:
-        """The calls that wait for executors and were halted, and are no longer, when that has changed."""
+        """The calls that wait for executors and were kept back, and are no longer, when that has changed."""
+        resumed, self._resumed = self._resumed, set()
+        for run in resumed & states.keys():
+            yield from self._kept(states[run])
         before, now = self._known, self._catalog.halts
         self._known = now
         if before is now:
@@ -49,8 +69,16 @@ class Halting:
                 if opened.phase == "dispatched" and _stopped(before, state, step) and not _stopped(now, state, step):
                     yield state, step
 
+    def _kept(self, state: RunState) -> Iterator[tuple[RunState, int]]:
+        for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():
+            call = call_id(state.run_id, opened.seq)
+            if opened.phase == "dispatched" and call in self._paused:
+                self._paused.discard(call)
+                yield state, step
+
 
 def _stopped(halts: Halts, state: RunState, step: int) -> str:
     call, asked = state.call(step), state.request
-    who = {"agent": asked.agent if asked else "", "requester": asked.requester if asked else ""}
-    return halts.why(tool=call.tool, pool=call.pool, **who)
+    if asked is None:
+        return halts.why(tool=call.tool, pool=call.pool, agent="", requester="")
+    return halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester, above=asked.above)

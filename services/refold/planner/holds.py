@@ -15,6 +15,7 @@ from refold.core.errors import MalformedError
 from refold.core.events import Failure, RunFailed
 from refold.core.ids import RunId, hold_key
 from refold.core.messages import Hold, RunOperation
+from refold.core.planning.redrive import failure_named
 from refold.core.planning.verdict import Ignore, Refuse, Ruling
 from refold.core.run.held import held_run, read_hold
 from refold.core.run.state import RunState
@@ -136,7 +137,10 @@ class Holds:
         if said.kind == "retry":
             if run not in self._holds:
                 return Ignore("the run is not held")
-            self._tried.add(run)
+            if state.paused:  # its code is not run now, and who has the lane when it is may not have heard this
+                self.lift(run)
+            else:
+                self._tried.add(run)
             return []
         if run not in self._holds:
             return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
@@ -182,6 +186,11 @@ class Holds:
         self._retries.set(run, 0, 0)
         self._since.pop(run, None)
         return self._holds.pop(run, None)
+
+
+def retries(said: RunOperation, state: RunState) -> bool:
+    """Whether what is said lets a failed run go on, or did, and is not about a hold."""
+    return said.kind == "retry" and (state.over or failure_named(said) > 0)
 
 
 def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -> Outgoing:

@@ -9,27 +9,33 @@ from __future__ import annotations
 import signal
 import traceback
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.errors import NonDeterminismError, RefoldError, UsageError, text_of
+from refold.core.errors import BlobError, NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation
-from refold.core.planning import asking, waiting
-from refold.core.planning.asking import Proposal, dispatch
+from refold.core.planning import asking
+from refold.core.planning.asking import Proposal
+from refold.core.planning.budgets import Tally
+from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import Rules, Ruling
 from refold.core.run.delegated import PublishEvent, StartRun
 from refold.core.run.fold import WAKING, wakes
-from refold.core.run.intents import LABEL_CHARS, Answer, Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep, Wait
+from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
+from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
-from refold.core.run.state import RunState
+from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.planner.delegating import delegated, spent, started_by
+from refold.planner.editing import edited_by_operator
 from refold.planner.holds import Stall
 from refold.planner.live import LiveCode
+from refold.planner.metering import Metered, propose_metered
 from refold.planner.migrating import migrated
-from refold.planner.settings import Budget
+from refold.planner.offering import Offers
+from refold.planner.settings import Bounds
 from refold.planner.watchdog import STACK, Driven, Mark
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
@@ -42,7 +48,7 @@ MOST_DENIED = 1_000
 MOST_UNHEARD = 20
 """Tasks of a run that failed and that nobody awaited: so many are told."""
 
-PASSING = (MemoryError, OSError, ImportError, RecursionError)
+PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
 """What may be the machine's doing and not the code's: it is tried again after a while."""
 
 
@@ -50,9 +56,9 @@ PASSING = (MemoryError, OSError, ImportError, RecursionError)
 class _Frontier:
     """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event.
 
-    `asked` are the steps that are new and have no outcome, `given_up` those that nobody waits for any more; `says` is
-    what it says last that it does, `started` how many runs are started. `waits` are those of them that may find a
-    signal which is kept, and was not `taken` so far.
+    `asked` are the steps that are new and wait for an outcome, `closed` those that have one by now or were given up;
+    `says` is what it says last that it does, `started` how many runs are started, `offers` who is asked about signals.
+    `tally` is what its calls count.
     """
 
     execution: Execution
@@ -60,12 +66,17 @@ class _Frontier:
     seq: int
     ahead: int
     asked: set[int]
-    given_up: set[int]
+    closed: set[int]
+    offers: Offers
     says: str
     denied: int = 0
     started: int = 0
-    waits: deque[events.WaitStarted] = field(default_factory=deque)
-    taken: set[str] = field(default_factory=set)
+    tally: Tally | None = None
+
+    def settle(self, step: int, outcome: Settled) -> None:
+        """Gives the code the outcome of a step that waits."""
+        self.closed.add(step)
+        self.turns.append(self.execution.settle(step, outcome))
 
 
 class WaitsForNothingError(RefoldError):
@@ -88,12 +99,12 @@ class Agents:
     """The executions of the runs of one lane. `mark` says to a watchdog which one is being run."""
 
     def __init__(
-        self, app: App, rules: Rules, environment: str, *, budget: Budget | None = None, mark: Mark | None = None
+        self, app: App, rules: Rules, environment: str, *, budget: Bounds | None = None, mark: Mark | None = None
     ) -> None:
         self._app = app
         self._rules = rules
         self._environment = environment
-        self._budget = budget or Budget()
+        self._budget = budget or Bounds()
         self._mark = mark or Mark()
         self._live = LiveCode(self._budget.live_bytes, self._close)
 
@@ -112,31 +123,33 @@ class Agents:
 
     def code_of(self, state: RunState) -> str:
         """A name for the code that a run would get here: what failed is not tried again with the same."""
-        agent = self._agent(state)
+        return self._code(self._agent(state))
+
+    def _code(self, agent: AgentDef | None) -> str:
         try:
             return "/".join((agent.code, self._app.version, *agent.foundation)) if agent else ""
         except BaseException:  # noqa: BLE001 - the code is read, and cannot be: whatever it is, it is not what was
             return "unreadable"
 
-    def migrate(self, state: RunState, said: RunOperation) -> Ruling:
+    def migrate(self, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
         """What becomes of the order to go on with another version of a run's code."""
         with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))):
-            ruling = migrated(self._app, state, said)
+            ruling = migrated(self._app, state, said, values)
         if isinstance(ruling, list):
             self.forget(state.run_id)
         return ruling
 
     def react(
-        self, state: RunState, fresh: list[events.Event], now: int, *, verify: bool = False
-    ) -> list[events.Event] | Stall:
+        self, state: RunState, fresh: list[events.Event], now: int, *, values: Values = NO_VALUES, verify: bool = False
+    ) -> list[events.Event] | Stall | Lacks:
         """What the agent's code adds, now that `fresh` events are folded into `state`; nothing if it still waits.
 
-        With `verify` it is run along its history even if nothing wakes it.
+        With `verify` it is run along its history even if nothing wakes it. `values` are those that were read for it.
         """
         if state.status == "pending" or state.over or state.request is None:
             return []
         unseen = state.unseen + wakes(fresh)
-        if not unseen and not verify:
+        if not unseen and not verify and not state.mail.behind:
             return []
         agent = self._agent(state)
         if agent is None:
@@ -144,10 +157,10 @@ class Agents:
             return Stall("unknown_agent", message, "", state.version, "", passing=False)
         if needs := agent.needs(state.version):
             message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"
-            return Stall("other_foundation", message, "", state.version, self.code_of(state), passing=False)
-        with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))), watch.watching():
+            return Stall("other_foundation", message, "", state.version, self._code(agent), passing=False)
+        with self._mark.on(Driven(state.run_id, state.version, self._code(agent))), watch.watching():
             try:
-                return self._drive(agent, state, fresh, unseen, now)
+                return self._drive(agent, state, fresh, unseen, now, values)
             except _RefusedInput as refused:
                 self.forget(state.run_id)
                 return [events.RunFailed(failure_of(refused.__cause__ or refused))]
@@ -168,28 +181,42 @@ class Agents:
         return Stall(failure.code, message, stack, state.version, self.code_of(state), passing, error)
 
     def _drive(
-        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int
-    ) -> list[events.Event]:
+        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
+    ) -> list[events.Event] | Lacks:
         """**Raises** whatever goes wrong along history; what the code does at its end is data."""
         execution = self._live.get(state.run_id)
         turns: deque[Wanted] = deque()
         if execution is None:
-            execution = self._open(agent, state, unseen)
-            self._live.keep(state.run_id, execution, state.size_bytes)
-            turns.append(replay(execution, state, unseen))
+            if lacks := lacking(state, values):
+                return lacks
+            execution = self._open(agent, state, unseen, values)
+            self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes)
+            driver = Handing(execution, state.run_id, values) if values else execution
+            turns.append(replay(driver, state, unseen))
         else:
             execution.moment.now_ms = now
+            driver = Handing(execution, state.run_id, values) if values else execution
             for event in fresh:
                 if isinstance(event, WAKING) and not isinstance(event, events.RunStarted):
-                    turns.append(execution.settle(event.step, state.outcomes[event.step][1]))
+                    outcome = state.outcomes[event.step][1]
+                    if (place := pointed(state.run_id, outcome)) is not None and place not in values:
+                        self.forget(state.run_id)
+                        return lacking(state, values) or Lacks([place])
+                    turns.append(driver.settle(event.step, outcome))
         execution.moment.now_ms = now
-        if not unseen:
+        if not unseen and not state.mail.behind:
             return []
-        ahead = sum(isinstance(event, events.CallProposed) for event in fresh)
-        frontier = _Frontier(execution, turns, state.head.seq + len(fresh), ahead, set(), set(), state.says)
+        if not turns:  # it has caught up before, and nothing was to be written: its waits may be asked all the same
+            turns.append([])
+        ahead = sum([isinstance(event, events.CallProposed) for event in fresh])
+        closed: set[int] = set()
+        offers = Offers(state, closed)
+        frontier = _Frontier(
+            execution, turns, state.head.seq + len(fresh), ahead, set(), closed, offers, says=state.says
+        )
         try:
             added = self._go_on(agent, state, frontier, now)
-            self._live.keep(state.run_id, execution, state.size_bytes)
+            self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
             return added
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
@@ -198,33 +225,37 @@ class Agents:
             self.forget(state.run_id)
             return [events.RunFailed(failure_of(error))]
 
-    def _open(self, agent: AgentDef, state: RunState, unseen: int) -> Execution:
+    def _open(self, agent: AgentDef, state: RunState, unseen: int, values: Values) -> Execution:
         assert state.request is not None, "a run that runs was requested"
         _ = agent.code  # it is scanned again, and what is wrong with it is not the input's fault
         moment = Moment()
         seed = state.request.seed
         context = self._app.context(state.run_id, seed=seed, moment=moment, patches=state.patches)
         try:
-            return Execution(agent.open(state.request.input, context), moment, seed, self._budget.turn)
-        except UsageError as error:
+            place = pointed(state.run_id, state.request)
+            given = whole(values, place) if place else state.request.input
+            code, left = agent.open(given, context), state.retried.left
+            return Execution(code, moment, seed, self._budget.turn, left, context=context)
+        except (UsageError, BlobError) as error:
             if unseen > len(state.outcomes):  # the log has nothing yet that the code did with this input
                 raise _RefusedInput from error
             raise
 
     def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[events.Event]:
         """The events of what the code asks for, until it waits or is over. **Raises** RefoldError at a limit."""
-        if state.size_bytes > self._budget.history_bytes:
-            raise spent("budget_bytes", f"its history has more than {self._budget.history_bytes:,} bytes")
+        if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
+            raise spent("budget_bytes", f"its history has more than {most:,} bytes")
+        most = state.retried.most_steps or self._budget.steps
         execution, added = frontier.execution, list[events.Event]()
         while frontier.turns:
             denied: list[events.CallFailed] = []
             for step, intent in frontier.turns.popleft():
-                if step > self._budget.steps:
-                    raise spent("budget_steps", f"it has more than {self._budget.steps:,} steps")
+                if step > most:
+                    raise spent("budget_steps", f"it has more than {most:,} steps")
                 seq = frontier.seq + len(added) + 1
                 fresh = self._record(state, intent, frontier, step=step, seq=seq, now=now)
                 added += fresh
-                denied += (event for event in fresh if isinstance(event, events.CallFailed))
+                denied += [event for event in fresh if isinstance(event, events.CallFailed)]
             # What a policy denies is settled at once, when all that was asked for with it has been proposed.
             frontier.turns.extend(execution.settle(event.step, event) for event in denied)
             frontier.denied += len(denied)
@@ -232,7 +263,10 @@ class Agents:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
             if not frontier.turns:
-                added += self._deliver(state, frontier)
+                told, outcome = frontier.offers.take(now)
+                added += told
+                if outcome is not None:
+                    frontier.settle(*outcome)
         if frontier.says != state.says:
             added.append(events.StatusSet(frontier.says))
         if execution.end is not None:
@@ -240,61 +274,52 @@ class Agents:
             added.append(_ending(agent, execution.end))
         elif waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
+        else:
+            added += frontier.offers.left()
         return added
-
-    def _deliver(self, state: RunState, frontier: _Frontier) -> list[events.Event]:
-        """Gives the first wait that is still open, of those that are new, a signal that is kept for it.
-
-        One at a time: what the code makes of it may be to give up another, which then has taken nothing.
-        """
-        told: list[events.Event] = []
-        while frontier.waits and not frontier.turns:
-            wait = frontier.waits.popleft()
-            if wait.step not in frontier.asked or wait.step in frontier.given_up:
-                continue
-            signal, failed = waiting.find_kept(state, wait, frontier.taken)
-            told += failed
-            if signal is not None:
-                frontier.taken.add(signal.signal_id)
-                frontier.asked.discard(wait.step)
-                told.append(events.WaitEnded(wait.step, signal.signal_id))
-                frontier.turns.append(frontier.execution.settle(wait.step, signal))
-        return told
 
     def _record(
         self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
     ) -> list[events.Event]:
         """What the code asks for is in the log, at `seq`: the events of it."""
         if isinstance(intent, GiveUp):
-            known = step in state.open or step in frontier.asked
-            if not known or step in frontier.given_up:  # it was settled in this very moment
-                return []
-            frontier.given_up.add(step)
-            return [events.StepGivenUp(step)]
-        if isinstance(intent, Say):
-            _check(intent)
+            return self._given_up(state, frontier, step)
+        if not intent.fits():
+            raise UsageError(
+                "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
+            )
+        intent, asked = edited_by_operator(state, intent, step)
+        if isinstance(intent, Call):
+            fresh = self._propose(state, intent, frontier, step=step, seq=seq, now=now, asked=asked)
+            frontier.ahead += 1
+            if isinstance(fresh[-1], events.CallFailed):
+                return fresh
+        elif isinstance(intent, Say):
             frontier.says = intent.text
             return []
-        fresh = self._propose(state, intent, frontier, step=step, seq=seq, now=now)
-        if isinstance(intent, Call):
-            frontier.ahead += 1
-        frontier.started += started_by(fresh[0])
-        if intent.waits and not isinstance(fresh[-1], events.CallFailed):
+        elif isinstance(intent, (StartRun, PublishEvent)):
+            event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
+            frontier.started += started_by(event)
+            fresh = [event]
+        else:
+            fresh = [intent.recorded(step)]
+            if isinstance(started := fresh[0], events.WaitStarted):
+                frontier.offers.begin(started)
+        if intent.waits:
             frontier.asked.add(step)
-        if isinstance(event := fresh[0], events.WaitStarted):
-            frontier.waits.append(event)
         return fresh
 
+    def _given_up(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
+        known = step in state.open or step in frontier.asked
+        if not known or step in frontier.closed:  # it was settled in this very moment
+            return []
+        frontier.closed.add(step)
+        return [events.StepGivenUp(step)]
+
     def _propose(
-        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
+        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, seq: int, now: int, asked: str
     ) -> list[events.Event]:
-        """What a step of the code is in the log, at `seq`."""
-        _check(intent)
-        if isinstance(intent, StartRun | PublishEvent):
-            return [delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)]
-        if isinstance(intent, Note | Sleep | Checkpoint | Wait | Answer | Patch):
-            return [intent.recorded(step)]
-        assert isinstance(intent, Call), "what is no call is recorded as it is"
+        """A call as it goes out, or waits for people, or is denied. `asked`: its arguments, if they were others."""
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
             message = f"the arguments of {intent.tool} have {size:,} bytes, more than {self._budget.payload_bytes:,}"
             raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
@@ -312,11 +337,15 @@ class Agents:
             retry=intent.retry,
             key_window_ms=intent.key_window_ms,
             label=intent.label,
+            asked=asked,
+            builds_on=list(intent.builds_on),
         )
-        authority = self._rules.authority
-        if authority is None:
-            return [call, dispatch(call, 1, now, self._rules)]
-        call, held = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
+        authority, held = self._rules.authority, None
+        if authority is not None:
+            call, held = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
+        if state.purse is not None or intent.reserve is not None:
+            frontier.tally = frontier.tally or Tally()
+            return propose_metered(state, Metered(call, intent.reserve, held), frontier.tally, now, self._rules)
         return [call, held or dispatch(call, 1, now, self._rules)]
 
 
@@ -338,34 +367,6 @@ def _ending(agent: AgentDef, end: Returned | Raised) -> events.Terminal:
 def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
     name, error = failed
     return events.TaskFailed(name[:LABEL_CHARS].encode("utf-8", "replace").decode(), failure_of(error))
-
-
-def _check(intent: Intent) -> None:
-    """**Raises** UsageError for what no context makes: an intent is a class that an agent can import and misuse."""
-    if isinstance(intent, StartRun):
-        fits = isinstance(intent.agent, str) and isinstance(intent.input, str)
-    elif isinstance(intent, PublishEvent):
-        fits = isinstance(intent.name, str) and isinstance(intent.data, str)
-    elif isinstance(intent, Note):
-        fits = isinstance(intent.kind, str) and isinstance(intent.data, str)
-    elif isinstance(intent, Patch):
-        fits = isinstance(intent.patch, str)
-    elif isinstance(intent, Sleep):
-        fits = isinstance(intent.until_ms, int)
-    elif isinstance(intent, Checkpoint):
-        fits = isinstance(intent.name, str)
-    elif isinstance(intent, Say):
-        fits = isinstance(intent.text, str)
-    elif isinstance(intent, Wait | Answer):
-        more = intent.match if isinstance(intent, Wait) else intent.schema
-        fits = isinstance(intent.until_ms, int) and isinstance(intent.name, str) and isinstance(more, str)
-    else:
-        texts = (intent.tool, intent.args, intent.label) if isinstance(intent, Call) else (None,)
-        fits = all(isinstance(text, str) for text in texts)
-    if not fits:
-        raise UsageError(
-            "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
-        )
 
 
 def _let_through(error: BaseException) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from refold.core.events import Cause
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Input
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import headers
 from refold.planner import inputs
@@ -29,7 +30,8 @@ class Pending(Owed):
     `end` is a high watermark of the run log captured after the input was taken. `waited`: what it is about would be
     known by now. `passed`: executors have passed the request that it is about. With a `letter` (code and reason) it is
     a dead one, and done when its dead letter is in the log; a `short` one, because the log does not take it whole.
-    `bytes` is what it takes, counted in `among` by topic until it is finished; `turn` is when it came.
+    `bytes` is what it takes, counted in `among` by topic until it is finished; `turn` is when it came. `values` are the
+    large ones that were read for it.
     """
 
     run_id: RunId
@@ -45,11 +47,13 @@ class Pending(Owed):
     among: Counter[str] | None = None
     source: Cause | None = None
     owed: Emitted | None = None
+    values: Values = NO_VALUES
 
     def finish(self) -> None:
         """It is answered: nothing of it is kept, though its position may have to wait for others for months."""
         self.count_among(None)
         self.done, self.input, self.record = True, None, None
+        self.values = NO_VALUES
         if self.owed is not None and self.source is not None:
             self.owed.acknowledge(self.source.offset)
             self.owed = None
@@ -125,6 +129,8 @@ class Unconfirmed:
 
     def take(self, position: int) -> list[Pending]:
         """The items that can be answered now that the fold has come so far."""
+        if not self._waiting:
+            return []
         ready = [item for item in self._waiting if item.end is not None and item.end <= position]
         if ready:
             self._waiting = [item for item in self._waiting if item.end is None or item.end > position]
@@ -149,8 +155,9 @@ class Inbox:
         self._parked: dict[RunId, list[Pending]] = {}
         self._kept: dict[RunId, list[Pending]] = {}
         self._held: deque[Pending] = deque()
-        self._bytes: Counter[str] = Counter()
-        self._parked_bytes: Counter[str] = Counter()
+        self._postponed: deque[Pending] = deque()
+        self._bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
+        self._parked_bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
         self._kept_bytes: Counter[str] = Counter()
         self._full: set[str] = set()
         self.allowance = self.turn = self._rests_until = 0
@@ -169,6 +176,8 @@ class Inbox:
         """A turn begins. Another is wanted at once for what services say, and not before `rests_until` for users."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
+        if self._postponed:
+            self._ready.append(self._postponed.popleft())
 
     @property
     def answerable(self) -> bool:
@@ -177,7 +186,7 @@ class Inbox:
 
     def next_due_ms(self) -> int | None:
         """When there is something to be answered: 0, now. **Units**: monotonic."""
-        if self._operated or self._ready:
+        if self._operated or self._ready or self._postponed:
             return 0
         return self._rests_until if self._said else None
 
@@ -211,6 +220,10 @@ class Inbox:
     def push(self, items: Iterable[Pending]) -> None:
         """To be answered after what is there."""
         self._ready.extend(items)
+
+    def postpone(self, item: Pending) -> None:
+        """To be answered in a turn of its own: it takes long."""
+        self._postponed.append(item)
 
     def push_front(self, item: Pending) -> None:
         """To be answered next."""

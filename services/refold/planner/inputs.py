@@ -64,7 +64,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         if not (isinstance(signal, RunSignal) and record.key and record.key == signal.callback.encode()):
             _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal
-    request = codec.decode_input(RunRequest, value, json_fields=("input",))
+    request = codec.decode_input(RunRequest, value, json_fields=("input",), pointed="input")
     sizes.check_input(request, max_bytes)
     check_token(request)
     _check_key(record, request.run_id)
@@ -107,7 +107,7 @@ def spoilt(record: Record, error: MalformedError) -> Spoilt | None:
 
 def stranger(record: Record, state: RunState, given: Input | None) -> str:
     """What of a result does not go with the proposal: executors of a pool speak for its calls. Empty: nothing."""
-    if not isinstance(given, ToolResult | Spoilt):
+    if not isinstance(given, (ToolResult, Spoilt)):
         return ""
     step = state.step_of(given.seq if isinstance(given, Spoilt) else parse_call_id(given.call_id)[1])
     proposed, pool = state.steps[step - 1] if step else None, pool_of(record.topic)

@@ -24,6 +24,7 @@ from refold.planner.outbox import Asker, Beat, Outbox
 from refold.planner.pacing import Pacing
 from refold.planner.reading import Reading
 from refold.planner.receipts import Receipts
+from refold.planner.redrives import Redrives
 from refold.planner.repairs import Repairs
 from refold.planner.snapshots import SentKept
 from refold.planner.takeover import TakeOver
@@ -64,23 +65,16 @@ class Lane:
         self.admission = admission = Admission(self._limits, rules.versions, inbox, log=log, start=start)
         most = self._limits.payload_bytes
         self._family = family = Family(self.partition, log, outbox, inbox, payload_bytes=most)
+        served = self.partition, shared, inbox, log, outbox, timers
         self._answering = Answering(
-            self.partition,
-            shared,
-            inbox,
-            log,
-            outbox,
-            timers,
-            agents=agents,
-            holds=holds,
-            rules=rules,
-            admission=admission,
-            family=family,
+            *served, agents=agents, holds=holds, rules=rules, admission=admission, family=family
         )
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
-        self.repairs = repairs = Repairs(log, outbox, self._refuse)
+        self.repairs = Repairs(log, outbox, self._refuse)
+        self.redrives = Redrives(log, inbox, admission, refuse=self._refuse, goes_on=self._goes_on)
+        self.again = self.repairs, self.redrives
         self._reading = Reading(
-            inbox, log, catalog, start=start, holds=holds, repairs=repairs, clock=self.clock, journal=shared.journal
+            inbox, log, catalog, start=start, holds=holds, clock=self.clock, again=self.again, journal=shared.journal
         )
         self.pacing = Pacing(
             self.clock, settings.snapshot_ms, log, inbox=inbox, outbox=outbox, holds=holds, timers=timers, start=start
@@ -113,7 +107,7 @@ class Lane:
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
         offset = delivery.offset
-        if isinstance(asker, SentEntry | SentKept | Beat) and offset is not None and offset != NEVER:
+        if isinstance(asker, (SentEntry, SentKept, Beat)) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
             self.pacing.heard()
         if isinstance(asker, SentEntry):
@@ -138,7 +132,7 @@ class Lane:
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
         for halted, step in self.outbox.halting.lifted(self.log.fold.states):
-            self.outbox.go_on(halted, step, now)
+            self._answering.urging.go_on(halted, step, now)
         for timer in self.start.ready(self._timers.due(now)):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             if state is not None and timer.step != ASLEEP:
@@ -148,8 +142,9 @@ class Lane:
         self.inbox.admit(self.admission.room())
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
-            if self._answering.reads(item, now) and not self.repairs.takes(item):
+            if self._answering.reads(item, now) and not (self.redrives.takes(item) or self.repairs.takes(item)):
                 self._answering.answer(item, now)
+        self.redrives.begin()
         self.pacing.keep()
 
     def passed(self, answer: CommittedAt | End) -> None:
@@ -198,7 +193,7 @@ class Lane:
 
     def refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
-        before = self.log.fold.states.get(sent.entry.run_id)
+        before = self.log.latest(sent.entry.run_id)
         self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
         self._answering.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
 
@@ -211,6 +206,11 @@ class Lane:
             self._know(state)
             self.inbox.push([Pending(state.run_id, None)])
         self.inbox.unpark(state.run_id)
+
+    def _goes_on(self, state: RunState, news: list[events.Entry]) -> None:
+        """A failed run has its history again, for somebody else has let it go on: nobody has heard of `news`."""
+        self.mended(state, self.log.position)
+        self._family.revived(state, news, self.log.position)
 
     def _know(self, state: RunState) -> None:
         """All of a run that the lane has not followed is known by now."""

@@ -6,6 +6,7 @@ from refold.core.errors import MalformedError, text_of
 from refold.core.events import RunMigrated
 from refold.core.messages import RunOperation
 from refold.core.planning.verdict import Ignore, Refuse, Ruling
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk.app import App
@@ -15,7 +16,7 @@ from refold.sdk.source import spoken
 MIGRATE = "migrate"
 
 
-def migrated(app: App, state: RunState, said: RunOperation) -> Ruling:
+def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
     """What becomes of the order to go on with version `to`, given while the run was of version `from`."""
     try:
         data = canonical.parse(said.data)
@@ -40,7 +41,7 @@ def migrated(app: App, state: RunState, said: RunOperation) -> Ruling:
         there = ", ".join(app.versions(name)) or "none"
         return Refuse("unknown_version", f"{app.name} has no version {to} of agent {name}; there is {there}")
     try:
-        rehearse(app, agent, state)
+        rehearse(app, agent, state, values)
     except BaseException as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
         return Refuse("conflict", f"version {to} does not go with run {state.run_id}: {text_of(error)}")
     return [RunMigrated(agent.version, said.actor, app.manifest(name, to))]

@@ -19,6 +19,7 @@ from refold.core.events import (
     CallFailed,
     Entry,
     Event,
+    RunUnpaused,
     StepGivenUp,
     Terminal,
 )
@@ -109,15 +110,17 @@ class Outbox:
         """Takes note of what an accepted entry orders."""
         self.emitted.add(offset, 1)
         self._heard.append((after, entry, offset))
+        if type(entry.events[0]) is RunUnpaused and not after.paused:
+            self.halting.resume(after.run_id)
 
     def tell(self, states: Mapping[RunId, RunState]) -> None:
         """Sends what entries order, in the order of the log, but nothing that is over by what is accepted since."""
         heard, self._heard = self._heard, []
         for after, entry, offset in heard:
             ordered = commands(after, entry, offset)
-            if states.get(after.run_id) is not after:
+            if (latest := states.get(after.run_id)) is not after:
                 ordered = [each for each in ordered if _wanted(each, states)]
-            self._order(after, ordered, offset, entry.at_ms)
+            self._order(latest or after, ordered, offset, entry.at_ms)
             self.emitted.acknowledge(offset)
 
     # A take-over: state is told, not history
@@ -199,7 +202,7 @@ class Outbox:
         self._order(state, orders, offset, state.at_ms)
 
     def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int) -> None:
-        sent = [order for order in orders if self.halting.passes(order)]
+        sent = [order for order in orders if self.halting.passes(order, state)]
         self._send([self._record(state, order, offset, at_ms) for order in sent], offset)
         for order in orders:
             if order.message is None:
@@ -216,7 +219,8 @@ class Outbox:
         record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
         if sent.value is not None:
             name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
-            record = record._replace(headers=cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now))
+            headers = cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
+            record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0)
         self._publish(record, sent)
 
     # What becomes of it
@@ -242,7 +246,7 @@ class Outbox:
         opened = state.open[step]
         before = not self.halting.unsent(call_id(state.run_id, opened.seq))
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=before)
-        if self.halting.passes(command):
+        if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
             self._publish(record, Ordered(issued, record, again=True))
 
@@ -280,8 +284,8 @@ class Outbox:
         else:
             step = state.step_of(parse_call_id(given.call_id)[1])
             orders += [Command(tool_requested(pool), given.call_id, None) for pool in state.pools]
-            if step and step not in state.open:
-                orders.append(close(state, step))
+            if step and (step not in state.open or given.call_id != state.call_id(step)):
+                orders.append(dataclasses.replace(close(state, step), key=given.call_id))
         for order in orders:
             self._publish(self._record(state, order, 0, now), None)
 
@@ -338,6 +342,9 @@ class Outbox:
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
         if all(opened.seq != seq for opened in state.open.values()):
             return None
+        if state.paused:
+            self.halting.keep(CallId(name))
+            return None
         message = codec.decode(ToolRequest, record.value)
         return record._replace(value=codec.encode(dataclasses.replace(message, again=True)))
 
@@ -352,7 +359,7 @@ class Outbox:
         return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(order.message), headers, 0)
 
     def _publish(self, record: Outgoing, asker: Asker) -> None:
-        self.publishes.append(record._replace(token=self._token(asker)))
+        self.publishes.append(Outgoing(*record[:-1], self._token(asker)))  # as `_replace` would, in half the time
 
 
 def _bytes(records: list[Outgoing]) -> int:
@@ -383,4 +390,4 @@ def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
     state = states.get(run)
     step = state.step_of(seq) if state and not state.over else None
     opened = state.open.get(step) if state and step else None
-    return opened if opened and opened.phase == "dispatched" else None
+    return opened if opened and opened.phase == "dispatched" and opened.seq == seq else None

@@ -7,6 +7,7 @@ from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox
+from refold.planner.redrives import Redrives
 from refold.planner.repairs import Repairs
 from refold.planner.takeover import TakeOver
 from refold.ports.log import End, Reached, Record
@@ -26,13 +27,13 @@ class Reading:
         *,
         start: TakeOver,
         holds: Holds,
-        repairs: Repairs,
         clock: LogClock,
+        again: tuple[Repairs, Redrives],
         journal: Journal,
     ) -> None:
         self._journal = journal
         self._inbox, self._log, self._catalog = inbox, log, catalog
-        self._start, self._holds, self._repairs, self._clock = start, holds, repairs, clock
+        self._start, self._holds, self._again, self._clock = start, holds, again, clock
 
     def take(self, item: Record | Reached | End) -> bool:
         """Hands it to whoever reads its topic. False: nothing may follow from it, it is of another log."""
@@ -48,6 +49,8 @@ class Reading:
 
     def _take_log(self, item: Record | Reached | End) -> bool:
         if isinstance(item, End):
+            # What was read when it was asked for is not there any more. What came since says nothing of that.
+            self._log.shrunk |= item.offset < self._log.asked_at
             self._inbox.unconfirmed.reached_end(item.offset)
             self._log.reached_end(item.offset)
         elif not self._start.admits(item):
@@ -55,13 +58,15 @@ class Reading:
         elif isinstance(item, Reached):
             self._log.seen = item.offset
             self._log.reached(item.offset)
-            self._repairs.reached(item.offset)
+            for reader in self._again:
+                reader.reached(item.offset)
         else:
             if item.offset >= self._log.position:
                 self._clock.read(item.at_ms)
             self._log.seen = item.offset + 1
             self._log.follow(item)
-            self._repairs.follow(item)
+            for reader in self._again:
+                reader.follow(item)
         return True
 
     def _take_snapshot(self, item: Record | Reached | End) -> None:

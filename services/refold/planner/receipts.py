@@ -31,7 +31,7 @@ class Receipts:
                 stops = "snapshots" if self._log.keeper.opened else "all decisions"
                 hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
                 self._journal.tell("snapshot.refused", key=asker.key.decode(), hint=hint)
-        elif isinstance(asker, Ordered | Pending):
+        elif isinstance(asker, (Ordered, Pending)):
             self._answered(asker, offset, now)
 
     def _answered(self, asker: Ordered | Pending, offset: int | None, now: int) -> None:

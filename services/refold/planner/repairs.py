@@ -41,6 +41,11 @@ class Repairs:
         self._open: dict[RunId, Repair] = {}
         self.wants_log = False
 
+    def asks(self) -> bool:
+        """Whether the log has to be read once more from its start; told once."""
+        wanted, self.wants_log = self.wants_log, False
+        return wanted
+
     def takes(self, item: Pending) -> bool:
         """Whether an input is for here; then the log is read once more from its start."""
         said = item.input

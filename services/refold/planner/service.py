@@ -8,20 +8,36 @@ from itertools import count
 
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
-from refold.core.ids import EntryId
+from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
 from refold.planner.answering import Shared
+from refold.planner.blobs import BlobOrders
 from refold.planner.hosting import Agents
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
 from refold.planner.patience import ASK_MS, Patience
+from refold.planner.purses import Purses
 from refold.planner.settings import PlannerSettings
 from refold.planner.sharing import Sharing
 from refold.planner.watchdog import Mark
-from refold.ports.effects import Append, AskCommitted, AskEnd, CommittedAt, Effect, Flow, Item, Now, Publish, Read
+from refold.ports.effects import (
+    Append,
+    AskCommitted,
+    AskEnd,
+    BlobLoaded,
+    BlobSaved,
+    CommittedAt,
+    Effect,
+    Flow,
+    Item,
+    Now,
+    Publish,
+    Read,
+)
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 from refold.runtime.lanes import Journal, Lanes, Tokens
 from refold.sdk.app import App
+from refold.sdk.sources import FactsTable
 
 
 class Planner:
@@ -45,13 +61,14 @@ class Planner:
         self.counts, self.news = self.journal.counts, self.journal.news
         self._patience = Patience(settings.membership.group, settings.partitions)
         actor = f"{settings.member}/{process}" if process else settings.member
-        self._shared = Shared(settings, nonce, self.journal, self._patience, actor)
+        self._blobs = BlobOrders()
+        self._shared = Shared(settings, nonce, self.journal, self._patience, actor, self._blobs)
         self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
         self._sharing = Sharing()
-        self._distrusted: dict[int, set[EntryId]] = {}
+        self._distrusted: dict[int, Lost] = {}
         self._paused: dict[int, frozenset[str]] = {}
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -93,7 +110,13 @@ class Planner:
     def _take(self, item: Item) -> list[Effect]:
         if isinstance(item, Delivery):
             return self._deliver(item)
-        if isinstance(item, End | CommittedAt) and item.topic == RUN_REQUESTED:
+        if isinstance(item, (Record, Reached)):  # with deliveries nearly all that there is
+            effects = self.lanes.route(item)
+            return [*effects, *self._distrust(item)]
+        if isinstance(item, (BlobLoaded, BlobSaved)):
+            self._blobs.answered(item)
+            return []
+        if isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
             self._patience.take(item, self._mono)
             return self.lanes.route(item)  # a lane that begins anew asks for this end too
         if isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
@@ -102,12 +125,12 @@ class Planner:
                 if isinstance(item, CommittedAt) or lane.partition == item.partition:
                     lane.passed(item)
         else:
-            if isinstance(item, Assigned | Revoked):
+            if isinstance(item, (Assigned, Revoked)):
                 self._patience.forget(item.partition)
                 self._paused.pop(item.partition, None)
             elif isinstance(item, Shrunk):
                 read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
-                self._distrusted[item.partition] = read.log.unread if read else set()
+                self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
             effects = self.lanes.route(item)
             return [*effects, *self._distrust(item)]
         return []
@@ -122,19 +145,18 @@ class Planner:
     def _give_up(self, lane: Lane) -> list[Effect]:
         """What is delivered, or read where it was, is not what the lane knows: the log has lost that."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
-        # Of what it has sent on states that the log has lost nothing was acted upon: it may be taken back.
-        self._distrusted[lane.partition] = lane.log.unread
+        self._distrusted[lane.partition] = _missed(lane)
         return self.lanes.begin_anew(lane.partition)
 
     def _distrust(self, item: Item) -> list[Effect]:
         """Where the marks are of another log the lane begins anew, and takes their positions for none."""
-        lane = self.lanes.get(item.partition) if isinstance(item, Record | Reached | End) else None
+        lane = self.lanes.get(item.partition) if isinstance(item, (Record, Reached, End)) else None
         if lane is not None and lane.log.shrunk:
             return self._give_up(lane)
         if lane is None or not lane.start.foreign:
             return []
         self.journal.tell("marks.foreign", partition=lane.partition)
-        self._distrusted[lane.partition] = set()
+        self._distrusted[lane.partition] = NOTHING_LOST
         return self.lanes.begin_anew(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
@@ -144,15 +166,18 @@ class Planner:
 
     def _open(self, assigned: Assigned) -> Lane:
         settings, catalog = self._settings, Catalog(self._settings.trust)
-        tools = {tool.name: tool.facts for tool in self._app.tools.values()}
-        authority = Authority(tools, settings.environment, catalog)
+        authority = Authority(FactsTable(self._app.tools), settings.environment, catalog)
         versions = {name: agent.version for name, agent in self._app.agents.items()}
+        if self._app.meters:
+            self._app.prices.load()
         app, manifests = self._app, {name: self._app.manifest(name) for name in self._app.agents}
-        rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, takes=app.read_result)
-        rules = replace(rules, manifests=manifests)
-        budget = replace(settings.budget, payload_bytes=settings.limits.payload_bytes)
+        rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, manifests=manifests)
+        rules = replace(rules, takes=app.read_result, fits=app.fit_args, price=app.prices.of, budgets=app.budgets)
+        rules = replace(rules, above=(purses := Purses()).above)
+        limits = settings.limits
+        budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
         agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
-        mistaken = self._distrusted.pop(assigned.partition, None)
+        lost = self._distrusted.pop(assigned.partition, None)
         lane = Lane(
             assigned,
             self._shared,
@@ -161,9 +186,10 @@ class Planner:
             rules=rules,
             catalog=catalog,
             mono_ms=self._mono,
-            distrust=mistaken is not None,
+            distrust=lost is not None,
         )
-        lane.log.fold.mistaken = mistaken or set()
+        purses.find = lane.log.latest
+        lane.log.fold.lost = lost or NOTHING_LOST
         return lane
 
     def _collect(self) -> list[Effect]:
@@ -174,15 +200,16 @@ class Planner:
             publishes += lane.outbox.publishes
             appends += lane.outbox.appends
             lane.outbox.publishes, lane.outbox.appends = [], []
-            if lane.repairs.wants_log:
-                lane.repairs.wants_log = False
+            if sum(reader.asks() for reader in lane.again):
                 asks.append(Read(RUN_LOG, lane.partition, 0))
             asks += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]
             if lane.wants_end:
+                lane.log.asked_at = lane.log.position
                 asks.append(AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.catalog.wants_end:
                 asks.append(AskEnd(CATALOG, lane.partition))
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self._blobs.orders]
+        self._blobs.orders.clear()
         if publishes:
             effects.append(Publish(publishes))
         if appends:
@@ -209,3 +236,9 @@ class Planner:
             effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
             effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]
         return effects
+
+
+def _missed(lane: Lane) -> Lost:
+    """What a lane knew of the run log, which has lost its end since; and what the lane before it knew, if that had."""
+    log, before = lane.log, lane.log.fold.lost
+    return Lost(before.unread | log.unread, {*before.runs, *log.fold.states, *log.asleep})

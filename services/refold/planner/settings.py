@@ -31,7 +31,8 @@ class Limits:
     requests while so many runs are `active` (not waiting for time or people), no more is taken. Inputs of more than
     a few KiB have `input_bytes` for those of runs that are active (others wait in their topic), and as much for those
     of runs that wait (others are refused: nobody knows when there would be room). A run that waits for executors takes
-    7 kB with its agent, so the default is some 35 MB for a lane.
+    7 kB with its agent, so the default is some 35 MB for a lane. `blob_bytes` is of one value in the blob store; 0
+    where there is none.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
@@ -40,6 +41,7 @@ class Limits:
     topic_bytes: int = 4 << 20
     active: int = defaults.ACTIVE_RUNS
     input_bytes: int = defaults.INPUT_BYTES
+    blob_bytes: int = 0
 
     @property
     def entry_bytes(self) -> int:
@@ -48,10 +50,11 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Bounds:
     """What one run may take of its planner; one that takes more fails, and its failure says so.
 
-    **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8); `turn`: what its code may
+    **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8; of a run's input
+    `blob_bytes`, where there is a blob store); `turn`: what its code may
     ask for in one turn, see `sdk.execution`; runs that it starts, and how many may be above one that starts others.
     `live_bytes` is for the code of all runs of a lane that is kept running.
     """
@@ -61,6 +64,7 @@ class Budget:
     turn: int = MOST_ASKED
     live_bytes: int = defaults.LIVE_BYTES
     payload_bytes: int = defaults.PAYLOAD_BYTES
+    blob_bytes: int = 0
     children: int = defaults.RUN_CHILDREN
     depth: int = defaults.RUN_DEPTH
 
@@ -83,7 +87,7 @@ class PlannerSettings:
     snapshot_ms: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
-    budget: Budget = field(default_factory=Budget)
+    budget: Bounds = field(default_factory=Bounds)
     trust: Trust = field(default_factory=lambda: NOBODY)
 
     @property

@@ -84,11 +84,12 @@ class Kept:
     """The entries of a run: `blocks` full ones (of which `full` are not written) and the `tail`.
 
     `first` and `last` are offsets in the run log. `main` is what its record adds to the check (0: there is none),
-    `total` what all of its records do. `row` is what stays of it when it is over.
+    `total` what all of its records do. `row` is what stays of it when it is over. `seq` is that of the last entry.
     """
 
     first: int
     last: int = 0
+    seq: int = 0
     blocks: int = 0
     size: int = 0
     main: int = 0
@@ -99,6 +100,7 @@ class Kept:
 
     def add(self, seq: int, value: bytes) -> int:
         """One more entry. The bytes of the block that is full now, if one is."""
+        self.seq = seq
         self.tail.append(snapshot.pack_entry(seq, value))
         self.size += len(value)
         if self.size < BLOCK_BYTES:
@@ -175,6 +177,15 @@ class Keeper:
         """The last entry that was kept of a run has ended it."""
         self._kept[run].row = row
         self._pinned.discard(run)
+
+    def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
+        """A run that was over goes on: its entries (offset, seq and bytes), of which the last is not the retry."""
+        self._pinned.discard(run)
+        self._over.pop(run, None)
+        if (kept := self._kept.get(run)) is not None:
+            self._drop(run, kept)
+        for offset, seq, value in entries:
+            self.keep(run, value, seq=seq, offset=offset)
 
     def pin(self, run: RunId) -> None:
         """What the log has of a run is not what was kept of it: until it is over, a successor has to read that."""
@@ -315,14 +326,15 @@ class Keeper:
 
     def _write(self, run: RunId, kept: Kept, log: int) -> None:
         state = self._state(run)
-        waits = state is not None and not state.unseen and (state.open or state.status == "pending")
+        goes_on = state is None or state.unseen or state.mail.behind
+        waits = state is not None and not goes_on and (state.open or state.status == "pending")
         status, due_ms = (state.status, snapshot.due_ms(state)) if state and waits else ("", 0)
         before = kept.total
         for number, entries in kept.full:
             kept.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
         self._full -= kept.unwritten()
         kept.full = []
-        main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail))
+        main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail), kept.seq)
         weight = self._put(snapshot.run_key(run), codec.encode(main))
         kept.total ^= kept.main ^ weight
         kept.main = weight

@@ -47,6 +47,7 @@ class TakeOver:
         self._waiting: deque[RunId] = deque()
         self._unheard: list[Due] = []
         self._read_by: dict[str, int] = {}
+        self._hears = {RUN_OPERATED, RUN_SIGNALLED}
         self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
         self.foreign = False
         self.inputs: dict[str, int] = {}
@@ -97,7 +98,7 @@ class TakeOver:
     @property
     def heard(self) -> bool:
         """Whether all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
-        return all(self._has_heard(topic) for topic in (RUN_OPERATED, RUN_SIGNALLED))
+        return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
 
     def _has_heard(self, topic: str) -> bool:
         if topic not in self._read_by:
@@ -105,7 +106,9 @@ class TakeOver:
             if read < self._assigned.ends.get(topic, 0):
                 return self._inbox.crowded(topic)
             self._read_by[topic] = self._inbox.turn
-        return self._inbox.heard(topic, self._read_by[topic])
+        if heard := self._inbox.heard(topic, self._read_by[topic]):
+            self._hears.discard(topic)  # for good: what comes from now on comes later
+        return heard
 
     def ready(self, timers: Iterable[Due]) -> list[Due]:
         """What may be done of what is due. No run starts before all is heard: a cancel comes before any cost."""

@@ -16,10 +16,13 @@ _TOLD = {
     events.RunFailed: "run.failed",
     events.RunCancelled: "run.cancelled",
     events.CallDoubted: "call.doubted",
+    events.CallHeld: "call.held",
     events.ApprovalRequested: "approval.requested",
     events.ApprovalDecided: "approval.accepted",
     events.LateResultRecorded: "call.late",
     events.TaskFailed: "task.failed",
+    events.RunPaused: "run.paused",
+    events.RunUnpaused: "run.unpaused",
 }
 """What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
 
@@ -41,7 +44,7 @@ class Telling:
         if run in self._taken:
             self._resume(after, entry)
         for event in entry.events:
-            if isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "unauthorised":
+            if isinstance(event, (events.CallFailed, events.CallDoubted)) and event.failure.code == "unauthorised":
                 self._journal.counts["unauthorised"] += 1
                 self._journal.news.append(("call.unauthorised", {"run_id": run, "reason": event.failure.message}))
             if told := _TOLD.get(type(event)):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 
-from refold.core.events import Entry
+from refold.core.events import Entry, RunPaused, RunRetried, RunUnpaused
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Due
+from refold.core.run.snapshot import next_moment
 from refold.core.run.state import RunState
 
 ASLEEP = -1
 """The step of a run of which no step is known: its entries are to be looked into then."""
+
+_MOVES = frozenset({RunRetried, RunPaused, RunUnpaused})
+"""After these all that is open counts, again or no more: while a run is paused nothing of it is due."""
 
 _SLACK = 64
 """Timers that were taken back may lie in the heap until it has twice as many as there are, and so many more."""
@@ -33,7 +37,7 @@ class Timers:
     def follow(self, after: RunState, entry: Entry) -> None:
         """Sets what an accepted entry makes due and takes back what it settles, from the state after it."""
         steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
-        if after.over:
+        if after.over or type(entry.events[0]) in _MOVES:
             steps.update(after.open)
         self._set(after, [0, *steps])
 
@@ -82,9 +86,9 @@ class Timers:
 
 def _moment(state: RunState, step: int) -> int:
     """When something of a step is due; 0 if nothing is."""
+    if state.paused:
+        return 0
     if step == 0:
-        pending = state.request if state.status == "pending" else None
-        # Due at once is one that was not started with its request: 0 would be no timer.
-        return max(1, pending.not_before_ms) if pending else 0
+        return 0 if state.over else next_moment(state)
     opened = None if state.over else state.open.get(step)
     return opened.due_ms if opened else 0

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
+from refold.core.approval.decision import Refusal
+from refold.core.events import Failure
+from refold.core.ids import RunId
 from refold.core.messages import ToolRequest
 from refold.ports.ledger import Operation, Reply
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
@@ -81,6 +84,35 @@ class Looked(NamedTuple):
     known: bool = True
 
 
+class LoadBlob(NamedTuple):
+    """Read a large value of a run. -> `BlobLoaded`, later: an outage of the store is waited for."""
+
+    number: int
+    run: RunId
+    pointer: str
+
+
+class BlobLoaded(NamedTuple):
+    """The text, or why there is none."""
+
+    number: int
+    value: str | Failure
+
+
+class SaveBlob(NamedTuple):
+    """Keep a large value of a run. -> `BlobSaved`, later, when it is durable."""
+
+    number: int
+    run: RunId
+    text: str
+
+
+class BlobSaved(NamedTuple):
+    """What was to be kept is."""
+
+    number: int
+
+
 class Reopen(NamedTuple):
     """Begin a partition anew, because what is known of it does not hold. -> `Revoked` and `Assigned`, later."""
 
@@ -116,12 +148,27 @@ class Answers(NamedTuple):
     replies: list[Reply] | None
 
 
+class Within(Protocol):
+    """Judges the calls that an agent makes in memory."""
+
+    def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
+        """Why a call may not be made, after so many `calls`; None if it may. Asked from any thread.
+
+        `stale`: it is halted. Else the agent hears of what is `denied`, and of the rest nothing in memory can come.
+        """
+        ...
+
+
 class StartTool(NamedTuple):
-    """Run the tool (`probe`: its status hook) for the attempt of this number. -> `ToolEnded`, later or never."""
+    """Run the tool (`probe`: its status hook) for the attempt of this number. -> `ToolEnded`, later or never.
+
+    `within` judges what it calls, if it is an agent.
+    """
 
     number: int
     request: ToolRequest
     probe: bool
+    within: Within | None = None
 
 
 class StopTool(NamedTuple):
@@ -136,7 +183,7 @@ class ToolEnded(NamedTuple):
 
     `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the result, or `did_not_happen`),
     `failed` (it did not happen, `retryable`), `broken` (it happened, and its result is of no use) or `unknown` (it may
-    have happened).
+    have happened). `detail` is what an agent's code may want to know of a failure, beside its message.
     """
 
     number: int
@@ -146,6 +193,7 @@ class ToolEnded(NamedTuple):
     message: str = ""
     retryable: bool = True
     retry_after_ms: int = 0
+    detail: str = ""
 
 
 class Now(NamedTuple):
@@ -155,9 +203,10 @@ class Now(NamedTuple):
     mono_ms: int
 
 
-_Asked = AskEnd | AskCommitted | AskLedger | Look
+_Asked = AskEnd | AskCommitted | AskLedger | Look | LoadBlob | SaveBlob
 Effect = Append | Publish | Commit | Read | Reopen | Flow | Leave | StartTool | StopTool | _Asked
-Item = Record | Delivery | Assigned | Revoked | End | CommittedAt | Reached | Shrunk | Looked | Answers | ToolEnded
+_Answer = Delivery | End | CommittedAt | Looked | Answers | ToolEnded | BlobLoaded | BlobSaved
+Item = Record | Assigned | Revoked | Reached | Shrunk | _Answer
 
 
 News = tuple[str, dict[str, object]]

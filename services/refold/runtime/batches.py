@@ -38,7 +38,7 @@ class Batches(Generic[Who]):
             return []
         if answers.replies is not None:
             return [(*each, reply) for each, reply in zip(asked, answers.replies, strict=True)]
-        if asked := [each for each in asked if not isinstance(each[1], Lapsed | Unpublished | Fill)]:
+        if asked := [each for each in asked if not isinstance(each[1], (Lapsed, Unpublished, Fill))]:
             self._again.append((now.mono_ms + self._resend_ms, asked))
         return []
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 PAYLOAD_BYTES = 1_048_576
 """The longest input, argument or result, as JSON text in UTF-8. Kafka's own limit, so that any cluster takes it."""
 
+BLOB_BYTES = 256 << 20
+"""The longest value that goes to the blob store: a gigabyte of memory of the process that has it in hand."""
+
 ACTIVE_RUNS = 5_000
 """Runs of one partition that are with executors at once: more than any pool works on, and little memory."""
 

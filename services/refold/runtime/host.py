@@ -18,9 +18,11 @@ import structlog
 
 from refold.core.errors import RefoldError, UnreachableError
 from refold.ports import effects
+from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, End, EventLog, Record, Revoked, Taken
 from refold.ports.tools import Tools
+from refold.runtime.blobs import BlobDesk
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 
@@ -38,6 +40,9 @@ IDLE_S = 0.1
 DRAINING_S = 0.02
 """The same while it drains: others wait for what it has."""
 
+BLOBS_S = 0.01
+"""The same while large values are under way, which nothing that is read would tell of."""
+
 ASK_AGAIN_S = 0.5
 """How long after a question to the log that had no answer; all turns wait while one is asked. The same one is put again
 after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may be without a leader for hours."""
@@ -47,6 +52,7 @@ LONGEST_AGAIN_S = 16.0
 ALARMS = frozenset({
     "approval.held",
     "call.doubted",
+    "call.held",
     "call.late",
     "call.unauthorised",
     "catalog.void",
@@ -73,6 +79,9 @@ ALARMS = frozenset({
 log = structlog.get_logger()
 
 
+_Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effects.BlobSaved | BaseException
+
+
 class _Wait(NamedTuple):
     """When a question without an answer is put again, and how long after that once more."""
 
@@ -96,9 +105,11 @@ class Host:
         ledger: Ledger | None = None,
         tools: Callable[[Callable[[effects.ToolEnded], None]], Tools] | None = None,
         lookup: Lookup | None = None,
+        blobs: Blobs | None = None,
     ) -> None:
         self._services, self._log, self._ledger = services, event_log, ledger
-        self._queue: SimpleQueue[Taken | effects.ToolEnded | effects.Looked | BaseException] = SimpleQueue()
+        self._queue: SimpleQueue[_Queued] = SimpleQueue()
+        self._blobs = BlobDesk(blobs, self._queue.put)
         self._tools = tools(self._queue.put) if tools else None
         self._lookup, self._looking = lookup, ThreadPoolExecutor(1, thread_name_prefix="lookup")
         self._boundaries = Boundaries()
@@ -126,6 +137,7 @@ class Host:
         finally:
             self._stopped.set()
             self._looking.shutdown(wait=False, cancel_futures=True)
+            self._blobs.close()
             if self._tools:
                 self._tools.close()
                 reader.join(timeout=2)
@@ -189,6 +201,8 @@ class Host:
                 self._log.read(*effect, under=self._assignments.get(effect.partition))
             elif isinstance(effect, effects.Look):
                 self._looking.submit(self._fetch, effect)
+            elif isinstance(effect, (effects.LoadBlob, effects.SaveBlob)):
+                self._blobs.take(effect)
             elif isinstance(effect, effects.Reopen):
                 self._log.reopen(effect.partition)
             elif isinstance(effect, effects.Leave):
@@ -261,7 +275,11 @@ class Host:
         return min(IDLE_S, max(0.0, (min(due) - system_now().mono_ms) / 1000))
 
     def _take(self, timeout_s: float) -> list[effects.Item]:
-        return self._items(self._log.take(TAKE, timeout_s))
+        if not self._blobs.open:
+            return self._items(self._log.take(TAKE, timeout_s))
+        self._blobs.again()
+        taken = self._log.take(TAKE, min(timeout_s, BLOBS_S))
+        return [*self._items(taken), *self._take_queued(0)]
 
     def _take_queued(self, timeout_s: float) -> list[effects.Item]:
         found: list[effects.Item] = []
@@ -274,6 +292,7 @@ class Host:
                     self._room.release()
                     found += self._items(item)
                 else:
+                    self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
                     found.append(item)
                 item = self._queue.get_nowait()
         except Empty:

@@ -82,7 +82,7 @@ class Lanes(Generic[L]):
 
     def route(self, item: Item) -> list[Effect]:
         """Gives an item of the inbox to its lane; what lies in a partition that is not served here is passed over."""
-        if isinstance(item, Record | Reached | End):
+        if isinstance(item, (Record, Reached, End)):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
         elif isinstance(item, Assigned):

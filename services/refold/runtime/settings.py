@@ -121,6 +121,16 @@ class ApprovalPart(_Room):
     key: str = ""
 
 
+class BlobsPart(_Room):
+    """Where values over 64 KiB go: inputs, results, and what agents note."""
+
+    url: str = ""
+    """`file:///folder`, `s3://bucket/path`, `gs://`, `az://`. Empty: nowhere, and what is too large for the log fails.
+    Services and who starts runs need the same."""
+    max_bytes: int = Field(defaults.BLOB_BYTES, ge=65_536)
+    """The longest value, as JSON text. An executor and a planner hold one some four times in memory."""
+
+
 class ArchivePart(_Room):
     """When runs that are over leave the topics, and where they go. **Units**: milliseconds."""
 
@@ -155,6 +165,7 @@ class Settings(BaseSettings):
     executor: ExecutorPart = ExecutorPart()
     approval: ApprovalPart = ApprovalPart()
     archive: ArchivePart = ArchivePart()
+    blobs: BlobsPart = BlobsPart()
 
 
 def load(**overrides: Any) -> Settings:

@@ -13,10 +13,14 @@ from pydantic import BaseModel
 
 from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
+from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
 from refold.sdk.shape import Arguments, Shape, hints
 from refold.sdk.source import code_version, foundation, in_words, spoken
+
+PARKED_BYTES = 180_000
+"""Of a run of pydantic-ai that waits after four steps, without its messages."""
 
 
 class AgentDef:
@@ -25,18 +29,27 @@ class AgentDef:
     The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
     with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
     `retention` is how long its runs stay in the topics after their end, where it is not the platform's setting.
+    `budget` is what a run of it may take, with all that it waits for; who starts one may make that smaller.
     `version` is what runs that begin with this code say of it; without one it is a digest of the code. What the code
     stands on is added to it, `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
     """
 
     def __init__(
-        self, function: FunctionType, *, name: str = "", version: str = "", retention: timedelta | None = None
+        self,
+        function: FunctionType,
+        *,
+        name: str = "",
+        version: str = "",
+        retention: timedelta | None = None,
+        budget: Budget | None = None,
     ) -> None:
         if not isinstance(function, FunctionType) or not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent {name or function!r} is not an async function", hint="write `async def`")
         self.function = function
         self.name = name or function.__name__
-        self.retention = retention
+        self.retention, self.budget = retention, budget
+        if budget is not None and not isinstance(budget, Budget):
+            raise UsageError(f"agent {self.name} has the budget {budget!r}", hint="write budget=Budget(usd='2.50')")
         if retention is not None and retention < timedelta():
             raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
         self.declared = version
@@ -79,7 +92,7 @@ class AgentDef:
         """JSON Schema of the input."""
         return self._whole[1].schema if self._whole else self._arguments.shape.schema
 
-    @property
+    @cached_property
     def version(self) -> str:
         """What the author calls this version, else its `code`; and what it stands on."""
         return "+".join((self.declared or self.code, *self.foundation))
@@ -89,8 +102,15 @@ class AgentDef:
         """What the order of things in this code depends on, beside the code."""
         return foundation(self._functions)
 
+    @cached_property
+    def parked_bytes(self) -> int:
+        """What code of it takes that waits, beside its history: frameworks keep more of a run than its steps."""
+        return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
+
     def needs(self, version: str) -> str:
         """What a run that began with this version needs and does not have here, in words; nothing if it may go on."""
+        if version == self.version:
+            return ""
         here = spoken(self.version)[1]
         other = {name: number for name, number in spoken(version)[1].items() if here.get(name, number) != number}
         return f"{in_words(other)} (here {in_words({name: here[name] for name in other})})" if other else ""

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+import importlib
+from collections.abc import Callable, Container, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from types import FunctionType
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
+from refold.core.events import Spendable
 from refold.core.redaction import redacted
 from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
+from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
+from refold.sdk.memory import MemoryAgent, WholeCall
 from refold.sdk.plan import plan as plan_agent
+from refold.sdk.prices import Price, Prices
+from refold.sdk.retry import Retry
 from refold.sdk.secret import Provider, from_environment
 from refold.sdk.source import spoken
+from refold.sdk.sources import ToolSource, ToolTable
 from refold.sdk.tool import ToolDef, ToolOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_ADAPTERS = {"pydantic_ai": "refold.contrib.pydantic_ai"}
+"""Frameworks whose agents an app takes as they are, and who adapts them: loaded by name, as each is an extra."""
+
+MODEL_POOL = "model"
+"""The pool of calls of models."""
+
+
+class AgentOptions(TypedDict, total=False):
+    """What `@app.agent(...)` takes; see `AgentDef`, and for the last three `MemoryAgent`."""
+
+    name: str
+    version: str
+    retention: timedelta | None
+    budget: Budget | None
+    durability: Literal["log", "memory"]
+    timeout: timedelta
+    retry: Retry
+    pool: str
 
 
 class App:
@@ -32,7 +59,8 @@ class App:
     `agents` are those that new runs get. `version` is what runs say of the app that they began in; without one it is a
     digest of the code of its agents and tools. `plan=True` adds the agent `plan`: whoever may start runs may then call
     every tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` is handed
-    what a tool's exception says, up to 20,000 characters, and returns what the log may have of it.
+    what a tool's exception says, up to 20,000 characters, and returns what the log may have of it. `prices` are those
+    of models, by `provider:name`, that `genai-prices` does not know, or knows otherwise.
 
     **Example**
 
@@ -52,11 +80,12 @@ class App:
         plan: bool = False,
         secrets: Provider = from_environment,
         redact: Callable[[str], str] = redacted,
+        prices: Mapping[str, Price] | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.prices = name, Prices(prices or {})
         self.secrets, self.redact = secrets, redact
         self._declared = version
-        self.tools: dict[str, ToolDef] = {}
+        self.tools = ToolTable()
         self.agents: dict[str, AgentDef] = {}
         if plan:
             self.agents["plan"] = AgentDef(cast(FunctionType, plan_agent))
@@ -89,38 +118,75 @@ class App:
         """
 
         def register(body: F) -> F:
-            found = ToolDef(cast(FunctionType, body), **options)
-            if found.name in self.tools:
-                raise UsageError(f"app {self.name} has two tools {found.name}", hint="rename one, or give it name=")
-            self.tools[found.name] = self._by_function[body] = found
-            scan.mark_tool(found.function)
+            self._by_function[body] = self.add_tool(ToolDef(cast(FunctionType, body), **options))
+            scan.mark_tool(cast(FunctionType, body))
             return body
 
         return register if function is None else register(function)
 
+    def include(self, source: ToolSource) -> None:
+        """Takes the tools of a source into the app: `app.include(MCPServer("files", command=["files-server"]))`.
+
+        **Raises** UsageError when the app has a tool of such a name.
+        """
+        taken = [name for name in self.tools if name.startswith(source.prefix)]
+        taken += [known.prefix for known in self.tools.sources if known.prefix == source.prefix]
+        if taken:
+            raise UsageError(f"app {self.name} has {taken[0]} already", hint="give the source another name")
+        for tool in source.declared():
+            self.add_tool(tool)
+        self.tools.sources.append(source)
+
     @overload
-    def agent(self, function: F, /) -> F: ...
+    def agent(self, function: T, /) -> T: ...
     @overload
-    def agent(
-        self, /, *, name: str = "", version: str = "", retention: timedelta | None = None
-    ) -> Callable[[F], F]: ...
-    def agent(
-        self, function: F | None = None, /, *, name: str = "", version: str = "", retention: timedelta | None = None
-    ) -> F | Callable[[F], F]:
+    def agent(self, /, **options: Unpack[AgentOptions]) -> Callable[[F], F]: ...
+    def agent(self, function: Any = None, /, **options: Unpack[AgentOptions]) -> Any:
         """Makes an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`.
 
         One name may have several versions, `@app.agent(name="ship", version="2")`: new runs get the one that is
-        registered last, a run that began goes on with its own.
+        registered last, a run that began goes on with its own. With `durability="memory"` all of it is one `pure` call,
+        see `MemoryAgent`. An agent of pydantic-ai is taken as it is, `app.agent(support)`: see
+        `refold.contrib.pydantic_ai.durable`.
         """
+        if function is not None and (framework := type(function).__module__.partition(".")[0]) in _ADAPTERS:
+            importlib.import_module(_ADAPTERS[framework]).durable(self, function)
+            return function
 
         def register(body: F) -> F:
-            found = AgentDef(cast(FunctionType, body), name=name, version=version, retention=retention)
-            if known := self.agents.get(found.name):
-                self._keep(known, found)
-            self.agents[found.name] = self._agent_by_function[body] = found
+            found = self.add_agent(self._agent(cast(FunctionType, body), options))
+            if isinstance(found, MemoryAgent):
+                self.tools[found.tool.name] = self._by_function[found.tool.function] = found.tool
+            self._agent_by_function[body] = found
             return body
 
         return register if function is None else register(function)
+
+    def add_tool(self, tool: ToolDef) -> ToolDef:
+        """Registers a tool that is no decorated function. **Raises** UsageError when there is one of its name."""
+        if tool.name in self.tools:
+            raise UsageError(f"app {self.name} has two tools {tool.name}", hint="rename one, or give it name=")
+        self.tools[tool.name] = tool
+        return tool
+
+    def add_agent(self, agent: AgentDef) -> AgentDef:
+        """Registers an agent that is no decorated function. **Raises** UsageError when there is one like it."""
+        if known := self.agents.get(agent.name):
+            self._keep(known, agent)
+        self.agents[agent.name] = agent
+        return agent
+
+    def _agent(self, body: FunctionType, options: AgentOptions) -> AgentDef:
+        name, version, retention = options.get("name", ""), options.get("version", ""), options.get("retention")
+        durability = options.get("durability", "log")
+        if durability == "memory":
+            whole = WholeCall(options.get("timeout"), options.get("retry"), options.get("pool", "default"))
+            return MemoryAgent(body, self.tools.values, whole, name=name, version=version, retention=retention)
+        if durability != "log":
+            raise UsageError(f"durability={durability!r} is unknown", hint="use log or memory")
+        if of_memory := ", ".join(sorted(options.keys() & {"timeout", "retry", "pool"})):
+            raise UsageError(f"{of_memory}= is for durability='memory'", hint="each call has its tool's own")
+        return AgentDef(body, name=name, version=version, retention=retention, budget=options.get("budget"))
 
     @cached_property
     def version(self) -> str:
@@ -136,7 +202,10 @@ class App:
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
         """What goes on with a run: the agent of the version that it began with, else the newest, if there is one."""
-        newest, called = self.agents.get(name), spoken(version)[0]
+        newest = self.agents.get(name)
+        if newest is None or newest.version == version:
+            return newest
+        called = spoken(version)[0]
         return next((older for older in self._older.get(name, ()) if older.declared == called), newest)
 
     def manifest(self, name: str, version: str = "") -> dict[str, str]:
@@ -144,7 +213,18 @@ class App:
         agent = self.versions(name).get(version) or self.agents[name]
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
-        return {"code": agent.code, "tools": tools, **spoken(agent.version)[1]}
+        prices = {"prices": self.prices.version} if agent.budget and agent.budget.limits.nano_usd else {}
+        return {"code": agent.code, "tools": tools, **prices, **spoken(agent.version)[1]}
+
+    @property
+    def budgets(self) -> dict[str, Spendable]:
+        """What runs of its agents may take, by name; of those that have a budget."""
+        return {name: agent.budget.limits for name, agent in self.agents.items() if agent.budget}
+
+    @property
+    def meters(self) -> bool:
+        """Whether models are called here, and so somebody has to know what that costs."""
+        return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
         """Makes room for a newer version of an agent."""
@@ -186,6 +266,14 @@ class App:
             raise UsageError(f"app {self.name} has no agent {name}", hint=f"put @app.agent on it; there is {there}")
         return found
 
+    def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
+        """The same app for a test, with doubles of some of its tools, and secrets that are none."""
+        stage = App(self.name, secrets=secrets, redact=self.redact, prices=self.prices.own)
+        stage.tools = ToolTable({**self.tools, **doubles}, self.tools.sources)
+        stage._by_function = {function: stage.tools[tool.name] for function, tool in self._by_function.items()}
+        stage.agents, stage._agent_by_function = self.agents, self._agent_by_function
+        return stage
+
     def read_result(self, tool: str, result: str) -> Any:
         """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""
         return self.find(tool).result.load(result)
@@ -193,6 +281,10 @@ class App:
     def context(self, run_id: str, *, seed: str, moment: Moment, patches: Container[str] = ()) -> Context:
         """The context of a run of one of its agents; `patches` are those that its history has."""
         return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, patches=patches)
+
+    def fit_args(self, tool: str, args: str) -> str:
+        """Arguments of a tool, given as JSON, in canonical form. **Raises** UsageError when it does not take them."""
+        return self.find(tool).canonical_args(**canonical.parse(args))
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
         """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""

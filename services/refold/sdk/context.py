@@ -15,10 +15,12 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import RunId, callback_digest, callback_token
 from refold.core.planning.waiting import check_match, check_name
-from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Call, Checkpoint, Note, Patch, Say, Signal, Wait
+from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Checkpoint, Note, Patch, Say, Signal, Wait
+from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loop
+from refold.sdk.budget import checked_reserve
 from refold.sdk.callback import Callback, R, result_reader
 from refold.sdk.delegating import Callee, OnParentEnd, published, started
 from refold.sdk.log import AgentLog
@@ -63,6 +65,7 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         label: str = "",
+        reserve: Reserve | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, R]: ...
     @overload
@@ -74,6 +77,7 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         label: str = "",
+        reserve: Reserve | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, R]: ...
     @overload
@@ -85,6 +89,7 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         label: str = "",
+        reserve: Reserve | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]: ...
     def call(
@@ -95,31 +100,29 @@ class Context:
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         label: Any = "",
+        reserve: Any = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Calls a tool: `await ctx.call(push_image, "shop:1.2")`.
 
         A coroutine, to be awaited once, or given to `asyncio.create_task`, `gather`, `wait_for`. Cancelled, the call is
         given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its
-        function as its type. The `label` is for who looks on, beside the tool's name, and may change as you like; a
-        tool that has a parameter `label` gets it.
+        function as its type. The `label` is for who looks on, beside the tool's name, and may change as you like.
+        `reserve` is what each attempt may take of a budget, where the tool does not say it (`cost=`). A tool that has
+        a parameter `label` or `reserve` gets it.
         **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
         after the last attempt.
         """
         declared = self.find(tool)
         if label != "" and "label" in declared.arguments.names:
             kwargs, label = {**kwargs, "label": label}, ""
-        made = Call(
-            tool=declared.name,
-            args=declared.canonical_args(*args, **kwargs),
-            pool=declared.pool,
-            effect=declared.effect,
-            timeout_ms=declared.timeout_ms if timeout is None else milliseconds(timeout, "timeout"),
-            retry=declared.policy if retry is None else retry.policy,
-            key_window_ms=declared.key_window_ms,
-            read=declared.read_plain if isinstance(tool, str) else declared.read,
-            label=_said(label, "a label", LABEL_CHARS),
-        )
+        if reserve is not None and "reserve" in declared.arguments.names:
+            kwargs, reserve = {**kwargs, "reserve": reserve}, None
+        text = declared.canonical_args(*args, **kwargs)
+        label, amount = _said(label, "a label", LABEL_CHARS), None if reserve is None else checked_reserve(reserve)
+        made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
+        if isinstance(tool, str):
+            made.read = declared.read_plain
         return loop.step(made)
 
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
@@ -219,8 +222,9 @@ class Context:
         running, patch = loop.running("ctx.patched"), str.__str__(patch)
         if patch not in self._patched:
             recorded = patch in self._recorded
-            self._patched[patch] = recorded or not self._moment.seen
-            if not recorded and not self._moment.seen:
+            new = not recorded and not running.passed()
+            self._patched[patch] = recorded or new
+            if new:
                 running.tell(Patch(patch))
         return self._patched[patch]
 
@@ -250,6 +254,13 @@ class Context:
     @cached_property
     def _ids(self) -> Random:
         return Random(f"{self._seed}/uuid")
+
+
+def current() -> Context | None:
+    """The context of the agent whose code is being run; None elsewhere, as in a tool or a test."""
+    running = asyncio._get_running_loop()
+    found = running.context if isinstance(running, loop.Loop) else None
+    return found if isinstance(found, Context) else None
 
 
 _GONE = {

@@ -20,6 +20,7 @@ from typing import Any
 from refold.core.errors import NonDeterminismError, UsageError
 from refold.core.run.intents import GIVE_UP
 from refold.core.run.replay import Moment, Raised, Returned, Wanted
+from refold.core.run.retried import next_step
 from refold.core.run.state import Settled
 from refold.sdk import patches
 from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting
@@ -47,17 +48,27 @@ class Execution:
     """The code of one run. `start` and `settle` return what it asks for; `end` is set when all of it is over.
 
     `unheard` are the tasks that failed and that nobody has awaited, by name. Code that asks `most` times in one turn is
-    over, too. It has to be closed: then its clean-up runs, and what that asks for is not heard.
+    over, too. Its steps are numbered, and numbers that retries have `left` behind are passed over. It has to be closed:
+    then its clean-up runs, and what that asks for is not heard. `handed` counts the large values that it has, in bytes.
     """
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], moment: Moment, seed: str = "", most: int = MOST_ASKED
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        moment: Moment,
+        seed: str = "",
+        most: int = MOST_ASKED,
+        left: tuple[tuple[int, int], ...] = (),
+        *,
+        context: Any = None,
     ) -> None:
         patches.install()
         self.moment = moment
         self.end: Returned | Raised | None = None
-        self._coroutine = coroutine
+        self.handed = 0
+        self._coroutine, self._behind = coroutine, left
         self._loop = Loop(moment, seed, MOST_READY, most)
+        self._loop.context = context
         self._main: Task | None = None
         # Nothing of the planner's context is to be seen, which another planner may not have.
         self._context = contextvars.Context()
@@ -69,7 +80,7 @@ class Execution:
 
     @property
     def steps(self) -> int:
-        """How many steps the code has asked for."""
+        """The number of the last step that the code has asked for."""
         return self._loop.steps.count
 
     @property
@@ -118,10 +129,15 @@ class Execution:
         for _ in range(UNWIND_ROUNDS):
             if not (live := loop.live()):
                 break
-            with suppress(BaseException), self._turn():
-                self._left = UNWIND_CALLBACKS
-                _cancel(live)
-                self._drain()
+            try:
+                with self._turn():
+                    self._left = UNWIND_CALLBACKS
+                    _cancel(live)
+                    self._drain()
+            except TooBusyError:  # the next round would come no further
+                break
+            except BaseException:  # noqa: BLE001 - what clean-up raises is not heard
+                continue
         with suppress(BaseException), self._turn():
             for task in loop.live():
                 self._force(task)
@@ -161,14 +177,14 @@ class Execution:
         steps = self._loop.steps
         new: Wanted = [(step, GIVE_UP) for step in sorted(steps.given_up)]
         for asked in steps.asked:
-            if isinstance(asked, StepFuture | Timer):
+            if isinstance(asked, _WAITING):
                 if not asked.cancelled():
-                    steps.count += 1
+                    steps.count = next_step(steps.count, self._behind)
                     asked.step = steps.count
                     steps.open[steps.count] = asked
                     new.append((steps.count, asked.intent))
             elif asked.numbered:
-                steps.count += 1
+                steps.count = next_step(steps.count, self._behind)
                 new.append((steps.count, asked))
             else:
                 new.append((0, asked))
@@ -275,6 +291,8 @@ class Execution:
         if not self._loop.ready and loop is not self._loop:
             self._loop.ready = RESTING
 
+
+_WAITING = StepFuture, Timer
 
 _Outside = tuple[Any, Any, Any, bool, Any]
 """What ran in this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""

@@ -123,6 +123,11 @@ class Book:
             raise TooBusyError(self.most)
         self.asked.append(asked)
 
+    def so_far(self) -> int:
+        """How many steps there are with those of this turn, which have no number yet."""
+        waiting = (isinstance(asked, Waiting) and not asked.cancelled() for asked in self.asked)
+        return self.count + sum(waiting) + sum(isinstance(asked, Intent) and asked.numbered for asked in self.asked)
+
     def give_up(self, step: int) -> None:
         """Nobody waits for a step any more."""
         if self.open.pop(step, None) is not None:
@@ -138,7 +143,12 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for."""
+    """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for.
+
+    `context` is what its agent has got as its first argument, for libraries that the agent hands nothing.
+    """
+
+    context: Any = None
 
     def __init__(self, moment: Moment, seed: str, most: int, most_asked: int) -> None:
         self.moment, self.steps = moment, Book(most_asked)
@@ -174,6 +184,10 @@ class Loop(_LOOP):  # type: ignore[misc]
         """Records what waits for nothing."""
         if not self.closing:
             self.steps.ask(intent)
+
+    def passed(self) -> bool:
+        """Whether the run's history has passed this place."""
+        return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
         """The time of a timer has come: never before it, whatever the entry says."""
@@ -348,7 +362,9 @@ def running(what: str) -> Loop:
 
 def step(intent: Intent) -> Coroutine[Any, Any, Any]:
     """The coroutine of a step: begun (awaited, or made a task), it asks for it."""
-    loop = running(intent.words)
+    loop = asyncio._get_running_loop()
+    if not isinstance(loop, Loop):
+        loop = running(intent.words)
     number = loop.next_ordinal()
     coroutine = _begun(loop, number, intent)
     loop.made[number] = coroutine, intent

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime, tzinfo
 from types import ModuleType
 from typing import Any
 
@@ -84,14 +85,25 @@ def install() -> None:
         if (original := getattr(random, name, None)) is not None:
             setattr(random, name, _drawn(original, name))
     random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
-    time.time = _told(time.time, lambda loop: loop.time())
-    time.time_ns = _told(time.time_ns, lambda loop: loop.moment.now_ms * 1_000_000)
+    # A library that tries again, or waits, by any of these clocks does the same in a replay.
+    for name in ("time", "monotonic", "perf_counter"):
+        setattr(time, name, _told(getattr(time, name), lambda loop: loop.time()))
+        nanoseconds = f"{name}_ns"
+        setattr(
+            time, nanoseconds, _told(getattr(time, nanoseconds), lambda loop: round(loop.time() * 1_000) * 1_000_000)
+        )
     if sys.version_info < (3, 12):  # from then on the watch hears of threads
         threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
         _order_scopes(sys.modules[_ANYIO])
     else:
         sys.meta_path.insert(0, _Finder())
+
+
+def tell_time(module: ModuleType) -> None:
+    """Gives a framework's module that asks `datetime.now`, which is in C, a datetime that asks the loop."""
+    if module.datetime is datetime:
+        module.datetime = _ToldDatetime  # type: ignore[attr-defined]
 
 
 def forget(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -203,6 +215,20 @@ def _order_scopes(module: ModuleType) -> None:
             return again
 
     module.CancelScope = OrdinalScope  # type: ignore[attr-defined]
+
+
+class _AsDatetime(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, datetime)
+
+
+class _ToldDatetime(datetime, metaclass=_AsDatetime):
+    """What makes datetimes for a framework: real ones, and within a run at the time of its log."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        loop = _THREAD.loop
+        return datetime.now(tz) if loop is None else datetime.fromtimestamp(loop.time(), tz)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

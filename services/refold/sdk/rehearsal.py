@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.core.errors import UsageError
+from refold.core.run.handed import NO_VALUES, Handing, Values, pointed, whole
 from refold.core.run.replay import Moment, replay
 from refold.core.run.state import RunState
 from refold.sdk.agent import AgentDef
@@ -36,8 +37,8 @@ class Arrival:
     over: bool
 
 
-def rehearse(app: App, agent: AgentDef, state: RunState) -> Arrival:
-    """Runs fresh code along a history; what it asks for beyond it nobody hears.
+def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VALUES) -> Arrival:
+    """Runs fresh code along a history, of which `values` are large; what it asks for beyond it nobody hears.
 
     **Raises** NonDeterminismError where both disagree, and whatever else goes wrong on the way.
     """
@@ -48,13 +49,16 @@ def rehearse(app: App, agent: AgentDef, state: RunState) -> Arrival:
     context = app.context(state.run_id, seed=request.seed, moment=moment, patches=state.patches)
     with watch.watching():
         try:
-            execution = Execution(agent.open(request.input, context), moment, request.seed)
+            place = pointed(state.run_id, request)
+            given = whole(values, place) if place else request.input
+            code, left = agent.open(given, context), state.retried.left
+            execution = Execution(code, moment, request.seed, left=left, context=context)
         except UsageError:
             if state.over and not state.steps:  # it did not take this input then either
                 return Arrival(0, over=True)
             raise
         try:
-            replay(execution, state, state.unseen)
+            replay(Handing(execution, state.run_id, values), state, state.unseen)
             return Arrival(execution.steps, over=execution.end is not None)
         finally:
             execution.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from refold.core.errors import UsageError
 from refold.core.events import RetryPolicy
@@ -13,28 +14,39 @@ from refold.core.events import RetryPolicy
 class Retry:
     """Attempts in all, and the wait in between: `base`, doubled after every attempt, at most `cap`, with jitter.
 
-    **Raises** UsageError when there is not at least one attempt, or a wait is negative.
+    With `retry_if` only failures of these codes are tried again: `timeout`, the code of a `NotDone`, or the name of an
+    error's class. Of what may have happened all are, under the same key. `then="hold"`: when the attempts are used up
+    the call waits for an operator (`refold run resolve`), where it would raise in the agent.
+    **Raises** UsageError when there is not at least one attempt, a wait is negative, or a word is none of these.
 
     **Example**
 
-    >>> Retry(attempts=3, base=timedelta(seconds=1)).policy
-    RetryPolicy(attempts=3, base_ms=1000, cap_ms=60000)
+    >>> Retry(attempts=3, base=timedelta(seconds=1), retry_if=("timeout",)).policy
+    RetryPolicy(attempts=3, base_ms=1000, cap_ms=60000, retry_if=['timeout'], then='raise')
     """
 
     attempts: int = 5
     base: timedelta = timedelta(milliseconds=500)
     cap: timedelta = timedelta(minutes=1)
+    retry_if: tuple[str, ...] = ()
+    then: Literal["raise", "hold"] = "raise"
 
     def __post_init__(self) -> None:
         if type(self.attempts) is not int or self.attempts < 1:
             raise UsageError(f"Retry(attempts={self.attempts!r}) never tries", hint="give a whole number from 1 up")
         milliseconds(self.base, "Retry(base=...)")
         milliseconds(self.cap, "Retry(cap=...)")
+        codes = self.retry_if
+        if not isinstance(codes, tuple | list) or not all(isinstance(code, str) and code for code in codes):
+            raise UsageError(f"Retry(retry_if={codes!r})", hint='give the codes of failures: ("timeout", "busy")')
+        if self.then not in ("raise", "hold"):
+            raise UsageError(f"Retry(then={self.then!r})", hint='it is "raise" or "hold"')
 
     @property
     def policy(self) -> RetryPolicy:
         """The same for the wire."""
-        return RetryPolicy(self.attempts, milliseconds(self.base, "base"), milliseconds(self.cap, "cap"))
+        base_ms, cap_ms = milliseconds(self.base, "base"), milliseconds(self.cap, "cap")
+        return RetryPolicy(self.attempts, base_ms, cap_ms, list(self.retry_if), self.then)
 
 
 def milliseconds(duration: timedelta, what: str) -> int:

@@ -6,17 +6,20 @@ import asyncio
 import copy
 import inspect
 import re
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from functools import cached_property, partial
 from types import FunctionType
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import Any, ClassVar, Final, Literal, TypedDict, get_args
 
 from refold.core import errors
 from refold.core.approval.decision import ToolFacts, schema_name
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, CallFailed, RetryPolicy
+from refold.core.run.intents import Call
+from refold.core.run.metering import Reserve, dollars
 from refold.core.run.state import Settled
 from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat
@@ -32,6 +35,9 @@ Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 FILLED: Final = ("idempotency_key", "heartbeat")
 """Parameters that the executor fills, for functions that ask for them."""
+
+EarlierCalls = Callable[[], Mapping[int, tuple[str, str]]]
+"""The calls on which a call builds: arguments and result by step. Asking may take a while, where they are large."""
 
 _WORDS_OF_CALL = ("retry", "timeout")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -62,6 +68,7 @@ class ToolOptions(TypedDict, total=False):
     approval: ApprovalNeed
     tags: Collection[str]
     shown_as: ShownAs
+    cost: Decimal | str | int
 
 
 @dataclass(eq=False)
@@ -74,12 +81,15 @@ class ToolDef:
     executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
     `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say;
     else the policy decides. `tags` are words for the rules of policies. `shown_as="edit"`: people are shown what
-    differs between its texts `before` and `after`, so it has to refuse when `before` is not what it finds.
+    differs between its texts `before` and `after`, so it has to refuse when `before` is not what it finds. `cost` is
+    what each attempt takes of a budget, in dollars (a text or a Decimal).
 
     `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and those arguments of the tool that it
     names, and returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything
     else, an exception or a result of another type, leaves the outcome unknown, and a human decides.
     """
+
+    pattern: ClassVar[re.Pattern[str]] = _NAME
 
     function: FunctionType
     name: str = ""
@@ -94,6 +104,7 @@ class ToolDef:
     approval: ApprovalNeed = "policy"
     tags: Collection[str] = ()
     shown_as: ShownAs = "arguments"
+    cost: Decimal | str | int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, FunctionType):
@@ -115,6 +126,8 @@ class ToolDef:
         self.timeout_ms = milliseconds(self.timeout, f"{what}: timeout")
         self.key_window_ms = milliseconds(self.key_window, f"{what}: key_window") if self.key_window else 0
         self.lease_ms = milliseconds(self.lease, f"{what}: lease") if self.lease else 0
+        cost = dollars(self.cost, f"{what}: cost")
+        self.reserve = Reserve(usd=cost) if cost else None
         self.policy: RetryPolicy = self.retry.policy
         self.version = self.version or code_version([self.function])
 
@@ -129,6 +142,31 @@ class ToolDef:
     def canonical_args(self, *args: Any, **kwargs: Any) -> str:
         """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""
         return self.arguments.canonical(args, kwargs)
+
+    def call(
+        self,
+        args: str,
+        *,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        label: str = "",
+        builds_on: tuple[int, ...] = (),
+        reserve: Reserve | None = None,
+    ) -> Call:
+        """The intent to call it with these arguments, canonical JSON; its result is read as the type it returns."""
+        return Call(
+            tool=self.name,
+            args=args,
+            pool=self.pool,
+            effect=self.effect,
+            timeout_ms=self.timeout_ms if timeout is None else milliseconds(timeout, "timeout"),
+            retry=self.policy if retry is None else retry.policy,
+            key_window_ms=self.key_window_ms,
+            read=self.read,
+            label=label,
+            builds_on=builds_on,
+            reserve=self.reserve if reserve is None else reserve,
+        )
 
     def read(self, outcome: Settled) -> Any:
         """What the agent gets for an outcome: the result as the type that the tool returns.
@@ -163,6 +201,10 @@ class ToolDef:
         """
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
+    def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
+        """An attempt of a call that builds on others, not begun yet; only tools of adapters have such calls."""
+        raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold run verify` the run")
+
     def run_probe(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
@@ -182,7 +224,7 @@ class ToolDef:
         return self.arguments.shape.schema
 
     def _check_options(self, what: str) -> None:
-        if not _NAME.match(self.name):
+        if not self.pattern.match(self.name):
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
         if self.effect not in get_args(EffectClass):
             raise UsageError(f"{what}: effect={self.effect!r} is unknown", hint="use pure, keyed, probed or once")

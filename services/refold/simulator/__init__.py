@@ -6,7 +6,8 @@ at a boundary by number; the same case always has the same boundaries.
 
 Where to look: `world` has time, processes in groups, faults, people who are asked, the operator's law, and tools that
 act on a receiver; `workload` is what is asked of the platform; `reading` reads raw records in a way of its own;
-`attacks` is a planner that lies. `case` runs one story to its end, `checker` says what was broken in it, `campaign`
-runs many. Processes read by the rules of `MemoryEventLog`, which a contract suite holds to what Kafka does. The bugs
-that are planted to prove the checker are in `tests/sim/bugs`.
+`attacks` is a planner that lies; `programs` are agents that a seed makes up, and plain asyncio, which judges them.
+`case` runs one story to its end, `checker` says what was broken in it, `campaign` runs many. Processes read by the
+rules of `MemoryEventLog`, which a contract suite holds to what Kafka does. The bugs that are planted to prove the
+checker are in `tests/sim/bugs`.
 """

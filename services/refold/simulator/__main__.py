@@ -1,4 +1,7 @@
-"""`refold sim`: the whole platform in one process, with a fault at every boundary, at random, and beside a liar."""
+"""`refold sim`: the whole platform in one process, with a fault at every boundary, at random, and beside a liar.
+
+Random programs are judged by plain asyncio besides, and agents do what models say that err.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from refold.simulator.campaign import SCENARIOS, Named, Summary, backlogs, campaign, pairs, schedules, sieges, singles
+from refold.simulator.campaign import (
+    SCENARIOS,
+    Named,
+    Summary,
+    backlogs,
+    campaign,
+    minds,
+    pairs,
+    programs,
+    schedules,
+    sieges,
+    singles,
+)
 from refold.simulator.shrinking import shrink
 from refold.simulator.world.faults import parse_fault
 
@@ -36,10 +51,10 @@ def _main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="refold sim", description=__doc__)
-    parser.add_argument("--mode", choices=("all", "exhaustive", "random", "byzantine"), default="all")
     parser.add_argument(
-        "--schedules", type=int, default=0, help="how many random ones (100,000), or byzantine ones (20,000)"
+        "--mode", choices=("all", "exhaustive", "random", "programs", "byzantine", "minds"), default="all"
     )
+    parser.add_argument("--schedules", type=int, default=0, help="how many (random: 100,000; others: 20,000)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--one", action="store_true", help="only the schedule of this seed, with its trace")
     parser.add_argument(
@@ -57,8 +72,12 @@ def _campaigns(options: argparse.Namespace) -> Iterable[tuple[str, list[Named]]]
         yield "exhaustive", [*backlogs(), *singles(), *pairs()]
     if options.mode in ("all", "random"):
         yield "random", list(schedules(options.schedules or 100_000, seed=options.seed))
+    if options.mode in ("all", "programs"):
+        yield "programs", list(programs(options.schedules or 20_000, seed=options.seed))
     if options.mode in ("all", "byzantine"):
         yield "byzantine", list(sieges(options.schedules or 20_000, seed=options.seed))
+    if options.mode in ("all", "minds"):
+        yield "minds", list(minds(options.schedules or 20_000, seed=options.seed))
 
 
 def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
@@ -77,8 +96,9 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
 
 def _one(options: argparse.Namespace) -> int:
     faults = tuple(parse_fault(text) for text in options.fault)
-    lies = options.mode == "byzantine" and not options.scenario
-    case = Named(options.scenario or "", faults, options.seed, lies, tuple(options.less))
+    name, less = options.scenario or "", tuple(options.less)
+    lies, programmed, thinks = (not name and options.mode == mode for mode in ("byzantine", "programs", "minds"))
+    case = Named(name, faults, options.seed, lies, less, programmed, thinks)
     outcome = case.run(traced=True)
     if options.json:
         print(json.dumps({"trace": outcome.trace, "struck": outcome.struck, "wrong": outcome.wrong}, indent=2))

@@ -11,14 +11,17 @@ from typing import Any
 from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallbackError, CallFailed, ChildFailed
 from refold.sdk.app import App
+from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.retry import Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
+from refold.simulator.minds.thinking import think
+from refold.simulator.mistakes import disagrees, hungers
+from refold.simulator.programs.perform import perform
 
 simulated = App("simulated")
-TIMEOUT_MS = 800
-_TIMEOUT = timedelta(milliseconds=TIMEOUT_MS)
-_PATIENCE = timedelta(milliseconds=2_500)
+TIMEOUT_MS, PRICED = 800, "buy"
+_TIMEOUT, _PATIENCE = timedelta(milliseconds=TIMEOUT_MS), timedelta(milliseconds=2_500)
 _RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
 
 
@@ -52,6 +55,21 @@ def pay(n: int) -> dict[str, int]:
     return {"effect": n}
 
 
+_INSIST = Retry(attempts=2, base=timedelta(milliseconds=100), retry_if=("failed",), then="hold")
+
+
+@simulated.tool(effect="keyed", timeout=_TIMEOUT, retry=_INSIST)
+def push_or_hold(n: int) -> dict[str, int]:
+    """Acts on a receiver that knows keys, or waits for an operator."""
+    return {"effect": n}
+
+
+@simulated.tool(effect="once", timeout=_TIMEOUT, retry=Retry(attempts=1, then="hold"))
+def pay_or_hold(n: int) -> dict[str, int]:
+    """Acts, and nobody can say afterwards; what has not happened waits for an operator."""
+    return {"effect": n}
+
+
 @simulated.tool(effect="keyed", approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY)
 def wipe_push(n: int) -> dict[str, int]:
     """Harms a receiver that knows keys."""
@@ -70,6 +88,17 @@ def wipe_book(n: int) -> dict[str, int]:
 def wipe_pay(n: int) -> dict[str, int]:
     """Harms, and nobody can say afterwards."""
     return {"effect": n}
+
+
+@simulated.tool(name=PRICED, effect="pure", cost="0.10", timeout=_TIMEOUT, retry=_RETRY)
+def buy(n: int) -> dict[str, int]:
+    """Costs something each time it is made, whatever comes of it."""
+    return {"effect": n}
+
+
+@simulated.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
+def model(mind: str, turn: int, told: str) -> Any:
+    """Says what is to be done next."""
 
 
 FACTS: dict[str, ToolFacts] = {tool.name: tool.facts for tool in simulated.tools.values()}
@@ -270,20 +299,72 @@ async def leaving(ctx: Context, tool: str) -> Any:
     return await ctx.call("push", 1)
 
 
+@simulated.agent(budget=Budget(usd="0.45"))
+async def shopper(ctx: Context, times: int) -> list[Any]:
+    """Buys, one after the other, within a budget."""
+    return [await ctx.call(PRICED, n) for n in range(times)]
+
+
+@simulated.agent
+async def errand(ctx: Context, times: int) -> int:
+    """Buys for somebody."""
+    return len([await ctx.call(PRICED, n) for n in range(times)])
+
+
+@simulated.agent(budget=Budget(usd="0.75", soft=0.5, calls=40))
+async def market(ctx: Context, times: int) -> list[Any]:
+    """Has three buy at once, within one budget, and buys what is left."""
+    three = [ctx.run("errand", {"times": times}) for _ in range(3)]
+    found = await asyncio.gather(*three, return_exceptions=True)
+    return [*(str(each) for each in found), await ctx.call(PRICED, 99)]
+
+
+@simulated.agent(budget=Budget(usd="0.75"))
+async def fickle(ctx: Context, times: int) -> Any:
+    """Has somebody buy for a while, and then buys itself."""
+    try:
+        return await asyncio.wait_for(ctx.run("errand", {"times": times}), timeout=0.15)
+    except (TimeoutError, ChildFailed):
+        return [await ctx.call(PRICED, n) for n in range(times)]
+
+
+LONG = 70_000
+"""Characters that do not stay in the log."""
+
+
+@simulated.agent
+async def wordy(ctx: Context, text: str, tool: str) -> str:
+    """Notes what is long, acts, and returns what is long."""
+    ctx.note("long", text + "noted")
+    await ctx.call(tool, 1)
+    return text[::-1]
+
+
+@simulated.agent
+async def reader(ctx: Context, tool: str) -> list[Any]:
+    """Hands something long to two others, one after the other, and acts with what they say."""
+    first: str = await ctx.run("wordy", {"text": "a" * LONG, "tool": tool})
+    acted = await ctx.call("push", 1)
+    second: str = await ctx.run("wordy", {"text": first + "b", "tool": "push"})
+    return [len(second) - LONG, acted, second[:2]]
+
+
 @simulated.on("left")
 async def hearing(ctx: Context, tool: str) -> Any:
     """Hears that somebody has left."""
     return await ctx.call(tool, 1)
 
 
-async def _disagrees(ctx: Context) -> None:
-    if ctx.replaying:
-        ctx.note("otherwise")
+@simulated.agent
+async def program(ctx: Context, tree: Any) -> Any:
+    """Whatever a tree says: see `programs`."""
+    return await perform(ctx, tree)
 
 
-async def _hungers(ctx: Context) -> None:
-    if ctx.replaying:
-        raise MemoryError
+@simulated.agent
+async def thinker(ctx: Context, mind: str, by_ms: int = 0) -> Any:
+    """Does what a model says, see `minds`; it should be over by a time."""
+    return await think(ctx, mind)
 
 
 def _with(before: Callable[[Context], Any] | None) -> App:
@@ -306,5 +387,5 @@ def _changed(function: Callable[..., Any], before: Callable[[Context], Any]) -> 
     return changed
 
 
-OTHERS = {"none": _with(None), "other": _with(_disagrees), "hungry": _with(_hungers)}
+OTHERS = {"none": _with(None), "other": _with(disagrees), "hungry": _with(hungers)}
 """Apps that are deployed by mistake. What begins under them goes on under the right one: they differ along history."""

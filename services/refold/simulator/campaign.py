@@ -13,16 +13,27 @@ from typing import Any, NamedTuple
 
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
 from refold.simulator.attacks.kinds import ENOUGH, Told, tally
-from refold.simulator.case import CaseOutcome, run_case, run_schedule
+from refold.simulator.case import CaseOutcome, run_case, run_minds, run_programs, run_schedule
+from refold.simulator.workload.budgets import BUDGETS
 from refold.simulator.workload.calls import CALLS
 from refold.simulator.workload.families import FAMILIES
 from refold.simulator.workload.inputs import Scenario, backlog
+from refold.simulator.workload.pauses import PAUSES
 from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.workload.waits import WAITS
 from refold.simulator.world.faults import SMALL, Fault, modes_at
 
 NEEDED = (
-    *("takeovers", "void_records", "record.foreign", "input.ignored", "lost_acks", "claims_refused", "in_doubt"),
+    *(
+        "takeovers",
+        "void_records",
+        "record.foreign",
+        "input.ignored",
+        "lost_acks",
+        "claims_refused",
+        "in_doubt",
+        "held",
+    ),
     *("doubts_asked", "result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
     *(
         "drains",
@@ -35,11 +46,32 @@ NEEDED = (
         "truncated",
         "repeated",
     ),
-    *("signals.taken", "callbacks.answered"),
+    *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read"),
 )
 """What has to have happened at least once, or a campaign has proved nothing."""
 
-SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES}
+NEEDED_PROGRAMS = (
+    *("takeovers", "signals.taken", "callbacks.answered", "in_doubt", "approval.decided", "drains", "truncated"),
+    "pauses",
+    *(
+        f"program: {kind}"
+        for kind in (
+            *("RunCompleted", "RunFailed", "RunCancelled", "StepGivenUp", "SleepEnded", "WaitEnded", "WaitExpired"),
+            *("CallbackCompleted", "CallbackFailed", "ChildCompleted", "EventPublished", "CheckpointReached"),
+            *("AttemptFailed", "CallFailed", "LateResultRecorded", "SignalReceived"),
+        )
+    ),
+)
+"""What random programs have to have met."""
+
+NEEDED_MINDS = (
+    *("takeovers", "approval.decided", "in_doubt", "mind: harm wanted", "mind: harm prevented", "mind: harm allowed"),
+    *("mind: answer refused", "mind: the same once more", "mind: ended completed", "mind: ended cancelled"),
+    *("mind: ended budget_steps", "mind: ended budget_bytes", "mind: ended deadline"),
+)
+"""What agents whose models err have to have met."""
+
+SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES, **PAUSES, **BUDGETS}
 """What is asked of the platform, without and with people, by name."""
 
 SMALLEST = ("pure", "keyed", "probed", "once")
@@ -53,21 +85,29 @@ CHUNK = 40
 
 
 class Named(NamedTuple):
-    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`, `lies`: with a liar; `less`:
-    without these parts."""
+    """A case by name, as a worker is sent it. An empty scenario: the schedule of `seed`, `lies`: with a liar;
+    `programs`: of random programs, `minds`: of agents whose models err; `less`: without these parts."""
 
     scenario: str
     faults: tuple[Fault, ...] = ()
     seed: int = 0
     lies: bool = False
     less: tuple[str, ...] = ()
+    programs: bool = False
+    minds: bool = False
+
+    @property
+    def mode(self) -> str:
+        """How the command line calls this kind of case."""
+        named = {"byzantine": self.lies, "programs": self.programs, "minds": self.minds}
+        return next((mode for mode, chosen in named.items() if chosen), "random")
 
     @property
     def command(self) -> str:
         """The command line that runs just this case."""
         if not self.scenario:
             less = "".join(f" --less {part}" for part in self.less)
-            return f"refold sim{' --mode byzantine' if self.lies else ''} --seed {self.seed} --one{less}"
+            return f"refold sim{f' --mode {self.mode}' if self.mode != 'random' else ''} --seed {self.seed} --one{less}"
         faults = "".join(f" --fault {fault}" for fault in self.faults)
         return f"refold sim --scenario {self.scenario}{faults}"
 
@@ -76,7 +116,8 @@ class Named(NamedTuple):
         if self.lies:
             return run_siege(self.seed, traced=traced)
         if not self.scenario:
-            return run_schedule(self.seed, less=self.less, traced=traced)
+            runs = {"programs": run_programs, "minds": run_minds}.get(self.mode, run_schedule)
+            return runs(self.seed, less=self.less, traced=traced)
         scenario = backlog(BACKLOG) if self.scenario == "backlog" else SCENARIOS[self.scenario]
         return run_case(scenario, self.faults, traced=traced)
 
@@ -153,10 +194,21 @@ def sieges(count: int, *, seed: int = 0) -> Iterator[Named]:
     return (Named("", seed=number, lies=True) for number in range(seed, seed + count))
 
 
+def programs(count: int, *, seed: int = 0) -> Iterator[Named]:
+    """Random programs from consecutive seeds."""
+    return (Named("", seed=number, programs=True) for number in range(seed, seed + count))
+
+
+def minds(count: int, *, seed: int = 0) -> Iterator[Named]:
+    """Agents whose models err, from consecutive seeds."""
+    return (Named("", seed=number, minds=True) for number in range(seed, seed + count))
+
+
 def campaign(cases: list[Named], *, jobs: int = 0) -> Iterator[Summary]:
     """Runs cases on `jobs` processes (0: one per core) and adds up what happened: one summary, as it grows."""
     chunks = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
-    needed = NEEDED_LIES if any(case.lies for case in cases) else NEEDED
+    kinds = {"byzantine": NEEDED_LIES, "programs": NEEDED_PROGRAMS, "minds": NEEDED_MINDS}
+    needed = kinds.get(cases[0].mode, NEEDED)
     summary, begun = Summary(needed=needed), time.monotonic()
     yield summary
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")

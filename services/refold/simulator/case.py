@@ -13,12 +13,17 @@ from pathlib import Path
 from random import Random
 
 from refold.core.topics import DEAD_LETTER
+from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
 from refold.simulator.checker import objections
+from refold.simulator.programs.grammar import words
+from refold.simulator.programs.verdict import verdict
 from refold.simulator.reading.values import Datum
 from refold.simulator.settings import SimSettings
 from refold.simulator.workload.inputs import ClientInput, Scenario, operation
+from refold.simulator.workload.minds import mind_schedule
+from refold.simulator.workload.programs import program_schedule, pruned, trees_in
 from refold.simulator.workload.schedules import schedule, spare
 from refold.simulator.world.faults import Chance, Fault
 from refold.simulator.world.law import Decree, decree, enact
@@ -60,6 +65,9 @@ class Case:
         self._signals = 0
         later = partial(self.world.at, waits=False)
         self._outside = Outside(scenario.replies, settings.partitions, at=later, write=self.world.broker.write)
+        self._retries: Counter[str] = Counter()
+        self._pauses = Random(f"pauses of {scenario.name}")
+        self._own = Random(f"operator of {scenario.name}")
         self._rest_since: int | None = None
         self._moved = (0, 0)
 
@@ -110,7 +118,8 @@ class Case:
 
     def _judge(self) -> tuple[str, ...]:
         rested = self._drive()
-        return (*objections(self.world, self.scenario, at_rest=rested), *(() if rested else self._stuck()))
+        found = [*objections(self.world, self.scenario, at_rest=rested), *(() if rested else self._stuck())]
+        return (*found, *verdict(self.world)) if self.scenario.programs else tuple(found)
 
     def _count(self) -> None:
         world = self.world
@@ -141,9 +150,12 @@ class Case:
 
     def _all_over(self) -> bool:
         world = self.world
-        relays = [service for p in world.groups.processes for service in p.services if isinstance(service, Relay)]
+        services = [service for process in world.groups.processes for service in process.services]
         kept = any(world.ledger.outbox().values()) or any(world.ledger.leases().values())
-        if kept or not all(relay.idle for relay in relays):
+        if kept or not all(service.idle for service in services if isinstance(service, Relay)):
+            return False
+        # One that has lost its question for the time decides nothing, and asks again later than anybody rests.
+        if not all(lane.clock.fresh for service in services if isinstance(service, Planner) for lane in service.lanes):
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
         runs = world.witness.history.runs
@@ -157,23 +169,54 @@ class Case:
     def _look_after(self, entry: Datum) -> None:
         kinds = {name.rpartition(".")[2] for name, _ in entry["events"]}
         self.world.counts["in_doubt"] += "CallDoubted" in kinds
+        self.world.counts["held"] += "CallHeld" in kinds
         self.world.counts["signals.taken"] += "WaitEnded" in kinds
         self.world.counts["callbacks.answered"] += "CallbackCompleted" in kinds or "CallbackFailed" in kinds
-        if "CallbackCreated" in kinds:
-            run = self.world.witness.history.runs[entry["run_id"]]
-            self._outside.made(run.id, run.seed, len(run.mail.tokens))
+        if "RunPaused" in kinds and self.world.witness.history.runs[entry["run_id"]].pauses.own:
+            self.world.counts["pauses"] += 1
+            self.world.at(self._pauses.choice((20, 300, 1_500, 4_000)), lambda: self._resume(entry["run_id"]))
+        for kind, event in entry["events"]:
+            if kind.endswith("CallbackCreated"):
+                run = self.world.witness.history.runs[entry["run_id"]]
+                self._outside.made(run.id, run.seed, event["digest"])
+            elif kind.endswith("WaitStarted") and self.scenario.programs:
+                self._outside.waits(entry["run_id"], event)
         # People may have been asked whom no policy in force names any more.
-        if kinds & {"CallDoubted", "ApprovalDecided"}:
+        if "RunFailed" in kinds and self._retries[entry["run_id"]] < self.scenario.retries:
+            self._retries[entry["run_id"]] += 1
+            self.world.at(self._own.randrange(1_500), lambda: self._retry(entry["run_id"]))
+        if kinds & {"CallDoubted", "CallHeld", "ApprovalDecided"}:
             self.world.at(self.scenario.operator_ms, lambda: self._resolve(entry["run_id"]), waits=False)
+
+    def _retry(self, name: str) -> None:
+        """Has a run go on that has failed."""
+        run, rng = self.world.witness.history.runs[name], self._own
+        steps = sorted(step for step in run.calls if step > 0)
+        data = {"seq": run.ends[-1][1], "from": rng.choice([0, 0, *steps])}
+        self._signals += 1
+        given = operation(name, f"op-{self._signals}", "retry", data, partitions=self.world.settings.partitions)
+        self.world.counts["retries"] += 1
+        self._publish(given)
+
+    def _resume(self, name: str) -> None:
+        """Lets a run go on, and says so until it does."""
+        run, world = self.world.witness.history.runs[name], self.world
+        if run.over or not run.pauses.own:
+            return
+        self._signals += 1
+        self._publish(operation(name, f"op-{self._signals}", "resume", partitions=world.settings.partitions))
+        world.at(_AGAIN_MS, lambda: self._resume(name))
 
     def _resolve(self, name: str) -> None:
         """Looks at the calls in doubt and says what is true, or what the scenario wants to be said."""
         world, run = self.world, self.world.witness.history.runs[name]
         for call in run.calls.values():
-            if call.phase != "doubt" or call.asked or run.over:
+            if call.phase not in ("doubt", "held") or call.asked or run.over:
                 continue
             verdict, result = self._found(call.key)
-            if (call.effect, verdict) == ("once", "did_not_happen"):
+            if call.phase == "held":  # nothing has happened, and what becomes of it is as the operator likes
+                verdict = self._own.choice(("did_not_happen", "did_not_happen", "give_up", *self._may_answer))
+            elif (call.effect, verdict) == ("once", "did_not_happen"):
                 verdict = "give_up"  # nobody is named who might let it out again
             data = {"step": call.step, "attempt": call.attempt, "verdict": verdict}
             if verdict == "happened":
@@ -181,6 +224,11 @@ class Case:
             self._signals += 1
             self._publish(operation(name, f"op-{self._signals}", "resolve", data, partitions=world.settings.partitions))
             world.at(_AGAIN_MS, lambda: self._resolve(name), waits=False)
+
+    @property
+    def _may_answer(self) -> tuple[str, ...]:
+        """A result by hand is for people alone where there are any."""
+        return () if self.scenario.policy else ("happened",)
 
     def _found(self, key: str) -> tuple[str, str]:
         """What is said of a call in doubt, and the result that it is said to have."""
@@ -209,7 +257,8 @@ class Case:
 
     def _report(self, wrong: Iterable[str]) -> str:
         lines = [" ".join(str(part) for part in line) for line in self.world.trace[-30:]]
-        return "\n".join([*wrong, "the last of what happened:", *lines])
+        programs = [f"program {number}: {words(tree)}" for number, tree in trees_in(self.scenario).items()]
+        return "\n".join([*wrong, *programs, "the last of what happened:", *lines])
 
 
 def run_case(scenario: Scenario, faults: Iterable[Fault] = (), *, traced: bool = True) -> CaseOutcome:
@@ -220,3 +269,13 @@ def run_case(scenario: Scenario, faults: Iterable[Fault] = (), *, traced: bool =
 def run_schedule(seed: int, *, less: Iterable[str] = (), traced: bool = True) -> CaseOutcome:
     """Whatever a seed makes up: several runs, tools, inputs and faults; the same every time. `less`: see `spare`."""
     return Case(*spare(*schedule(seed), less=less)).run(traced=traced)
+
+
+def run_programs(seed: int, *, less: Iterable[str] = (), traced: bool = True) -> CaseOutcome:
+    """Random programs under random faults, judged by plain asyncio; the same every time."""
+    return Case(*spare(*pruned(*program_schedule(seed), less=less), less=less)).run(traced=traced)
+
+
+def run_minds(seed: int, *, less: Iterable[str] = (), traced: bool = True) -> CaseOutcome:
+    """Agents whose models do whatever a seed makes up, under random faults; the same every time."""
+    return Case(*spare(*mind_schedule(seed), less=less)).run(traced=traced)

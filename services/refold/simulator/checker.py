@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, home
-from refold.core.run.fold import fold
-from refold.core.run.log import LogFold
+from refold.core.errors import MalformedError
+from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.topics import (
     APPROVAL_DECIDED,
     APPROVAL_VOTED,
@@ -21,11 +19,12 @@ from refold.core.topics import (
     RUN_SIGNALLED,
 )
 from refold.planner.service import Planner
-from refold.ports.log import Record
-from refold.simulator import families, waits
+from refold.simulator import budgets, families, pauses, waits
 from refold.simulator.app import FACTS, TIMEOUT_MS
+from refold.simulator.folds import folded_again, statuses
+from refold.simulator.minds import verdict as minds
 from refold.simulator.reading.drains import charges
-from refold.simulator.reading.history import History, LoggedCall
+from refold.simulator.reading.logged import LoggedCall
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
 from refold.simulator.workload.inputs import OPERATOR, USER, Scenario
@@ -51,17 +50,23 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
             found += _effects(world, call, scenario.verdict)
     found += decisions(world, scenario.verdict)
     found += _failures(world)
+    found += _again(world, scenario.verdict)
     found += _strangers(world)
     found += _ledger(world)
     found += _letters(world, scenario)
     found += waits.objections(world, scenario, at_rest=at_rest)
     found += families.objections(world, at_rest=at_rest)
-    found += _folds(world)
-    found += _statuses(world)
+    found += pauses.objections(world)
+    found += budgets.objections(world, scenario, at_rest=at_rest)
+    found += minds.objections(world)
+    found += world.store.wrong
+    found += folded_again(world)
+    found += statuses(world)
     rules = world.settings.rules
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
-    found += world.witness.toil.objections(faults=len(world.struck), deadline_ms=longest_ms, went_back=back)
+    faults = len(world.struck) + sum(fault.endswith("-die") for fault in world.struck)  # those are two in one
+    found += world.witness.toil.objections(faults=faults, deadline_ms=longest_ms, went_back=back)
     # What a decree takes back is tried again, or doubted, for that.
     if not scenario.decrees and all(fault.endswith(":drain") for fault in world.struck):
         found += charges(world.witness.history, world.tools.ran, world.settings)
@@ -100,6 +105,8 @@ def _heard(world: World, scenario: Scenario) -> Iterator[str]:
         said_ms = world.settings.epoch_ms + given.at_ms
         if run and run.requester != USER and given.topic == RUN_SIGNALLED:
             continue
+        if run and "RunRetried" in run.order:
+            continue  # it had failed when that was said
         if run and run.status != "cancelled" and run.at_ms > said_ms + HEARD_MS:
             yield f"unheard: run {run.id} was to be cancelled and is {run.status} {run.at_ms - said_ms} ms later"
 
@@ -140,6 +147,8 @@ def _failures(world: World) -> Iterator[str]:
 def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     """The classes keep their word, and no result is without its effect."""
     done = [effect for effect in world.receiver.done if effect.call == call.id]
+    if world.hit("truncate-log"):  # a log that went back may have numbered its calls otherwise
+        done = [effect for effect in done if effect.key == call.key]
     if call.effect == "pure":
         return
     applied = sum(effect.applied for effect in done)
@@ -149,8 +158,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     if len({effect.key for effect in done}) > 1:
         yield f"key: call {call.id} used more than one key"
     told = call.answered or "happened" in call.said.values()
-    # A log that went back may have given the same call another number since: it has its key, and so its effect.
-    results = {effect.result for effect in world.receiver.done if effect.call == call.id or effect.key == call.key}
+    results = {effect.result for effect in world.receiver.done if effect.key == call.key}
     if call.phase == "completed" and not told and call.result not in results:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
@@ -159,8 +167,19 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
-    if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "broken"):
+    if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "bad_result"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
+
+
+def _again(world: World, verdict: str) -> Iterator[str]:
+    """Under one key there is one effect, however often its run has failed and gone on."""
+    for run in world.witness.history.runs.values():
+        for key in {call.key for call in run.calls.values() if call.effect != "pure"} if run.again else ():
+            calls = [call for call in run.calls.values() if call.key == key]
+            wrongly = sum(said == "did_not_happen" for call in calls for said in call.said.values())
+            applied = sum(effect.applied for effect in world.receiver.done if effect.key == key)
+            if applied > 1 + (wrongly if verdict != "truth" else 0):
+                yield f"twice: {calls[0].tool} of run {run.id} had its effect {applied} times under one key"
 
 
 def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
@@ -194,13 +213,15 @@ def _approvals(world: World) -> Iterator[str]:
 def _ledger(world: World) -> Iterator[str]:
     """Ledger and log do not say different things of a call."""
     calls = {call.id: call for run in world.witness.history.runs.values() for call in run.calls.values()}
-    for (place, _, _), entry in world.ledger.entries().items():
+    for (place, _, key), entry in world.ledger.entries().items():
         name = entry.call
         if name not in calls:
             if not world.hit("truncate-log"):
                 yield f"ledger: it knows a call {name} that the log does not"
             continue
         call = calls[name]
+        if call.key != key and world.hit("truncate-log"):
+            continue  # it is of a call that had this number before the log went back
         if entry.state == "done" and entry.success and call.phase == "completed" and call.effect != "pure":
             result = read_value(SEAL.open("result", place, entry.result)[1])["result"]
             if result != call.result and not call.said and result not in call.late:
@@ -227,11 +248,14 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         if letter["value"] not in [r.value or b"" for r in written if (r.partition, r.offset) == place]:
             yield f"poison: a dead letter names {letter['topic']}/{letter['offset']}, where something else lies"
         known = any((given.topic, given.value or b"") == (letter["topic"], letter["value"]) for given in bad)
-        resolving = letter["topic"] == RUN_OPERATED and letter["code"] == "conflict"
-        # A result of a call that the log knew once, and does not know again so far.
-        resolving |= letter["code"] == "unknown_call" and world.hit("truncate-log")
-        run = world.witness.history.runs.get(letter["key"].decode(errors="replace").partition("/")[0])
+        resolving = letter["topic"] == RUN_OPERATED and letter["code"] in ("conflict", "stalled")
+        # A result of a call, or of a run, that the log knew once, and does not know again so far.
+        unknown = letter["topic"] == ANSWERS and letter["code"] in ("unknown_call", "unknown_run")
+        resolving |= unknown and world.hit("truncate-log")
+        run = world.witness.history.runs.get(_run_named(letter["key"].decode(errors="replace")))
         foreign = letter["code"] == "operators_only" and (run is None or run.requester != USER)
+        # While the history of a run that goes on is read, so much is kept for it: of more its sender is told.
+        resolving |= letter["code"] == "stalled" and bool(run and run.ends) and "backlog" in scenario.changes
         if (
             not known
             and not foreign
@@ -242,6 +266,14 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         ):
             why = f"{letter['code']}: {letter['reason']}"
             yield f"poison: a good input of {letter['topic']} became a dead letter ({why})"
+
+
+def _run_named(key: str) -> str:
+    """The run that the key of an input names, by itself or by the token of a callback."""
+    try:
+        return parse_callback_token(key)
+    except MalformedError:
+        return key.partition("/")[0]
 
 
 def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:
@@ -296,11 +328,12 @@ def _outcomes(world: World) -> Iterator[str]:
         outcomes = told.pop(run.id, [])
         if run.over and not outcomes:
             yield f"outcome: run {run.id} is over and nobody was told"
+        elif run.over and max(outcome["seq"] for outcome in outcomes) < run.seq:
+            yield f"outcome: run {run.id} is over once more, and nobody was told"
         for outcome in outcomes:
-            result = run.end.get("result", "null") if run.end else None
-            if (RUN_COMPLETED, run.id) in world.refused:
-                result = outcome["result"]  # it was told that it is too large
-            if (outcome["status"], outcome["seq"], outcome["result"]) != (run.status, run.seq, result):
+            short = (RUN_COMPLETED, run.id) in world.refused  # it was told that it is too large
+            ends = [(status, seq, outcome["result"] if short else result) for status, seq, result in run.ends]
+            if (outcome["status"], outcome["seq"], outcome["result"]) not in ends:
                 yield f"outcome: run {run.id} is {run.status} and was told to be {outcome}"
     for name in told:
         yield f"outcome: run {name} was told to be over and is not"
@@ -329,54 +362,3 @@ def _positions(world: World) -> Iterator[str]:
         for name in lane.log.fold.states:
             if name not in world.witness.history.runs:
                 yield f"fold: the planner has run {name}, the log has not"
-
-
-def _folds(world: World) -> Iterator[str]:
-    """The fold is a function of what counts: whole, in pieces, with duplicates and after compaction it is the same."""
-    for partition in range(world.settings.partitions):
-        records = world.broker.log(RUN_LOG, partition).records
-        whole = _fold(records)
-        half = len(records) // 2
-        if _fold([*records[:half], *records[:half], *records[half:], *records[half:]]) != whole:
-            yield "fold: duplicated records change the state"
-        again = History()
-        last = {record.key: index for index, record in enumerate(records)}
-        for index, record in enumerate(records):
-            if last[record.key] == index:
-                again.follow(record)
-        for name, run in again.runs.items():
-            if run != world.witness.history.runs[name]:
-                yield f"fold: compaction changes run {name}"
-            if whole.get(name, ("", 0))[1] != run.seq:
-                yield f"fold: core and checker disagree on run {name}"
-        if len(again.runs) != len(whole):
-            yield "fold: core and checker know different runs"
-
-
-def _statuses(world: World) -> Iterator[str]:
-    """What an entry tells of the status of its run, and the status to which the run folds by then, are one."""
-    for partition in range(world.settings.partitions):
-        log, told = LogFold(), History()
-        for record in world.broker.log(RUN_LOG, partition).records:
-            told.follow(record)
-            judged = log.feed(record.key, record.value)
-            state, said = (judged, *judged.linked)[-1].state, told.runs.get(judged.run_id)
-            if state and said and said.seq == state.head.seq and said.status != state.status:
-                place = f"run {said.id} at seq {said.seq}"
-                yield f"status: {place} is {state.status}, and by what its events say {said.status}"
-
-
-def _fold(records: list[Record]) -> dict[str, tuple[str, int]]:
-    """What the product makes of a partition: record by record, and of each run in one piece."""
-    log, pieces = LogFold(), dict[RunId, list[tuple[EntryId, Entry]]]()
-    for record in records:
-        judged = log.feed(record.key, record.value, shared=True)
-        for each in (judged, *judged.linked):
-            if each.entry and not each.void:
-                pieces.setdefault(each.run_id, []).append((each.id, each.entry))
-    digests: dict[str, tuple[str, int]] = {}
-    for run, entries in pieces.items():
-        digest, state = fold(entries, run).digest(), log.states[run]
-        same = digest == state.digest()
-        digests[run] = (digest if same else "the fold in one piece differs", state.head.seq)
-    return digests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.simulator.reading.children import LoggedChild
-from refold.simulator.reading.history import LoggedRun
+from refold.simulator.reading.logged import LoggedRun
 from refold.simulator.world.world import World
 
 SOON_MS = 50
@@ -47,8 +47,8 @@ def _kept(run: LoggedRun, child: LoggedChild, name: str, below: LoggedRun | None
         if child.told or child.outlives or not left_ms:
             yield f"lost: run {name} was to be started and never was"
         return
-    ended = below.status, below.end.get("result", "null") if below.end else "null"
-    if child.told and child.told != ended:
+    ended = [(status, result) for status, _, result in below.ends]  # what outlives its parent may be retried
+    if child.told and child.told not in ended:
         yield f"lie: run {run.id} was told that {name} is {child.told}, and it is {ended}"
     if below.over and child.heard and not child.told and not left_ms:
         yield f"lost: run {name} is {below.status}, and its parent has not heard of it"

@@ -9,7 +9,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.planning.verdict import Rules
 from refold.core.topics import tool_claimed, tool_completed, tool_requested
 from refold.planner.settings import PlannerSettings
-from refold.runtime.defaults import ACTIVE_RUNS, SLOTS
+from refold.runtime.defaults import ACTIVE_RUNS, RUN_BYTES, RUN_STEPS, SLOTS
 
 PARTITIONS = 2
 POOL, OTHER = "default", "other"
@@ -40,7 +40,8 @@ class SimSettings:
     nobody is there, which is longer than receivers remember keys, `retention_ms` how long the ledger remembers what is
     done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
     executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
-    more. A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
+    more, and a run may have so many `run_steps` and `run_bytes`.
+    A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
     """
 
     partitions: int = PARTITIONS
@@ -62,6 +63,8 @@ class SimSettings:
     backlog: int = 2_000
     slots: int = SLOTS
     active: int = ACTIVE_RUNS
+    run_steps: int = RUN_STEPS
+    run_bytes: int = RUN_BYTES
     session_ms: int = 250
     zombie_ms: int = 2_500
     ignorance_ms: int = 200

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.simulator.campaign import Named
+from refold.simulator.programs.grammar import every_part
+from refold.simulator.workload.minds import mind_schedule
+from refold.simulator.workload.programs import program_schedule, trees_in
 from refold.simulator.workload.schedules import parts_of, schedule
 
 TRIES = 300
@@ -39,6 +42,9 @@ def _without_a_part(case: Named) -> Iterator[Named]:
         yield case._replace(faults=case.faults[:place] + case.faults[place + 1 :])
     if not case.scenario and not case.lies:
         struck = len(case.run().struck) + sum(part.startswith("fault-") for part in case.less)
-        for part in parts_of(schedule(case.seed)[0], struck):
+        made = {"programs": program_schedule, "minds": mind_schedule}.get(case.mode, schedule)
+        scenario, _ = made(case.seed)
+        pieces = [f"part-{n}.{part['n']}" for n, tree in trees_in(scenario).items() for part in every_part(tree)]
+        for part in [*pieces, *parts_of(scenario, struck)]:
             if part not in case.less:
                 yield case._replace(less=(*case.less, part))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_callback_token
 from refold.core.topics import DEAD_LETTER, RUN_SIGNALLED
-from refold.simulator.reading.history import LoggedRun
+from refold.simulator.reading.logged import LoggedRun
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.workload.inputs import Scenario
 from refold.simulator.world.world import World
@@ -20,14 +20,15 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
     """Everything that is wrong with what runs were told."""
     for run in world.witness.history.runs.values():
         if run.status == "completed" and run.end:
-            yield from _seen(run, json.loads(run.end["result"]))
+            yield from _seen(run, run.end["result"])
     # What lost its end has lost words, too, and of two records of one key cleaning leaves the last.
     if at_rest and not world.hit("truncate", "clean", "mirror"):
         yield from _lost(world, scenario)
 
 
-def _seen(run: LoggedRun, result: object) -> Iterator[str]:
+def _seen(run: LoggedRun, told: str) -> Iterator[str]:
     """The agent has what its waits took, each signal once, and what the first answer said."""
+    result = json.loads(told) if run.request[0] in (*_TAKING, "caller") else None
     if run.request[0] in _TAKING and isinstance(result, list):
         found = sorted(each for each in result if each)
         if found != sorted(run.mail.taken.values()):
@@ -45,7 +46,11 @@ def _lost(world: World, scenario: Scenario) -> Iterator[str]:
         run = world.witness.history.runs.get(name)
         if given.kind != "word" or run is None or given.key in letters:
             continue
-        heard = signal in run.mail.came or signal in run.mail.dropped or (run.over and world.struck)
+        if "RunRetried" in run.order:
+            continue  # it may have been over when that was said
+        if run.over and "RunStarted" not in run.order:
+            continue  # said before its request, by another topic than the cancel that was taken with that
+        heard = signal in run.mail.came or signal in run.mail.dropped or (run.ends and world.struck)
         if not heard and run.at_ms > world.settings.epoch_ms + given.at_ms:
             yield f"lost: signal {signal} of run {run.id} has left no trace"
 
@@ -57,7 +62,7 @@ def said_in_vain(world: World, letter: Datum) -> bool:
     said = _json(letter["value"])
     if said.get("kind") == "signal":
         run = world.witness.history.runs.get(said["run_id"])
-        return bool(run is not None and run.over and letter["code"] == "closed")
+        return bool(run is not None and run.ends and letter["code"] == "closed")
     if said.get("kind") != "callback":
         return False
     try:
@@ -66,9 +71,9 @@ def said_in_vain(world: World, letter: Datum) -> bool:
         return bool(letter["code"] == "malformed")
     if run is None:
         return bool(world.hit("truncate"))
-    answered = bool(run.mail.said)
+    answered = bool(run.mail.said or run.ends)
     # It may have been sent home when its time was over, or have come so: a timer that nobody wrote is none, either.
-    closed = bool(run.mail.closed) or run.over or not answered
+    closed = bool(run.mail.closed or run.ends) or not answered
     fitting: dict[str, bool] = {
         "conflict": answered,
         "closed": closed,

@@ -24,11 +24,18 @@ after a crash: an agent that would do something else then ends the test with Non
 
 from __future__ import annotations
 
-from refold.testing.agents import AgentRun, run, start
-from refold.testing.crashes import CrashError, CrashReport, Repeated, crash_matrix
-from refold.testing.reading import Boundary, CallMade
-from refold.testing.reruns import replay
-from refold.testing.scripts import attempts
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.testing.agents import AgentRun, run, start
+    from refold.testing.assertions import assert_called, assert_history
+    from refold.testing.crashes import CrashError, CrashReport, Repeated, crash_matrix
+    from refold.testing.kit import Kit
+    from refold.testing.people import answer, edit
+    from refold.testing.reading import Boundary, CallMade
+    from refold.testing.reruns import replay
+    from refold.testing.scripts import attempts
 
 __all__ = [
     "AgentRun",
@@ -36,10 +43,34 @@ __all__ = [
     "CallMade",
     "CrashError",
     "CrashReport",
+    "Kit",
     "Repeated",
+    "answer",
+    "assert_called",
+    "assert_history",
     "attempts",
     "crash_matrix",
+    "edit",
     "replay",
     "run",
     "start",
 ]
+
+_ROOMS = {
+    "agents": ("AgentRun", "run", "start"),
+    "assertions": ("assert_called", "assert_history"),
+    "crashes": ("CrashError", "CrashReport", "Repeated", "crash_matrix"),
+    "kit": ("Kit",),
+    "people": ("answer", "edit"),
+    "reading": ("Boundary", "CallMade"),
+    "reruns": ("replay",),
+    "scripts": ("attempts",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What a test needs is loaded when it asks for it: pytest loads the plugin of this package in every project."""
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(importlib.import_module(f"refold.testing.{room}"), name)
+    raise AttributeError(f"module refold.testing has no attribute {name!r}")

@@ -17,28 +17,30 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from refold.core.errors import RefoldError, UsageError
-from refold.core.events import CallProposed, CheckpointReached, Entry, Event, Failure, NoteRecorded
+from refold.core.events import Entry, Event
 from refold.core.ids import child_id, log_key, run_id
-from refold.core.messages import ApprovalRequest, RunRequest, RunSignal, ToolRequest
+from refold.core.messages import ApprovalRequest, RunOperation, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Due, Input, Refuse, Rules, Ruling, Start
+from refold.core.planning.verdict import Decided, Due, Input, Refuse, Rules, Ruling, Start
 from refold.core.planning.waiting import check_name
 from refold.core.run import chain, suspension
-from refold.core.run.fold import advance, evolve, extended
+from refold.core.run.fold import advance, evolve, extended, wakes
+from refold.core.run.handed import Lacks
 from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
-from refold.core.run.state import RunState, Status
+from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.planner.holds import Stall
 from refold.planner.hosting import Agents
+from refold.planner.purses import Purses
 from refold.sdk.app import App
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives
-from refold.testing.people import ENVIRONMENT, PeopleSay, authority, signed_decision
-from refold.testing.reading import Boundary, CallMade, call_made
+from refold.testing.people import ASKER, ENVIRONMENT, FINDINGS, Finding, Panel, PeopleSay, Says
+from refold.testing.reading import RECENT, Boundary, RunRead
 from refold.testing.reruns import keep_records, rerun, same_end
-from refold.testing.scripts import scripted
+from refold.testing.scripts import as_by, scripted
 
 START_MS = 1_700_000_000_000
 """When a run begins on its clock: 2023-11-14, 22:13:20 UTC."""
@@ -49,14 +51,18 @@ MOST_STEPS = 1_000
 
 SEED = "seed"
 
+FOR_PEOPLE = ("doubt", "held")
+"""The phases of a call that nobody goes on with but people."""
 
-class AgentRun:
+
+class AgentRun(RunRead):
     """A run: its history so far, and how it goes on.
 
     `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
     `decisions` say what people decide on calls of a tool that need a decision; on all others they `approve`. `policy`
     is the content of a policy file. `agents` are scripts of agents that this one runs, by name: a result, an exception,
-    or a function of their input; without one they are run, too, and are its `children`. `name` is the run's id. At a
+    or a function of their input; without one they are run, too, and are its `children`. `code` makes the history in
+    place of the agent: that of another version, or code of before that is gone. `name` is the run's id. At a
     `boundary` something is killed; `crash_matrix` has all of them.
     **Raises** UsageError when the agent takes no such input.
     """
@@ -71,29 +77,36 @@ class AgentRun:
         decisions: Mapping[str, PeopleSay] | None = None,
         policy: Mapping[str, Any] | None = None,
         agents: Mapping[str, Any] | None = None,
+        code: Callable[..., Any] | None = None,
         name: str = "r-1",
         boundary: Boundary | None = None,
     ) -> None:
         if agent not in app.agents:
             raise UsageError(f"app {app.name} has no agent {agent}", hint=f"there is {', '.join(sorted(app.agents))}")
+        app = as_by(app, agent, code)
         text = canonical.dumps(to_jsonable_python(dict(inputs), by_alias=True))
         app.agents[agent].validate_input(text)
         self.app, self.agent = app, agent
         self.state = RunState(run_id(name))
         self.events: list[Event] = []
-        self._records: list[tuple[bytes, bytes]] = []
-        self._rules = Rules(authority=authority(app, policy))
+        self.records: list[tuple[bytes, bytes]] = []
+        self._panel = Panel(app, policy)
+        versions = {name: each.version for name, each in app.agents.items()}
+        rules = Rules(authority=self._panel.authority, versions=versions, app=app.version, takes=app.read_result)
+        purses = Purses()
+        self._rules = replace(rules, price=app.prices.of, budgets=app.budgets, above=purses.above)
         self._agents = Agents(app, self._rules, ENVIRONMENT)
         self._decisions = dict(decisions or {})
         self._orders: dict[int, ToolRequest | ApprovalRequest] = {}
         self._end: Returned | Raised | None = None
         self._boundary, self._numbers = boundary, count(1)
-        self.executors = Executors(scripted(app, tools or {}), START_MS)
+        self.executors = Executors(scripted(app, tools or {}), self._panel, START_MS)
         if boundary and boundary.dies != "planner":
             self.executors.kills[boundary.number] = boundary.dies
         self._family: Relatives[AgentRun] = Relatives(app, agents or {})
         self._family.runs[self.state.run_id] = self
-        request = RunRequest(self.state.run_id, agent, text)
+        purses.find = self._family.state
+        request = RunRequest(self.state.run_id, agent, text, ASKER)
         self._take(Start(request, digest="", seed=SEED))
 
     @property
@@ -126,60 +139,9 @@ class AgentRun:
         raise UsageError(f"the agent waits for {waits}", hint="settle the steps; a human resolves one in doubt")
 
     @property
-    def status(self) -> Status:
-        """`running` and `suspended` wait; `completed`, `failed` and `cancelled` are over."""
-        return self.state.status
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why the run failed, as clients see it."""
-        return getattr(self.state.end, "failure", None)
-
-    @property
-    def calls(self) -> list[CallMade]:
-        """The calls in the order in which the agent asked for them."""
-        return [call_made(self.state, self.events, step) for step in self.state.steps if isinstance(step, CallProposed)]
-
-    @property
-    def entries(self) -> int:
-        """How many records of the log it has."""
-        return len(self._records)
-
-    @property
-    def history(self) -> list[str]:
-        """The kinds of its events in order: `["RunRequested", "RunStarted", "CallProposed", ...]`."""
-        return [type(event).__name__ for event in self.events]
-
-    @property
     def ran(self) -> Counter[str]:
         """How often the code of each tool ran."""
         return Counter(request.tool for request in self.executors.ran)
-
-    @property
-    def checkpoints(self) -> list[str]:
-        """The names of those that it has reached."""
-        return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
-
-    @property
-    def says(self) -> str:
-        """What it said last that it does, by `ctx.status`."""
-        return self.state.says
-
-    @property
-    def doubts(self) -> list[int]:
-        """The numbers of the calls that people have to settle."""
-        return [step for step in self.open if self.state.open[step].phase == "doubt"]
-
-    @property
-    def notes(self) -> list[tuple[str, Any]]:
-        """Kind and data of what the agent has noted."""
-        steps = self.state.steps
-        return [(step.kind, canonical.parse(step.data)) for step in steps if isinstance(step, NoteRecorded)]
-
-    @property
-    def open(self) -> list[int]:
-        """The numbers of the steps that wait."""
-        return sorted(self.state.open)
 
     def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
         """Goes on to the end, or until nothing can go on but by a human: what is due first ends first.
@@ -191,31 +153,58 @@ class AgentRun:
                 hint = "take it a part of its way: start(...), then settle(step)"
                 raise UsageError(f"the agent has asked for {len(self.state.steps):,} steps and goes on", hint=hint)
             if pick:
-                self.settle(pick([step for step in self.open if self.state.open[step].phase != "doubt"]))
+                self.settle(pick([step for step in self.open if self.state.open[step].phase not in FOR_PEOPLE]))
             else:
                 run, step = min(able, key=lambda each: each[0]._due_ms(each[1]))
                 run._go_on(step)
         return self
 
     def settle(self, step: int) -> None:
-        """Lets an open step end, with all the attempts that it takes; or comes to be in doubt."""
+        """Lets an open step end, with all the attempts that it takes; or comes to be in doubt, or held."""
         if step not in self.state.open:
             raise UsageError(f"step {step} is not open", hint=f"open are {self.open}")
         if self.state.open[step].phase == "child":
             self._family.runs[child_id(self.state.run_id, step)].finish()
             return
-        while step in self.state.open and self.state.open[step].phase != "doubt":
+        while step in self.state.open and self.state.open[step].phase not in FOR_PEOPLE and not self._rests(step):
             self._go_on(step)
 
     def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> AgentRun:
         """Tells the run something, as `refold run signal` does: a wait takes it, now or later."""
         said = signal_id or f"signal-{next(self._numbers)}"
+        check_name(name)
         return self._tell(RunSignal(self.state.run_id, said, "signal", canonical.dumps(data), actor, name=name))
 
     def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> AgentRun:
         """Resolves a callback, or with a `failure` fails it, as `refold callback` does."""
         said = canonical.dumps(data)
         return self._tell(RunSignal(self.state.run_id, "", "callback", said, actor, callback=token, failure=failure))
+
+    def resolve(self, step: int, finding: Finding, result: Any = None) -> AgentRun:
+        """Says what came of a call in doubt, as those whom its policy names, or an operator where it names none.
+
+        Of a held one an operator says what is to become of it: `did_not_happen` tries it again, `give_up` lets it fail.
+        """
+        if step not in (*self.doubts, *self.held):
+            raise UsageError(f"step {step} is neither in doubt nor held", hint=f"in doubt are {self.doubts}")
+        order, text = self._orders.get(step), canonical.dumps(to_jsonable_python(result))
+        if self.state.waits_for(step):
+            assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
+            says = Says(FINDINGS[finding], result=text if finding == "happened" else "")
+            return self._tell(self._panel.decide(order, says, self.now_ms))
+        attempt = self.state.open[step].attempt
+        said = {"step": step, "attempt": attempt, "verdict": finding, "result": canonical.parse(text)}
+        name = f"resolve-{next(self._numbers)}"
+        return self._tell(RunOperation(self.state.run_id, name, "resolve", canonical.dumps(said), "operator"))
+
+    def pause(self, reason: str = "", *, actor: str = "operator") -> AgentRun:
+        """Pauses the run and what it has started, as `refold run pause` does: executors finish what they have."""
+        said = canonical.dumps({"reason": reason})
+        return self._tell(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", said, actor))
+
+    def resume(self, *, actor: str = "operator") -> AgentRun:
+        """Lets it go on, as `refold run resume` does; `finish` takes it further."""
+        return self._tell(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
 
     def take_over(self) -> None:
         """Forgets the running code, as a crash does: the next event finds fresh code, which history brings here."""
@@ -233,7 +222,7 @@ class AgentRun:
 
     def save(self, path: str | Path) -> None:
         """Keeps the history in a file, for `replay` along the code of tomorrow."""
-        keep_records(self._records, path)
+        keep_records(self.records, path)
 
     def hear(self, told: Input) -> None:
         """What another run of the family means for this one."""
@@ -244,19 +233,24 @@ class AgentRun:
         """Another run begins, of which this one is a parent."""
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
-        child.events, child._records, child._orders = [], [], {}
+        child.events, child.records, child._orders = [], [], {}
         self._family.runs[child.state.run_id] = child
         child._take(replace(told, seed=SEED))
 
     def _ends(self, step: int) -> bool:
         """Whether a step goes on without a word from outside, which only the test has."""
         opened = self.state.open[step]
-        return opened.phase not in ("doubt", "child") and (
-            opened.phase not in ("wait", "callback") or opened.due_ms > 0
-        )
+        if self._rests(step) or opened.phase in (*FOR_PEOPLE, "child"):
+            return False
+        return opened.phase not in ("wait", "callback") or opened.due_ms > 0
 
-    def _tell(self, said: RunSignal) -> AgentRun:
-        check_name(said.name or "callback")
+    def _rests(self, step: int) -> bool:
+        """Whether nothing happens to a step, as its run is paused: but for what executors and people have in hand."""
+        phase, order = self.state.open[step].phase, self._orders.get(step)
+        decided = phase == "approval" and order and self._decisions.get(order.tool) != "expire"
+        return bool(self.state.paused) and phase != "dispatched" and not decided
+
+    def _tell(self, said: RunSignal | RunOperation | Decided) -> AgentRun:
         verdict = self._decide(said)
         if isinstance(verdict, Refuse):
             raise UsageError(f"it is refused: {verdict.reason}", hint=f"in production a dead letter, {verdict.code}")
@@ -273,16 +267,21 @@ class AgentRun:
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         after, seq = before.copy(), before.head.seq + 1
         advance(after, verdict, seq=seq, at_ms=now)
-        reaction = self._agents.react(after, verdict, now)
+        held = bool(after.paused) and not after.over
+        if held:
+            self._agents.forget(before.run_id)
+        reaction = [] if held else self._agents.react(after, verdict, now)
+        assert not isinstance(reaction, Lacks), "there is no blob store, so nothing lies in one"
         if isinstance(reaction, Stall):
             raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
+        unseen = before.unseen + wakes(verdict) if held else 0
         events = extended(after, verdict, reaction, seq=seq, at_ms=now)
         events += suspension.status_change(before, after, events)
         nonce = len(self.events).to_bytes(16, "big")
-        entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events)
+        entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events, unseen > 0)
         name, value = codec.encode_entry(entry)
-        self._records.append((log_key(entry.run_id, seq, name), value))
-        record = chain.read(*self._records[-1])
+        self.records.append((log_key(entry.run_id, seq, name), value))
+        record = chain.read(*self.records[-1])
         assert isinstance(record, chain.LogRecord), "what is written can be read"
         self.state = evolve(before, record.entry, record.id)
         self.events += record.entry.events
@@ -291,7 +290,8 @@ class AgentRun:
                 self._orders[command.message.step] = command.message
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
             self._agents.forget_all()
-        if self._boundary is None or self.state.over:  # a matrix has looked at each of the others once
+        looks = self._boundary is None or self.state.over
+        if looks and not unseen:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)
         self._family.hear(self, record.entry)
         if all(run.state.over for run in self._family.runs.values()):
@@ -319,7 +319,8 @@ class AgentRun:
             assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
             verdict = self._decisions.get(order.tool, "approve")
             if verdict != "expire":
-                self._take(signed_decision(order, verdict, self.now_ms))
+                says = verdict if isinstance(verdict, Says) else Says(verdict)
+                self._take(self._panel.decide(order, says, self.now_ms))
                 return
             if not opened.due_ms:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")
@@ -329,13 +330,15 @@ class AgentRun:
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
     """Runs an agent to its end, on the inputs that are given by name: `run(app, "report", paths=["a.txt"]).value`.
 
-    `tools=`, `agents=`, `decisions=` and `policy=` are for `AgentRun`. An agent that has an input of such a name is run
-    by `AgentRun(app, agent, {...}).finish()`.
+    `tools=`, `agents=`, `decisions=`, `policy=` and `code=` are for `AgentRun`. An agent that has an input of such a
+    name is run by `AgentRun(app, agent, {...}).finish()`.
     """
     return start(app, agent, **inputs).finish()
 
 
 def start(app: App, agent: str, /, **inputs: Any) -> AgentRun:
     """Runs an agent to its first waits; `AgentRun.settle` says what ends next. Takes what `run` takes."""
-    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy", "agents") if name in inputs}
-    return AgentRun(app, agent, inputs, **options)
+    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy", "agents", "code") if name in inputs}
+    begun = AgentRun(app, agent, inputs, **options)
+    RECENT.append(begun)
+    return begun

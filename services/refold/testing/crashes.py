@@ -109,16 +109,19 @@ def crash_matrix(
     drive: Callable[[AgentRun], object] = AgentRun.finish,
     decisions: Mapping[str, PeopleSay] | None = None,
     policy: Mapping[str, Any] | None = None,
+    agents: Mapping[str, Any] | None = None,
 ) -> CrashReport:
     """Runs an agent once undisturbed, and once more for each boundary, with a kill there.
 
     `effects` says how much has happened in the world of the test so far: `lambda: len(bank.transfers)`. It is asked
     before and after each run of a tool. Without it a tool acts whenever it runs, but for `pure` ones, and for `keyed`
     ones that use their key. `tools` are scripts, or a function that makes them anew for each run. `drive` takes a run
-    to its end, for those that wait for signals or callbacks. Each run has an id of its own, and so have its keys.
+    to its end, for those that wait for signals or callbacks; the rest is as of a run. Each run has an id of its own,
+    and so have its keys.
     **Raises** CrashError when an effect happened twice, or a run ended otherwise than the undisturbed one; its text
     names tool, boundary and number. NonDeterminismError as every run of the kit.
     """
+    __tracebackhide__ = True  # pytest: the text of the error says all that there is to say
     # A world that has seen these keys before, in another test or another day, would recognise them, and hide what acts.
     report, matrix = CrashReport(agent), token_hex(4)
     scripts = tools if callable(tools) else lambda: tools or {}
@@ -133,6 +136,7 @@ def crash_matrix(
             tools=given,
             decisions=decisions,
             policy=policy,
+            agents=agents,
             name=f"{matrix}-{report.cases}",
             boundary=boundary,
         )
@@ -247,6 +251,8 @@ def uses_key(function: FunctionType) -> bool:
     code = getattr(plain, "__code__", None)
     if code is None or {"locals", "vars"} & set(code.co_names):
         return True  # nobody can tell
+    if KEY in code.co_names:  # tools of frameworks have it from a function, or from a context of theirs
+        return True
     if KEY not in _parameters(plain):
         return False
     if KEY in code.co_cellvars:

@@ -15,38 +15,57 @@ from typing import Literal
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.adapters.tools.toolbox import Toolbox
+from refold.core.live import StreamPart
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.topics import CATALOG, tool_completed
 from refold.core.wire import codec
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings
 from refold.ports import effects
-from refold.ports.log import Assigned, Delivery, Outgoing, Record
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Record
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.sdk.app import App
+from refold.testing.people import Panel
 
 Kill = Literal["before", "after"]
 """When an executor dies: before the tool begins, or after it has ended and before anybody heard of it."""
 
-_BASE = ExecutorSettings()
+_POOL = "default"
 _STEP_MS = 100
 """How far the clock goes on where nothing happens by itself. **Units**: milliseconds of the test's clock."""
+
+
+class Heard:
+    """What calls have said while they ran."""
+
+    def __init__(self) -> None:
+        self.parts: list[StreamPart] = []
+
+    def tell(self, part: StreamPart) -> None:
+        """Another part."""
+        self.parts.append(part)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class Executors:
     """An executor and its relay at a time; `attempt` gives what became of an order.
 
     `now_ms` is the clock, `ran` are the calls whose tools were run, in order, by step. `kills` says at which tool, by
-    its number from one, an executor dies. `watch` is called before each of them, and what it gives after.
+    its number from one, an executor dies. `live` is what they say while they run. `watch` is called before each of
+    them, and what it gives after.
     """
 
-    def __init__(self, app: App, now_ms: int) -> None:
+    def __init__(self, app: App, panel: Panel, now_ms: int) -> None:
         self.now_ms = self._born_ms = now_ms
         self.ran: list[ToolRequest] = []
         self.kills: dict[int, Kill] = {}
         self.watch: Callable[[ToolRequest], Callable[[], None]] = lambda request: lambda: None
+        self._base = ExecutorSettings(gate=panel.gate(_POOL), trust=panel.trust)
+        self._catalog = [Record(CATALOG, 0, at, *entry, lambda: None, now_ms) for at, entry in enumerate(panel.catalog)]
         self._numbers, self._names = count(1), (f"id-{number}" for number in count(1))
         self._ledger = MemoryLedger(lambda: self.now_ms)
         self._claims: list[Outgoing] = []
@@ -54,17 +73,18 @@ class Executors:
         self._committed = 0
         self._results: dict[tuple[str, int], ToolResult] = {}
         self._ended: SimpleQueue[effects.ToolEnded] = SimpleQueue()
-        self._tools = Toolbox(app, self._ended.put, threads=8, max_result=PAYLOAD_BYTES)
+        self.live = Heard()
+        self._tools = Toolbox(app, self._ended.put, threads=8, max_result=PAYLOAD_BYTES, live=self.live)
         self.close = weakref.finalize(self, self._tools.close)
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
         """One attempt, and what its result says, however often an executor died over it."""
-        # What people have decided was verified where the kit took it, and its signatures are nobody's.
         at = len(self._orders)
-        order = replace(request, decision="", settled="", policy="", issued=at)
+        order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
-        self._orders.append(Record(_BASE.topic, 0, at, name, value, lambda: None, self.now_ms))
+        self._orders.append(Record(self._base.topic, 0, at, name, value, lambda: None, self.now_ms))
+        self._turn()  # which may ask where the catalog ends: nothing that people decided goes out before that is known
         self._turn(self._orders[-1])
         while (told := self._results.get((order.call_id, order.attempt))) is None:
             self.now_ms += _STEP_MS
@@ -73,12 +93,16 @@ class Executors:
 
     def _begin(self) -> None:
         """A process, which takes up where the one before it was killed: it knows what lies in the log."""
-        self._settings = replace(_BASE, member=f"executor-{next(self._numbers)}")
+        self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
         self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
         self._executor = Executor(
             self._settings, self._relay, token=lambda: next(self._numbers), fresh=lambda: next(self._names)
         )
-        ends = {self._settings.chains: len(self._claims), CATALOG: 0, self._settings.topic: len(self._orders)}
+        ends = {
+            self._settings.chains: len(self._claims),
+            CATALOG: len(self._catalog),
+            self._settings.topic: len(self._orders),
+        }
         self._turn(Assigned(0, {self._settings.topic: self._committed}, {}, ends))
         self._turn(*map(self._claimed, range(len(self._claims))))
 
@@ -104,6 +128,10 @@ class Executors:
         if isinstance(order, effects.Look):
             found = self._orders[order.offset] if order.offset < len(self._orders) else None
             return [effects.Looked(*order, found)]
+        if isinstance(order, effects.AskEnd):
+            return [End(order.topic, order.partition, len(self._catalog))]
+        if isinstance(order, effects.Read) and order.topic == CATALOG:
+            return list(self._catalog[order.offset :])
         if isinstance(order, effects.Read) and order.topic == self._settings.topic:
             return list(self._orders[order.offset :])
         if isinstance(order, effects.Commit):
@@ -117,7 +145,7 @@ class Executors:
             self._claims.append(record)
             at = len(self._claims) - 1
             return [Delivery(record.token, at, self.now_ms), self._claimed(at)]
-        if record.topic == tool_completed(_BASE.pool) and record.value:
+        if record.topic == tool_completed(_POOL) and record.value:
             told = codec.decode(ToolResult, record.value)
             self._results[told.call_id, told.attempt] = told
         return [Delivery(record.token, 0, self.now_ms)]

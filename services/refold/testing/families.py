@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,8 +13,8 @@ from pydantic_core import to_jsonable_python
 from refold.core.errors import UsageError
 from refold.core.events import Entry
 from refold.core.ids import RunId
-from refold.core.planning.family import Tidings, tidings, waits_for
-from refold.core.planning.verdict import ChildOver, ParentOver, Start
+from refold.core.planning.family import Tidings, origin_of, pause_above, tidings, waits_for
+from refold.core.planning.verdict import ChildOver, OfFamily, PauseAbove, Start
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.planner.hosting import failure_of
@@ -27,7 +28,7 @@ class Relative(Protocol):
 
     state: RunState
 
-    def hear(self, told: ChildOver | ParentOver, /) -> None: ...
+    def hear(self, told: OfFamily, /) -> None: ...
 
     def bear(self, told: Start, /) -> None: ...
 
@@ -46,6 +47,11 @@ class Relatives(Generic[Kin]):
                 raise UsageError(
                     f"app {app.name} has no agent {name}", hint=f"there is {', '.join(sorted(app.agents))}"
                 )
+
+    def state(self, run: RunId) -> RunState | None:
+        """The run of this id as it is, if there is one."""
+        known = self.runs.get(run)
+        return known.state if known else None
 
     def below(self, run: RunId) -> list[Kin]:
         """A run and all that come of it."""
@@ -66,16 +72,20 @@ class Relatives(Generic[Kin]):
     def _tell(self, told: Tidings) -> Iterator[Tidings]:
         if not isinstance(told, Start):
             if (run := self.runs.get(told.run_id)) is not None:
-                run.hear(told)
+                run.hear(self._as_it_stands(told, run) if isinstance(told, PauseAbove) else told)
             return
         assert told.origin is not None, "a run that another starts has an origin"
         parent = self.runs[told.origin.parent]
         if not waits_for(parent.state, told.origin):
             return
         if told.request.agent not in self._scripts:
-            parent.bear(told)
+            parent.bear(replace(told, pause=pause_above(parent.state, told.origin)))
         elif told.origin.step:
             yield self._scripted(told.origin.parent, told.origin.step, told)
+
+    def _as_it_stands(self, told: PauseAbove, run: Kin) -> PauseAbove:
+        above, origin = self.runs[told.parent], origin_of(run.state)
+        return replace(told, pause=pause_above(above.state, origin) if origin else None)
 
     def _scripted(self, parent: RunId, step: int, told: Start) -> ChildOver:
         script = self._scripts[told.request.agent]

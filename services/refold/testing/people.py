@@ -1,24 +1,64 @@
-"""The people of a test: what they are asked is what a policy asks, and what they say is signed as in production."""
+"""The people of a test: what they are asked is what a policy asks, and what they say is signed and counted as
+everywhere, first here and then once more by the executor that acts on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
-from refold.core.approval import decision, signature
+from pydantic_core import to_jsonable_python
+
+from refold.approval.question import as_judged, unfit
+from refold.core.approval import ballot, decision, signature
 from refold.core.approval.authority import Authority
-from refold.core.approval.catalog import Catalog
-from refold.core.approval.decision import Cast
+from refold.core.approval.ballot import Vote
+from refold.core.approval.catalog import CURRENT, ROLE, ROLES_ENTRY, Catalog
 from refold.core.approval.policy import Policy
+from refold.core.approval.recount import unfounded
+from refold.core.approval.requester import quorum_of
 from refold.core.approval.signature import SigningKey
-from refold.core.messages import ApprovalRequest
+from refold.core.approval.trust import ROOT, sealed
+from refold.core.errors import UsageError
+from refold.core.events import Requirement
+from refold.core.messages import ApprovalRequest, CatalogEntry
 from refold.core.planning.verdict import Decided
+from refold.core.wire import canonical, codec
+from refold.executor.gate import Gate
 from refold.sdk.app import App
+from refold.sdk.sources import FactsTable
 
-ENVIRONMENT = "test"
-PeopleSay = Literal["approve", "reject", "expire"]
+ENVIRONMENT, ASKER = "test", "requester"
+
+
+class Says(NamedTuple):
+    """What people say of a call: the `action` of their votes, and what goes with it, as canonical JSON."""
+
+    action: str
+    args: str = ""
+    result: str = ""
+
+
+PeopleSay = Literal["approve", "reject", "expire"] | Says
+
+
+def edit(**args: Any) -> Says:
+    """People let a call out with other arguments, all of them. Where the policy asks others about those, it asks."""
+    return Says("edit", args=canonical.dumps(to_jsonable_python(args, by_alias=True)))
+
+
+def answer(result: Any) -> Says:
+    """People give the result themselves, and nothing goes out."""
+    return Says("answer", result=canonical.dumps(to_jsonable_python(result, by_alias=True)))
+
+
+Finding = Literal["did_not_happen", "happened", "give_up"]
+FINDINGS: Mapping[Finding, str] = {"did_not_happen": "approve", "happened": "answer", "give_up": "reject"}
+"""What people find came of a call in doubt, and how they vote on the question about it."""
+
 _KEY = SigningKey("testing", "decision", bytes(range(32)))
-
+_GATEWAY = SigningKey("testing-votes", "vote", bytes(range(1, 33)))
+_ROOT = SigningKey("testing-root", ROOT, bytes(range(2, 34)))
 
 _ANYBODY: Mapping[str, Any] = {
     "fallback": {"approvers": ["*"], "not_requester": False, "expires": "24h"},
@@ -27,20 +67,77 @@ _ANYBODY: Mapping[str, Any] = {
 }
 
 
-def authority(app: App, content: Mapping[str, Any] | None) -> Authority:
-    """What a planner knows of tools, policies and keys: an approval service signs with the one key.
+class Panel:
+    """Policy, people and keys of a test. `catalog` is what is published of them, as records of the topic.
 
     Without a policy it is as with `refold dev`: everything is allowed but what asks by itself, and that asks anybody.
+    The people are those whom the policy names, and `tester-1`, `tester-2`, ..., who have all roles.
     """
-    catalog = Catalog()
-    catalog.keys[_KEY.kid] = _KEY.public()
-    policy = Policy.parse(dict(_ANYBODY if content is None else content))
-    catalog.policies[policy.digest], catalog.current = policy, policy.digest
-    return Authority({tool.name: tool.facts for tool in app.tools.values()}, ENVIRONMENT, catalog)
+
+    def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
+        policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
+        needed = [each for each in (*_requirements(policy),) if each is not None]
+        self._testers = [
+            f"tester-{number}" for number in range(1, 2 + max((each.quorum for each in needed), default=1))
+        ]
+        roles = {name for each in needed for name in (*each.approvers, *each.escalate_to) if name.startswith(ROLE)}
+        self.catalog: list[tuple[bytes, bytes]] = []
+        for key in (_KEY.public(), _GATEWAY.public(strength="test")):
+            self._publish(f"key/{key.kid}", key.content())
+        self._publish(ROLES_ENTRY, {"roles": {name.removeprefix(ROLE): self._testers for name in sorted(roles)}})
+        self._publish(f"policy/{policy.digest}", policy.content)
+        self._publish(CURRENT, policy.digest)
+        self._tools, read = app.tools, Catalog(self.trust)
+        for offset, record in enumerate(self.catalog):
+            read.follow(offset, *record)
+        self.authority = Authority(FactsTable(app.tools), ENVIRONMENT, read)
+
+    def gate(self, pool: str) -> Gate:
+        """What an executor knows by itself; the one of a test serves all pools."""
+        return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
+
+    def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
+        """What people decide when as many say this as it takes. **Raises** UsageError when they may not."""
+        voted, catalog = {}, self.authority.catalog
+        if says.args == request.args:  # they were asked again about what they have made of the call
+            says = Says("approve")
+        for number, actor in enumerate(self._voters(request, says.action), start=1):
+            vote = Vote(
+                approval=request.approval_id,
+                vote=f"vote-{number}",
+                question=request.question,
+                environment=request.environment,
+                actor=actor,
+                issued=now_ms,
+                **says._asdict(),
+            )
+            token = signature.sign(vote.payload(), _GATEWAY)
+            voted[ballot.open_vote(token, catalog.keys)] = token
+        count = ballot.count(request, voted, catalog.roles, now_ms)
+        void = [*count.void.values(), *filter(None, (unfit(request, vote, catalog, self._tools) for vote in voted))]
+        if void or count.settled is None:
+            why = "; ".join(sorted({each.reason for each in void})) or "too few may decide"
+            raise UsageError(f"nobody can {says.action} the call of {request.tool}: {why}", hint="look at its policy")
+        content = as_judged(request, count.settled, catalog, self.authority.tools)._asdict()
+        tokens = tuple(voted[vote] for vote in content.pop("said"))
+        decided = decision.build(request, **content, tokens=tokens, issued_ms=now_ms, nonce=request.approval_id)
+        if refused := unfounded(decided, catalog):
+            raise UsageError(refused.message)
+        return Decided(request.run_id, request.approval_id, signature.sign(decided.payload(), _KEY))
+
+    def _voters(self, request: ApprovalRequest, action: str) -> list[str]:
+        needed = request.requirement
+        asked = [*needed.approvers, *(needed.escalate_to if request.level else ())]
+        named = [name for name in asked if name != "*" and not name.startswith(ROLE)]
+        able = [*named, *(self._testers if len(named) < len(asked) else ())]
+        return able[: 1 if action == "reject" else quorum_of(request, {})]
+
+    def _publish(self, name: str, content: Any) -> None:
+        kind = name.partition("/")[0]
+        entry = CatalogEntry(name, kind, canonical.dumps(content), actor="tester", at_ms=0)
+        self.catalog.append((name.encode(), codec.encode(sealed(entry, _ROOT, len(self.catalog) + 1))))
 
 
-def signed_decision(request: ApprovalRequest, verdict: Literal["approve", "reject"], now_ms: int) -> Decided:
-    """A decision as the approval service signs it."""
-    vote = Cast("tester", "*", "key", "vote-1", now_ms)
-    signed = decision.build(request, verdict, votes=(vote,), issued_ms=now_ms, nonce=request.approval_id)
-    return Decided(request.run_id, request.approval_id, signature.sign(signed.payload(), _KEY))
+def _requirements(policy: Policy) -> Iterator[Requirement | None]:
+    yield from (policy.fallback, policy.doubt)
+    yield from (rule.requirement for rule in policy.rules)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
 from typing import Any, Literal
 
-from refold.core.events import CallDispatched, CallProposed, Event, Failure
-from refold.core.run.state import RunState
+from refold.core.events import CallDispatched, CallProposed, CheckpointReached, Event, Failure, NoteRecorded
+from refold.core.run import chain
+from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
+
+RECENT: deque[RunRead] = deque(maxlen=3)
+"""The runs that `run` and `start` have begun last. The pytest plugin shows their histories when a test fails."""
+
+MOST_CHARS = 160
+"""Of what an event says in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +56,96 @@ def call_made(state: RunState, events: Sequence[Event], call: CallProposed) -> C
         None if result is None else canonical.parse(result),
         getattr(outcome, "failure", None),
     )
+
+
+class RunRead:
+    """What a test reads of a run. `events` and `records` are its history, `state` what that folds to."""
+
+    state: RunState
+    events: list[Event]
+    records: list[tuple[bytes, bytes]]
+
+    @property
+    def status(self) -> Status:
+        """`running` and `suspended` wait; `completed`, `failed` and `cancelled` are over."""
+        return self.state.status
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the run failed, as clients see it."""
+        return getattr(self.state.end, "failure", None)
+
+    @property
+    def calls(self) -> list[CallMade]:
+        """The calls in the order in which the agent asked for them."""
+        return [call_made(self.state, self.events, step) for step in self.state.steps if isinstance(step, CallProposed)]
+
+    @property
+    def entries(self) -> int:
+        """How many records of the log it has."""
+        return len(self.records)
+
+    @property
+    def history(self) -> list[str]:
+        """The kinds of its events in order: `["RunRequested", "RunStarted", "CallProposed", ...]`."""
+        return [type(event).__name__ for event in self.events]
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of those that it has reached."""
+        return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
+
+    @property
+    def says(self) -> str:
+        """What it said last that it does, by `ctx.status`."""
+        return self.state.says
+
+    @property
+    def doubts(self) -> list[int]:
+        """The numbers of the calls that people have to settle."""
+        return [step for step in self.open if self.state.open[step].phase == "doubt"]
+
+    @property
+    def held(self) -> list[int]:
+        """The numbers of the calls whose attempts are used up, and that an operator has to settle."""
+        return [step for step in self.open if self.state.open[step].phase == "held"]
+
+    @property
+    def notes(self) -> list[tuple[str, Any]]:
+        """Kind and data of what the agent has noted."""
+        steps = self.state.steps
+        return [(step.kind, canonical.parse(step.data)) for step in steps if isinstance(step, NoteRecorded)]
+
+    @property
+    def open(self) -> list[int]:
+        """The numbers of the steps that wait."""
+        return sorted(self.state.open)
+
+    @property
+    def story(self) -> str:
+        """The history for people, an event a line: when, the number of the event, its kind and what it says."""
+        request = self.state.request
+        head = f"{self.state.run_id} ({request.agent if request else '?'}): {self.status}, {len(self.events)} events"
+        return "\n".join([head, *_lines(self.records)])
+
+
+def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
+    """**Units**: seconds since the first entry."""
+    began, number = None, count(1)
+    for key, value in records:
+        record = chain.read(key, value)
+        assert isinstance(record, chain.LogRecord), "what was written can be read"
+        began = record.entry.at_ms if began is None else began
+        for event in record.entry.events:
+            said = ", ".join(f"{name}={value!r}" for name, value in _said(event).items())
+            cut = said if len(said) <= MOST_CHARS else f"{said[: MOST_CHARS - 1]}…"
+            yield f"{(record.entry.at_ms - began) / 1000:12,.1f} s {next(number):4}  {type(event).__name__}  {cut}"
+
+
+def _said(event: Event) -> dict[str, Any]:
+    """What an event says, without what is as always."""
+    return {
+        spec.name: value
+        for spec in fields(event)
+        if (value := getattr(event, spec.name)) not in (spec.default, "", None, [], {})
+    }

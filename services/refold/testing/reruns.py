@@ -11,6 +11,7 @@ from refold.core.errors import NonDeterminismError, UsageError
 from refold.core.events import RunCompleted, RunFailed, Terminal
 from refold.core.run import chain
 from refold.core.run.fold import evolve
+from refold.core.run.purse import BUDGET_CODES
 from refold.core.run.replay import Raised, Returned, Wanted
 from refold.core.run.replay import replay as replay_along
 from refold.core.run.state import RunState
@@ -20,6 +21,7 @@ from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
 from refold.sdk.rehearsal import Past, rehearse
+from refold.testing.reading import RunRead
 
 
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
@@ -29,7 +31,8 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
     context = app.context(state.run_id, seed=request.seed, moment=moment, patches=state.patches)
     with watch.watching():
         try:
-            execution = Execution(app.agents[agent].open(request.input, context), moment, request.seed)
+            code = app.agents[agent].open(request.input, context)
+            execution = Execution(code, moment, request.seed, left=state.retried.left, context=context)
         except UsageError as error:
             return Raised(error), []
         beyond = replay_along(execution, state)
@@ -40,7 +43,8 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     """How the agent ended, if it did. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
     end, beyond = rerun(app, agent, state)
-    if beyond:
+    # What a budget has ended asked for more, which it did not get.
+    if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in BUDGET_CODES.values()):
         step, intent = beyond[0]
         _differs(step, "nothing", intent.words)
     before, again = _words(state.end), _words(_event_of(app, agent, end))
@@ -56,12 +60,22 @@ def keep_records(records: Sequence[tuple[bytes, bytes]], path: str | Path) -> No
     Path(path).write_text(canonical.dumps(rows) + "\n")
 
 
-def replay(app: App, history: str | Path) -> RunState:
-    """Runs the agents of today along a history that `AgentRun.save` has kept; nothing of it can have an effect.
+def replay(app: App, history: str | Path | RunRead) -> RunState:
+    """Runs the agents of today along a history: one that `AgentRun.save` has kept, or that of a run of another app or
+    code. Nothing of it can have an effect.
 
     **Raises** NonDeterminismError, which names the first step that differs; UsageError when the app has no such agent,
     or this is no history.
     """
+    state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
+    agent = app.agent_of(state.request.agent, state.version) if state.request else None
+    if agent is None:
+        raise UsageError(f"app {app.name} has no agent for {source}", hint=f"there is {', '.join(sorted(app.agents))}")
+    rehearse(app, agent, state)
+    return state
+
+
+def _kept(history: str | Path) -> RunState:
     rows = canonical.parse(Path(history).read_text())
     if not rows:
         raise UsageError(f"there is no history in {history}", hint="AgentRun.save writes one")
@@ -72,10 +86,6 @@ def replay(app: App, history: str | Path) -> RunState:
             raise UsageError(f"{history} has a record that is none of a run log", hint=str(record))
         state = evolve(state or RunState(record.entry.run_id), record.entry, record.id)
     assert state is not None, "a history has records"
-    agent = app.agent_of(state.request.agent, state.version) if state.request else None
-    if agent is None:
-        raise UsageError(f"app {app.name} has no agent for {history}", hint=f"there is {', '.join(sorted(app.agents))}")
-    rehearse(app, agent, state)
     return state
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from refold.core.errors import UsageError
+from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.secret import from_environment
 from refold.sdk.tool import ToolDef
@@ -37,11 +39,20 @@ def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
     **Raises** UsageError when the app has no such tool.
     """
     secrets = "the secret {}".format if app.secrets is from_environment else app.secrets
-    stage = App(app.name, secrets=secrets, redact=app.redact)
-    stage.tools = dict(app.tools)
+    doubles: dict[str, ToolDef] = {}
     for named, script in scripts.items():
         tool = app.find(named)
-        stage.tools[tool.name] = tool.acted_by(_body(tool, script))
+        doubles[tool.name] = tool.acted_by(_body(tool, script))
+    return app.staged(doubles, secrets)
+
+
+def as_by(app: App, agent: str, code: Callable[..., Any] | None) -> App:
+    """The app in which an agent has other code: of one of its versions, or code that is not registered anywhere."""
+    if code is None:
+        return app
+    known = [each for each in app.versions(agent).values() if each.function is code]
+    stage = copy.copy(app)
+    stage.agents = {**app.agents, agent: known[0] if known else AgentDef(cast(FunctionType, code), name=agent)}
     return stage
 
 

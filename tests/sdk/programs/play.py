@@ -19,7 +19,8 @@ from refold.core.run.replay import Moment, Returned, Wanted, replay
 from refold.core.run.state import OpenStep, RunState, Settled
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
-from tests.sdk.programs.grammar import World, main, program
+from tests.sdk.programs.grammar import main, program
+from tests.sdk.programs.parts import World
 
 START_MS = 1_800_000_000_000
 MOST_TURNS = 80
@@ -63,7 +64,7 @@ class Play:
         outcome = _outcome(step, self.state.steps[step - 1], fails, at_ms)
         if step in self.open:
             del self.open[step]
-            self.state.outcomes = self.state.outcomes.add(step, (at_ms, outcome))
+            self.state.outcomes = self.state.outcomes.add(step, (at_ms, outcome, 0))
         with watch.watching():
             return self._told(self.execution.settle(step, outcome))
 

@@ -47,6 +47,12 @@ from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
 from tests.sim.bugs.neglectful import NEGLECTFUL
 from tests.sim.bugs.planting import Bug, Patch
+from tests.sim.bugs.redone import REDONE
+from tests.sim.bugs.restless import RESTLESS
+from tests.sim.bugs.spendthrift import SPENDTHRIFT
+from tests.sim.bugs.trusting import TRUSTING
+from tests.sim.bugs.untidy import UNTIDY
+from tests.sim.bugs.wakeful import WAKEFUL
 
 # The executor
 
@@ -271,10 +277,16 @@ BUGS: dict[str, Bug] = {
     **CREDULOUS,
     **CARELESS,
     **NEGLECTFUL,
+    **WAKEFUL,
     **DEAF,
+    **REDONE,
+    **RESTLESS,
+    **SPENDTHRIFT,
+    **UNTIDY,
     **GULLIBLE,
     **HASTY,
     **HEARTLESS,
+    **TRUSTING,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

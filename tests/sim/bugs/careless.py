@@ -8,7 +8,7 @@ from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.events import Event, RunResumed, RunSuspended
-from refold.core.planning import asking, decide, matrix
+from refold.core.planning import asking, decide, matrix, saying
 from refold.core.planning.verdict import Ignore, Ruling, Start
 from refold.core.run import suspension
 from refold.core.run.state import RunState
@@ -183,7 +183,7 @@ CARELESS: dict[str, Bug] = {
     "second-start-taken": Bug(("repeated",), (_wrapped(decide, "_start", _another_run),)),
     "early-signal-buried": Bug(("early-signal",), ((Inbox, "park", _no),)),
     "cancel-ignored": Bug(("cancel-doubt", "cancel-keyed"), (_wrapped(decide, "_signal", _deaf_while_waiting),)),
-    "anybody-cancels": Bug(("cancel-foreign",), ((decide, "is_same", lambda *_: True),)),
+    "anybody-cancels": Bug(("cancel-foreign",), ((saying, "is_same", lambda *_: True),)),
     "call-without-deadline": Bug(
         ("keyed-eager",),
         tuple(

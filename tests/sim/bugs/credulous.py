@@ -17,7 +17,7 @@ from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.events import ApprovalDecided, ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
-from refold.core.planning import asking
+from refold.core.planning import asking, outgoing
 from refold.core.planning.verdict import Rules
 from refold.core.run.replay import Intent
 from refold.core.run.state import RunState
@@ -117,7 +117,7 @@ def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[E
     def propose(self: Agents, state: RunState, intent: Intent, *, now: int, **place: int) -> list[Event]:
         events = original(self, state, intent, now=now, **place)
         if isinstance(events[-1], ApprovalRequested):
-            events.append(asking.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
+            events.append(outgoing.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
         return events
 
     return propose
@@ -132,7 +132,7 @@ def _as_said(request: ApprovalRequest, settled: BallotResult, *_: object) -> Bal
 
 
 def _edited_as_said(state: RunState, taken: ApprovalDecided, now: int, rules: Rules) -> list[Event]:
-    return [taken, asking.dispatch(state.call(taken.step), 1, now, rules)]
+    return [taken, outgoing.dispatch(state.call(taken.step), 1, now, rules)]
 
 
 def _never(*_: object) -> None:

@@ -14,7 +14,7 @@ _take, _take_signal = Mailbox.take, waiting.take_signal
 
 def _taken_and_kept(self: Mailbox, signal_id: str, step: int) -> tuple[SignalReceived, Mailbox]:
     signal, after = _take(self, signal_id, step)
-    return signal, after._replace(kept=self.kept, bytes=self.bytes)
+    return signal, after._replace(kept=self.kept, names=self.names, bytes=self.bytes)
 
 
 def _for_all(*given: Any, **more: Any) -> Any:

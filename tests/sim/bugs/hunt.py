@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from refold.simulator.campaign import SCENARIOS, Named, sieges, singles
+from refold.simulator.campaign import SCENARIOS, Named, minds, programs, sieges, singles
 from refold.simulator.case import CaseOutcome, run_case
 from refold.simulator.world.faults import Fault, modes_at
 from tests.sim.bugs.bugs import BUGS, planted
@@ -35,7 +35,13 @@ def _order(name: str) -> list[Named]:
     bug = BUGS[name]
     strikes = list(_strikes(bug))
     Random(name).shuffle(strikes)
-    return [*sieges(bug.seeds, seed=bug.start), *map(Named, bug.where), *strikes][:MOST]
+    return [
+        *sieges(bug.seeds, seed=bug.start),
+        *programs(bug.programs, seed=bug.start),
+        *minds(bug.minds, seed=bug.start),
+        *map(Named, bug.where),
+        *strikes,
+    ][:MOST]
 
 
 def _strikes(bug: Bug) -> Iterator[Named]:

@@ -10,6 +10,7 @@ from typing import Any
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.messages import ToolRequest
+from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
 from refold.executor.attempt import Attempt
 from refold.executor.gate import Gate
@@ -81,7 +82,7 @@ def _proud(original: Callable[..., Lane]) -> Callable[..., Lane]:
 
     def opened(self: Planner, assigned: Assigned) -> Lane:
         lane = original(self, assigned)
-        lane.log.fold.mistaken = set()
+        lane.log.fold.lost = NOTHING_LOST
         return lane
 
     return opened

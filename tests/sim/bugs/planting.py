@@ -13,7 +13,7 @@ class Bug:
 
     The scenarios of `where` are run with every single fault, with one of a kind at every boundary, or with all pairs of
     two kinds, as `faults` says; before them so many `seeds` of a planner that lies, from `start` on, where a rare one
-    is known to show.
+    is known to show, or so many random `programs`, or `minds`: agents whose models err.
     """
 
     where: tuple[str, ...]
@@ -21,3 +21,5 @@ class Bug:
     faults: tuple[str, ...] = ()
     seeds: int = 0
     start: int = 0
+    programs: int = 0
+    minds: int = 0

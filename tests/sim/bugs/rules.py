@@ -8,6 +8,11 @@ RULES: dict[str, tuple[str, ...]] = {
     "The nonce is fresh for every send; the application never sends the same bytes twice.": ("same-bytes-twice",),
     "The record key is unique: with run and seq alone a loser would replace the winner.": ("key-without-event-id",),
     "A second start with other input is contradictory, and becomes a dead letter.": ("contradiction-swallowed",),
+    "A large value is kept before the record that points to it is written.": ("record-before-value",),
+    "Code gets what the log points to, and runs on when that was read.": (
+        "values-of-the-past-unread",
+        "overtakes-what-is-kept",
+    ),
     "A second start with equal input changes nothing.": ("second-start-taken",),
     # The planner
     "Act only on accepted records.": ("act-before-acceptance",),
@@ -50,6 +55,18 @@ RULES: dict[str, tuple[str, ...]] = {
     "A stored success answers every attempt, a stored failure only its own.": ("failure-for-good",),
     "A settled call is withdrawn: nothing of it begins any more.": ("closed-too-early",),
     "What is lost with a partition is let go.": ("keeps-what-it-lost",),
+    "A failed run goes on with all finished work kept.": ("done-again",),
+    "While a run is paused no code of it is run, and no timer fires.": (
+        "code-while-paused",
+        "timer-while-paused",
+    ),
+    "Nothing new goes out of a run that is paused.": ("retry-while-paused", "decision-lets-out-while-paused"),
+    "What ends with a run is paused with it.": ("child-not-reached",),
+    "What a pause has kept back goes out when it is over.": ("kept-back-for-ever",),
+    "A call whose attempts are used up, and that is held for that, goes out again by an operator's word alone.": (
+        "held-goes-out-by-itself",
+    ),
+    "What is asked for anew is another call, for a tombstone has closed the first.": ("retried-under-a-closed-id",),
     "A second answer means a second request: it is closed again.": ("second-answer-left-open",),
     "What may not have arrived is sent again as it is by then.": ("unknown-sent-as-it-was",),
     "Who takes no more goes on when there is room.": ("executors-pause-for-good", "planners-pause-for-good"),
@@ -118,6 +135,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "Redis orders nothing: what no executor of the pool has sealed means nothing.": ("anybody-fills-the-ledger",),
     "A pool's calls are its own: no other answers them, and none does them.": ("any-pool-answers", "any-pool-acts"),
     "What a letter says is not sent again, but what lies in the topic.": ("letters-believed",),
+    # What code waits for
+    "What nobody waits for any more is given up, and the log says so.": ("give-up-lost", "loser-left-open"),
+    "What an order could depend on has a place in its run, and no address.": ("address-hashes",),
     # Families
     "How a child ends reaches whoever waits for it, and nobody else.": (
         "late-child-heard",
@@ -126,5 +146,20 @@ RULES: dict[str, tuple[str, ...]] = {
     "What a run means for its family is owed through any crash.": ("family-debt-forgotten",),
     "When a parent is over, or gives a child up, that is over too.": ("given-up-child-goes-on", "orphans-go-on"),
     "What outlives its parent goes on.": ("abandoned-with-its-parent",),
+    # Budgets
+    "Every attempt is reserved before it goes out.": ("retry-unreserved",),
+    "What an attempt took is billed, and what is not known stays booked.": (
+        "bill-lost",
+        "lost-answer-released",
+        "paid-twice-booked-once",
+    ),
+    "A family shares the budget of the first, and knows what all of it took.": (
+        "family-not-counted",
+        "child-unbilled",
+    ),
+    # Models
+    "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
+    "One run has no more steps and bytes than it may have.": ("limits-unread",),
+    "A run whose deadline has passed is over.": ("deadline-unseen",),
 }
 """What is not here is broken without that the simulator sees it, or is kept by more than one rule."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from refold.adapters.kafka import clients
@@ -17,10 +19,12 @@ from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 
 _SEND_LESS = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
+_LOOK_S = 0.01
+"""How often a thread looks whether another one was told what it waits for; alone it is told at once."""
 
 
 class KafkaPublisher:
-    """What the command line and the client send with. `partitions` is the count that all topics have.
+    """What the command line and the client send with, from any thread. `partitions` is the count that all topics have.
 
     **Units**: `payload_bytes` is what services take, in bytes of JSON text.
     """
@@ -81,11 +85,14 @@ class KafkaPublisher:
         def answered(error: KafkaError | None, message: Message) -> None:
             answers.append((error, message))
 
+        deadline = time.monotonic() + timeout_s
         try:
             self._producer.produce(
                 name, value=value, key=key, partition=partition, headers=list(headers), on_delivery=answered
             )
-            self._producer.flush(timeout_s)
+            # No flush: it waits for what other threads send, too, and one of them may be told what we wait for.
+            while not answers and time.monotonic() < deadline:
+                self._producer.poll(_LOOK_S)
         except KafkaException as error:
             raise _failure(of(error), name) from None
         if not answers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -43,18 +43,24 @@ class KafkaLogReader:
         reading = self._open(topic, partition)
         return reading.for_ever()
 
-    def _open(self, topic: str, partition: int | None) -> _Reading:
+    def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
+        """Some partitions from these offsets on. **Raises** as `scan`."""
+        return self._open(topic, starts)
+
+    def _open(self, topic: str, wanted: int | Mapping[int, int] | None) -> OnePass:
         consumer = self._consumer()
         try:
             name = self._settings.prefix + topic
-            numbers = range(self._count(consumer, topic)) if partition is None else [partition]
-            places = [TopicPartition(name, number, OFFSET_BEGINNING) for number in numbers]
+            if wanted is None:
+                wanted = dict.fromkeys(range(self._count(consumer, topic)), OFFSET_BEGINNING)
+            starts = {wanted: OFFSET_BEGINNING} if isinstance(wanted, int) else wanted
+            places = [TopicPartition(name, *start) for start in starts.items()]
             ends = {number: end for (_, number), end in offsets.latest(consumer, places).items()}
             consumer.assign(places)
         except BaseException:
             consumer.close()
             raise
-        return _Reading(consumer, topic, ends)
+        return OnePass(consumer, topic, ends)
 
     def _count(self, consumer: Consumer, topic: str) -> int:
         name = self._settings.prefix + topic
@@ -72,11 +78,12 @@ class KafkaLogReader:
         return clients.consumer(self._settings, "reader", **{"queued.max.messages.kbytes": 32_768})
 
 
-class _Reading:
-    """One pass over a topic. `open` are the partitions that have not been read to the end captured at the start."""
+class OnePass:
+    """One pass over a topic. `ends` are those of its partitions, captured at the start."""
 
     def __init__(self, consumer: Consumer, topic: str, ends: dict[int, int]) -> None:
-        self._consumer, self._topic, self._ends = consumer, topic, ends
+        self._consumer, self._topic, self.ends = consumer, topic, ends
+        # The partitions that have not been read to there.
         self._open = {number for number, end in ends.items() if end > 0}
 
     def to_the_end(self) -> Iterator[Record]:
@@ -92,7 +99,7 @@ class _Reading:
                     hint = "is the broker up? try again"
                     raise UnreachableError(f"no more records of {self._topic} in {_STALL_S:.0f} s", hint=hint)
                 for record in self._sorted(found):
-                    if record.offset < self._ends[record.partition]:
+                    if record.offset < self.ends[record.partition]:
                         yield record
 
     def for_ever(self) -> Iterator[Record | None]:
@@ -114,7 +121,7 @@ class _Reading:
 
     def _sorted(self, messages: list[Message]) -> Iterator[Record]:
         """Records of what was taken; notes which partitions have come to their end, by record or by position."""
-        ends, topic = self._ends, self._topic
+        ends, topic = self.ends, self._topic
         for message in messages:
             error = message.error()
             if error is None:

@@ -10,32 +10,57 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import cast
 
 import structlog
 
+from refold.adapters.tools.memory import MemoryRun
 from refold.core.errors import NotDone, RefoldError, TerminalError, TransientError, UsageError, text_of
+from refold.core.ids import RunId
+from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
+from refold.core.wire.blobs import is_large, is_pointer
+from refold.ports.blobs import Blobs
 from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.ports.live import Live
+from refold.runtime.blobs import until_answered
 from refold.sdk.app import App
 from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.memory import AgentTool
 from refold.sdk.secret import Secrets
 from refold.sdk.tool import Body, ToolDef
+from refold.sdk.trying import TRY, Try
 
 _log = structlog.get_logger()
 
-_MESSAGE = 2_000
-"""Characters of an error that are told."""
+_MESSAGE, _DETAIL = 2_000, 8_000
+"""Characters of an error that are told, and of the detail that comes with it."""
 
 
 class Toolbox:
     """The tools of an app, run for attempts; `done` is called from any thread when one has ended.
 
-    **Units**: `max_result` in bytes of JSON as UTF-8, of a tool's result and of a probe's.
+    What tools tell while they run goes to `live`, if anybody is to hear it. A large result goes into `blobs`, if there
+    is a store, before anybody hears of it. **Units**: `max_result` in bytes of JSON as UTF-8, of a tool's result and of
+    a probe's.
     """
 
-    def __init__(self, app: App, done: Callable[[ToolEnded], None], *, threads: int, max_result: int) -> None:
+    def __init__(
+        self,
+        app: App,
+        done: Callable[[ToolEnded], None],
+        *,
+        threads: int,
+        max_result: int,
+        blobs: Blobs | None = None,
+        live: Live | None = None,
+    ) -> None:
+        self._live = live
         self._app, self._done, self._max_result = app, done, max_result
+        self._blobs = blobs
         self._loop = asyncio.new_event_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._running: dict[int, tuple[Heartbeat, asyncio.Task[None] | None]] = {}
@@ -65,6 +90,8 @@ class Toolbox:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._live is not None:
+            self._live.close()
 
     def _serve(self) -> None:
         """Runs the loop. A task that a tool made may raise SystemExit through it, or stop it: the others go on."""
@@ -92,24 +119,75 @@ class Toolbox:
         tool = self._app.tools.get(request.tool)
         if tool is None:
             raise UsageError(f"no tool {request.tool!r} in {self._app.name}", hint="deploy the app that has it")
+        if isinstance(tool, AgentTool) and not tool.scripted:
+            return tool, MemoryRun(self._app, tool.agent, order, self._perform).run()
+        if request.earlier and not order.probe:
+            return tool, tool.run_on(partial(self._earlier, request), request.args, idempotency_key=request.key)
         start = tool.run_probe if order.probe else tool.run
         return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat, secrets=secrets)
+
+    def _earlier(self, request: ToolRequest) -> dict[int, tuple[str, str]]:
+        """The calls on which one builds; large results are read. **Raises** BlobError, NotDone: they cannot be had."""
+        return {each.step: (each.args, self._whole(request.run_id, each.result)) for each in request.earlier}
+
+    def _whole(self, run: RunId, result: str) -> str:
+        if not is_pointer(result):
+            return result
+        if self._blobs is None:
+            raise NotDone(f"{result} lies in a blob store, and none is set", hint="REFOLD_BLOBS__URL")
+        found = until_answered(lambda: cast(Blobs, self._blobs).get(run, result), lambda: self._closing, run_id=run)
+        if found is None:
+            raise NotDone("the executor ends")
+        return found
 
     async def _run(self, order: StartTool, tool: ToolDef, body: Body, told: ErrorText) -> None:
         ended = ToolEnded(order.number, "unknown", code="lost", message="the tool ended without a word")
         try:
+            ended = await self._ended(order, tool, body, told, self._threads)
+        finally:
+            self._running.pop(order.number, None)  # from here on nobody stops it: what it did has happened
+            if self._blobs is not None and is_large(ended.result):
+                self._threads.submit(self._put_away, self._blobs, order, ended)
+            else:
+                self._done(ended)
+
+    def _put_away(self, blobs: Blobs, order: StartTool, ended: ToolEnded) -> None:
+        """Tells of a large result when the store has it. Until then it is tried again: the effect has happened."""
+        run, call = order.request.run_id, order.request.call_id
+        try:
+            pointer = until_answered(
+                lambda: blobs.put(run, ended.result), lambda: self._closing, run_id=run, call_id=call
+            )
+            if pointer is not None:
+                self._done(ended._replace(result=pointer))
+        except BaseException as error:  # noqa: BLE001 - no memory, say; without a word its slot would be lost
+            text = f"its result of {len(ended.result):,} characters is lost: {text_of(error)}"
+            self._done(ToolEnded(order.number, "broken", code="blob_unwritten", message=text, retryable=False))
+
+    async def _perform(self, order: StartTool, heartbeat: Heartbeat, threads: Executor) -> ToolEnded:
+        """Runs a tool for an agent in memory, of which nobody else is told."""
+        told = ErrorText(self._app)
+        try:
+            tool, body = self._prepare(order, heartbeat, told.secrets)
+        except BaseException as error:  # noqa: BLE001 - as in `_start`
+            return told.unprepared(order, error)
+        return await self._ended(order, tool, body, told, threads)
+
+    async def _ended(
+        self, order: StartTool, tool: ToolDef, body: Body, told: ErrorText, threads: Executor
+    ) -> ToolEnded:
+        if not order.probe:
+            TRY.set(Try(order.request, self._live.tell if self._live else None))
+        try:
             if isinstance(body, Coroutine):
                 value = await body
             else:
-                value, error = await self._loop.run_in_executor(self._threads, _outcome, body)
+                value, error = await self._loop.run_in_executor(threads, copy_context().run, _outcome, body)
                 if error is not None:
                     raise error
-            ended = self._value(order, tool, value, told)
+            return self._value(order, tool, value, told)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit too, and ends but itself
-            ended = told.raised(order, error)
-        finally:
-            self._running.pop(order.number, None)
-            self._done(ended)
+            return told.raised(order, error)
 
     def _value(self, order: StartTool, tool: ToolDef, value: object, told: ErrorText) -> ToolEnded:
         if order.probe:
@@ -126,7 +204,8 @@ class Toolbox:
     def _too_large(self, order: StartTool, result: str) -> ToolEnded | None:
         if (size := canonical.utf8_bytes(result)) <= self._max_result:
             return None
-        message = f"the result has {size} bytes, more than {self._max_result}: return a reference instead"
+        way = "return a reference instead" if self._blobs else "set REFOLD_BLOBS__URL, or return a reference instead"
+        message = f"the result has {size} bytes, more than {self._max_result}: {way}"
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=message)
         return ToolEnded(order.number, "broken", code="too_large", message=message, retryable=False)
@@ -136,7 +215,8 @@ class Toolbox:
         if heartbeat is not None:
             heartbeat.cancel(order.reason)
         if task is not None:
-            task.cancel()
+            # Later, for it may not have begun: a task that is cancelled before that runs nothing, and tells nobody.
+            self._loop.call_soon(task.cancel)
 
 
 def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
@@ -166,18 +246,33 @@ class ErrorText:
         """Nothing was sent so far: the arguments do not fit, or there is no such tool."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
-        code = error.code if isinstance(error, RefoldError) else type(error).__name__
-        return ToolEnded(order.number, "failed", code=code, message=self(error), retryable=False)
+        return ToolEnded(order.number, "failed", code=_code(error), message=self(error), retryable=False)
 
     def raised(self, order: StartTool, error: BaseException) -> ToolEnded:
         """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
+        ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error))
         if isinstance(error, NotDone | TransientError):
             after = int(error.retry_after * 1000) if error.retry_after else 0
-            ended = ToolEnded(order.number, "failed", code=error.code, message=self(error), retryable=True)
-            return ended._replace(retry_after_ms=after)
+            return ended._replace(status="failed", retry_after_ms=after, detail=self._detail(error))
         if isinstance(error, TerminalError):
-            return ToolEnded(order.number, "failed", code=error.code, message=self(error), retryable=False)
-        code = error.code if isinstance(error, RefoldError) else type(error).__name__
-        return ToolEnded(order.number, "unknown", code=code, message=self(error))
+            return ended._replace(status="failed", retryable=False, detail=self._detail(error))
+        return ended
+
+    def _detail(self, error: RefoldError) -> str:
+        """What the author has said beside the message; nothing where that is too long, as a half says nothing."""
+        detail = error.fields.get("detail", "")
+        try:
+            told = str(self._app.redact(self.secrets.hide(detail))) if isinstance(detail, str) else ""
+        except Exception:  # noqa: BLE001 - the user's code, as above
+            return ""
+        return told if len(told) <= _DETAIL else ""
+
+
+def _code(error: BaseException) -> str:
+    """The code of a failure: an error that stands for another, as CallFailed does, has that one's."""
+    if not isinstance(error, RefoldError):
+        return type(error).__name__
+    code = error.fields.get("code", error.code)
+    return code if isinstance(code, str) else error.code

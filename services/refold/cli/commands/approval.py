@@ -11,11 +11,13 @@ import typer
 
 from refold.cli import output
 from refold.cli.lazy import Commands
-from refold.cli.platform import Shell, login, pair, source
+from refold.cli.platform import Shell, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.cli.voting import ApprovalArgument, Messenger, Voter, approvals_of
+from refold.cli.voting import ApprovalArgument, Messenger, Voter
 from refold.client.approvals import Approvals, canonical_json
+from refold.client.platform import login
 from refold.client.register import Approval, against
+from refold.client.rows import approval_row
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
@@ -67,7 +69,7 @@ def list_approvals(
     if state not in APPROVAL_STATES:
         raise UsageError(f"{state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
     wanted = Filter(state, agent, tool, run, approver or (login() if mine else ""))
-    approvals = approvals_of(shell.platform)
+    approvals = shell.platform.approvals
     if watch:
         for row in approval_changes(approvals, wanted):
             output.emit(row) if shell.json_ else approval_views.print_change(row)
@@ -75,7 +77,7 @@ def list_approvals(
     register = approvals.read()
     known = register.all()
     approval_views.warn_of(register.unsound, known)
-    rows = [approval_views.row(approval) for approval in known if wanted(approval)]
+    rows = [approval_row(approval) for approval in known if wanted(approval)]
     others = len(known) if wanted != Filter() else 0
     shell.tell(rows, lambda: approval_views.print_approvals(rows, others=others))
 
@@ -85,7 +87,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
     told: dict[str, dict[str, Any]] = {}
     for register in approvals.watch():
         for approval in register.all():
-            row = approval_views.row(approval)
+            row = approval_row(approval)
             known = told.get(row["approval"])
             if known != row and (known or wanted(approval)):
                 told[row["approval"]] = row
@@ -95,7 +97,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 @approval_group.command("show")
 def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     """Show what is asked: the call as the log has it, who may decide, and what was said."""
-    approvals = approvals_of(shell.platform)
+    approvals = shell.platform.approvals
     shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
     grant = next((each for each in approvals.read().grants() if each.grant.id == given.id), None) if given else None
@@ -110,7 +112,7 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
 @approval_group.command("grants")
 def list_grants(*, shell: Shell) -> None:
     """List what was remembered: calls that pass again without asking, and those that did."""
-    rows = [approval_views.grant_row(grant) for grant in approvals_of(shell.platform).read().grants()]
+    rows = [approval_views.grant_row(grant) for grant in shell.platform.approvals.read().grants()]
     shell.tell(rows, lambda: approval_views.print_grants(rows))
 
 

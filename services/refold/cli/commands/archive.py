@@ -18,6 +18,7 @@ from refold.cli.clock import since_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Teller
+from refold.cli.views import records
 from refold.cli.views import runs as run_views
 from refold.core.errors import ConflictError, MalformedError
 
@@ -90,7 +91,7 @@ def restore_run(
     raw = [record._asdict() | {"key": record.key.decode(), "value": record.value.hex()} for record in copy.records]
     files = {
         "run.json": json.dumps(run_views.run_data(shown), indent=2, ensure_ascii=False) + "\n",
-        "events.jsonl": _lines(run_views.event_rows(shown)),
+        "events.jsonl": _lines(records.event_rows(shown)),
         "records.jsonl": _lines(raw),
     }
     if there := [name for name in files if (to / name).exists()]:

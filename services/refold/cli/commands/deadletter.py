@@ -11,8 +11,9 @@ import typer
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Listing, Platform, Shell
+from refold.cli.platform import Listing, Shell
 from refold.client.letters import home_of, original
+from refold.client.platform import Platform
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import data_dir
 from refold.cli.apps import app_pools
 from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
 from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, quiet
+from refold.client.addresses import data_dir
 from refold.core.redaction import public_url
 from refold.embedded.children import Exit
 from refold.embedded.stack import DevStack, ServiceProcess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from importlib.metadata import version
@@ -16,18 +17,21 @@ from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
-from refold.cli.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.cli.apps import load_app
 from refold.cli.commands.halting import halt_rows
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
 from refold.cli.errors import FAILED, expected, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, RedisOption, Shell, connect
+from refold.cli.platform import RedisOption, Shell, connect
+from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
+from refold.client.platform import Platform
+from refold.client.stores import blob_store
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
+from refold.core.ids import RunId
 from refold.core.redaction import public_url
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
@@ -67,6 +71,7 @@ def doctor(
         ("app", lambda: _app(app)),
         ("kafka", lambda: _kafka(there, app)),
         ("redis", lambda: _redis(there)),
+        ("blobs", lambda: _blobs(there)),
         ("approvals", lambda: _approvals(there)),
     ]
     symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
@@ -93,6 +98,19 @@ def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symp
 def _python() -> Iterator[Finding]:
     yield "ok", f"Python {platform.python_version()}, refold {version('refold')}"
     yield "ok", f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+
+
+def _blobs(there: Platform) -> Iterator[Finding]:
+    """The blob store, with a value of nobody's."""
+    settings = there.settings
+    store, most = blob_store(settings), settings.max_payload_bytes
+    if store is None:
+        yield "ok", f"none is set: values over {most:,} bytes fail; REFOLD_BLOBS__URL names one"
+        return
+    nobody, text = RunId(f"doctor-{secrets.token_hex(8)}"), '"a value of refold doctor"'
+    sound = store.get(nobody, store.put(nobody, text)) == text and store.erase(nobody) == 1
+    where = public_url(settings.blobs.url)
+    yield ("ok", f"{where} takes, gives and erases values") if sound else ("problem", f"{where} loses values")
 
 
 def _embedded() -> Iterator[Finding]:

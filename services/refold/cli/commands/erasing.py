@@ -14,6 +14,7 @@ from refold.cli.archives import ArchiveOption, shelf
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
+from refold.client.stores import vault
 from refold.core.errors import UsageError
 
 erase_group = Commands()
@@ -40,7 +41,8 @@ def erase_run(
     copy = shelf(url) if url else None
     reader = platform.runs.reader
     writer = KafkaWriter(platform.settings.kafka, "archivist")
-    archivist = Archivist(reader, writer, copy, ArchivistSettings(), progress=output.progress())
+    values = vault(platform.settings, url)
+    archivist = Archivist(reader, writer, copy, ArchivistSettings(), vault=values, progress=output.progress())
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:
         kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"

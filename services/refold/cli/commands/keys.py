@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import data_dir
 from refold.cli.clock import time_ms
 from refold.cli.commands.provision import key_entry, new_root, save_pub
 from refold.cli.lazy import Commands
 from refold.cli.office import Office, RootOption, root_path, warn_of_void
-from refold.cli.platform import DataOption, Platform, Shell, Teller, login
+from refold.cli.platform import DataOption, Shell, Teller
+from refold.client.addresses import data_dir
+from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
 from refold.core.approval.signature import REQUEST, PublicKey, SigningKey
 from refold.core.approval.trust import ROOT, pinned

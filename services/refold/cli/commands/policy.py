@@ -16,10 +16,11 @@ from refold.cli.commands.provision import merged_policy, nobody_text, policy_ent
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.office import Office, warn_of_void
-from refold.cli.platform import ActorOption, Platform, Shell, Teller, login
+from refold.cli.platform import ActorOption, Shell, Teller
 from refold.cli.views import policies as policy_views
 from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
+from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Roles
 from refold.core.approval.policy import Explanation, Policy
@@ -29,6 +30,7 @@ from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
+from refold.sdk.sources import FactsTable
 
 policy_group = Commands("Write, try and publish the rules that judge every call.")
 
@@ -239,7 +241,7 @@ def _asks_itself(policy: Policy, recorded: Recorded, rules: Sequence[Explanation
 
 
 def _hindsight(policy: Policy, app_: str, platform: Platform) -> Hindsight:
-    tools = {name: tool.facts for name, tool in load_app(app_).tools.items()} if app_ else None
+    tools = FactsTable(load_app(app_).tools) if app_ else None
     return Hindsight(policy, platform.settings.environment, tools)
 
 

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import data_dir, running_dev
 from refold.cli.lazy import Commands
-from refold.cli.platform import DataOption, Teller, listens
+from refold.cli.platform import DataOption, Teller
+from refold.client.addresses import data_dir, running_dev
+from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.embedded.files import FolderLock
 

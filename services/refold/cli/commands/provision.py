@@ -13,12 +13,12 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
-from refold.cli.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.cli.apps import load_app
 from refold.cli.lazy import Commands
 from refold.cli.office import RootOption, root_key
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
+from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy, merge
 from refold.core.approval.signature import PublicKey, SigningKey

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -16,8 +17,11 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.client.rehearsing import Rehearsed, rehearsed
 from refold.client.runs import Run
+from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import NotFoundError
 from refold.core.run.intents import words_of
+from refold.ports.blobs import Blobs
+from refold.runtime.settings import load
 
 replay_group = Commands()
 run_replay_group = Commands()
@@ -40,18 +44,31 @@ def check_app(
 ) -> None:
     """Try code on recorded runs before it is deployed. Names the first step that differs in each, for CI.
 
-    Exits with 1 when a run would stand still, and with 3 when there is no such run.
+    Exits with 1 when a run would stand still, and with 3 when there is no such run. Warns of runs that began on another
+    Python or framework than this one has.
     """
-    code, rows = load_app(app), list[Rehearsed]()
+    code, rows, blobs = load_app(app), list[Rehearsed](), _blobs(archive, shell)
     for run in _recorded(archive, shell):
         asked = run.state.request
         wanted = asked is not None and agent in ("", asked.agent) and fnmatchcase(run.state.run_id, runs)
         if wanted and not (live and run.state.over):
-            rows.append(rehearsed(code, run.state))
+            rows.append(rehearsed(code, run.state, blobs))
     if not rows:
         raise NotFoundError("there is no such run, so nothing was checked", hint="leave --runs, --agent, --live out")
     bad = [row for row in rows if row.verdict != "agrees"]
-    facts = {"ok": not bad, "checked": len(rows), "differ": len(bad), "runs": output.plain(rows)}
+    elsewhere = Counter(row.needs for row in rows if row.needs)
+    for needs, runs_of in elsewhere.items():
+        output.warn(
+            f"{output.counted(runs_of, 'run')} began on {needs}: check with that, too; "
+            "planners that lack it hold those that live (other_foundation)"
+        )
+    facts = {
+        "ok": not bad,
+        "checked": len(rows),
+        "differ": len(bad),
+        "other_foundation": elsewhere.total(),
+        "runs": output.plain(rows),
+    }
     shell.tell(facts, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]))
     if bad:
         fail(FAILED)
@@ -67,10 +84,16 @@ def replay_run(
 ) -> None:
     """Make a run's decisions again from what was recorded. Says where it stands; nothing is called or written."""
     found = archived(archive, run) if archive else shell.runs.get(run)
-    row = rehearsed(load_app(app), found.state)
+    row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
+    if row.needs:
+        output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
     shell.tell(output.plain(row), "\n".join(_story(found, row)))
     if row.verdict != "agrees":
         fail(FAILED)
+
+
+def _blobs(archive: str, shell: Shell) -> Blobs | None:
+    return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)
 
 
 def _recorded(archive: str, shell: Shell) -> Iterator[Run]:

@@ -12,10 +12,11 @@ import typer
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.lazy import Commands
-from refold.cli.platform import login, source
-from refold.cli.voting import Voter, approvals_of, told
+from refold.cli.platform import source
+from refold.cli.voting import Voter, told
 from refold.client.approvals import canonical_json
 from refold.client.inputs import Inputs, doubted, resolution
+from refold.client.platform import login
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about
@@ -31,10 +32,13 @@ def resolve_call(
     ],
     *,
     happened: Annotated[
-        str | None, typer.Option("--happened", metavar="JSON|@FILE|-", help="The effect happened, with this result.")
+        str | None,
+        typer.Option("--happened", "--answer", metavar="JSON|@FILE|-", help="The effect happened, with this result."),
     ] = None,
-    did_not_happen: Annotated[bool, typer.Option("--did-not-happen", help="It did not happen: run it.")] = False,
-    give_up: Annotated[bool, typer.Option("--give-up", help="Nobody can tell: the call fails.")] = False,
+    did_not_happen: Annotated[
+        bool, typer.Option("--did-not-happen", "--retry", help="It did not happen: run it.")
+    ] = False,
+    give_up: Annotated[bool, typer.Option("--give-up", "--fail", help="Nobody can tell: the call fails.")] = False,
     comment: Annotated[str, typer.Option("--comment", help="How you know; it stays in the history.")] = "",
     app_: Annotated[
         str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], to check the result before it is said.")
@@ -48,6 +52,8 @@ def resolve_call(
     """Settle a call in doubt: say what you found out about its effect.
 
     Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
+    A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
+    (--fail), by an operator's word.
     """
     if (happened is not None) + did_not_happen + give_up != 1:
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
@@ -65,7 +71,7 @@ def resolve_call(
             return
         output.note(f"the policy names people for that by now, so they are asked what came of {call}")
     if approval:
-        approvals_of(voter.platform).asked(approval, voter.timeout)
+        voter.platform.approvals.asked(approval, voter.timeout)
     action = next(action for action, word in CAME.items() if word == verdict)
     vote, answer = voter.cast(call, action, about=DOUBT, result=result, message=comment)
     row = {**output.plain(answer), "vote": vote.vote, "call_id": asked_about(call), "verdict": verdict}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -12,31 +11,43 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.addresses import own_key
+from refold.cli.amounts import smaller_budget
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import ActorOption, Listing, Platform, Shell, login, pair, source
-from refold.cli.views import families, verification, watching
+from refold.cli.platform import ActorOption, Listing, Shell, pair, source
+from refold.cli.views import families, records, verification, watching
 from refold.cli.views import runs as run_views
-from refold.client.inputs import InputAnswer, Inputs, cancelling
+from refold.client.addresses import own_key
+from refold.client.inputs import InputAnswer, Inputs, operating
+from refold.client.platform import Platform, login
+from refold.client.rows import ending, summary
 from refold.client.runs import Run, Runs
-from refold.client.sessions import Belonging, Sessions
+from refold.client.sessions import Belonging
+from refold.client.starting import requesting
+from refold.client.stores import archived_blobs, blob_store
+from refold.client.values import in_full
 from refold.client.verify import verify_log
-from refold.core import ids
-from refold.core.approval.requester import signed
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
-from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.core.messages import RunRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
+from refold.runtime.settings import load
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
-RUN_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "stalled")
+RUN_STATES = (
+    *("pending", "running", "suspended", "completed", "failed", "cancelled"),
+    *("doubt", "held", "stalled", "paused"),
+)
+_ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
+"""What a run may be beside its status, and what says so of it."""
+
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
+AgentOption = Annotated[str, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.")]
 SessionOption = Annotated[str, typer.Option("--session", metavar="ID", help="Only runs of this session.")]
 LabelOption = Annotated[
     list[str] | None, typer.Option("--label", metavar="K=V", help="Only runs with this label; may be repeated.")
@@ -67,6 +78,11 @@ class Operator(Shell):
         row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts}
         self.tell(row, f"{text} is {output.styled(state.status)}")
 
+    def tell_meant(self, rows: list[output.Data], would: str) -> None:
+        """Tells which runs are meant by what they have in common, before it is done."""
+        told = {"dry_run": True, "count": len(rows), "runs": rows}
+        self.tell(told, lambda: run_views.print_meant(rows, would))
+
 
 @run_group.command("start")
 def begin_run(
@@ -88,24 +104,36 @@ def begin_run(
     not_before: Annotated[
         str, typer.Option("--not-before", metavar="2h|TIME", help="When it begins: in 10m, or at 2030-01-31T12:00Z.")
     ] = "",
+    deadline: Annotated[
+        str, typer.Option("--deadline", metavar="2h|TIME", help="The run fails if it is not over by then.")
+    ] = "",
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="usd=2.50,calls=9", help="A smaller budget than the agent has.")
+    ] = "",
     key: SignOption = "",
     shell: Shell,
 ) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    run = ids.run_id(id_ or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(4)}")
-    text = canonical.dumps(canonical.parse(source(input_)))
-    request = RunRequest(
-        run, agent, text, requester or login(), until_ms(not_before), dict(_labels(label)), sessions=session or []
+    request = requesting(
+        agent,
+        canonical.parse(source(input_)),
+        run=id_,
+        requester=requester or login(),
+        labels=dict(labels_of(label)),
+        sessions=session or [],
+        not_before_ms=until_ms(not_before, "--not-before"),
+        deadline_ms=until_ms(deadline, "--deadline"),
+        budget=smaller_budget(budget),
+        settings=shell.platform.settings,
+        key=own_key(REQUEST, key, shell.data),
     )
-    if signing := own_key(REQUEST, key, shell.data):
-        request = signed(request, signing, clock_ms())
-    inputs, waits = _inputs(shell.platform), wait or timeout is not None
+    run, inputs, waits = request.run_id, _inputs(shell.platform), wait or timeout is not None
     known = bool(id_) and not waits and _is_known(shell.runs, request)
     position = inputs.start(request)
     if waits:
         inputs.started(request, position, timeout)
         ended = inputs.ended(run, timeout)
-        shell.tell(run_views.ending(ended), lambda: output.console().print(run_views.run_view(ended)))
+        shell.tell(ending(ended), lambda: output.console().print(run_views.run_view(ended)))
         if ended.state.status != "completed":
             fail(FAILED)
         return
@@ -116,14 +144,23 @@ def begin_run(
 
 
 @run_group.command("show")
-def show_run(run: RunArgument, *, archive: ArchiveUrl = "", shell: Shell) -> None:
+def show_run(
+    run: RunArgument,
+    *,
+    full: Annotated[
+        bool, typer.Option("--full", help="With --json: large values in full, from the blob store.")
+    ] = False,
+    archive: ArchiveUrl = "",
+    shell: Shell,
+) -> None:
     """Show a run: its status, every step with its attempts, and what waits for a human."""
     shown = _history(run, archive, shell)
     halted = [] if archive or not shell.platform.where.trust else run_views.halted(shown, shell.platform.catalog)
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
     below = shell.runs.family(run) if shown.state.children and not archive else []
-    data = {**run_views.run_data(shown), "halted": halted, "family": [run_views.summary(each) for each in below]}
+    data = {**run_views.run_data(shown), "halted": halted, "family": [summary(each) for each in below]}
+    data = _in_full(data, run, archive, shell) if full and shell.json_ else data
 
     def show() -> None:
         output.console().print(run_views.run_view(shown))
@@ -134,9 +171,11 @@ def show_run(run: RunArgument, *, archive: ArchiveUrl = "", shell: Shell) -> Non
 
 @run_group.command("list")
 def list_runs(
-    status: Annotated[str, typer.Option("--status", help="Only of this status; also `doubt`, `stalled`.")] = "",
+    status: Annotated[
+        str, typer.Option("--status", help="Only these; also `doubt`, `held`, `stalled`, `paused`.")
+    ] = "",
     *,
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
+    agent: AgentOption = "",
     session: SessionOption = "",
     label: LabelOption = None,
     shell: Listing,
@@ -144,10 +183,9 @@ def list_runs(
     """List runs, the oldest first."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
-    which = Belonging(session, _labels(label))
-    rows = [run_views.summary(run) for run in shell.runs.all() if which.takes(run)]
-    rows = [row for row in rows if not agent or row["agent"] == agent]
-    rows = [row for row in rows if not status or row["status"] == status or (status == "doubt" and row["in_doubt"])]
+    which = Belonging(session, labels_of(label), agent)
+    rows = [summary(run) for run in shell.runs.all() if which.takes(run)]
+    rows = [row for row in rows if not status or row["status"] == status or row.get(_ALSO.get(status, ""))]
     newest = rows[-shell.limit :]
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest)))
 
@@ -168,13 +206,14 @@ def print_events(
     """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
     after_ms = since_ms(since)
     history = _history(run, archive, shell)
-    rows = run_views.raw_records(history) if raw else run_views.event_rows(history)
+    rows = records.raw_records(history) if raw else records.event_rows(history)
     rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
-    line = run_views.raw_line if raw else partial(run_views.event_line, limit=0 if full else run_views.CUT)
+    rows = [_in_full(row, run, archive, shell) for row in rows] if full and not raw else rows
+    line = records.raw_line if raw else partial(records.event_line, limit=0 if full else records.CUT)
     for row in rows:
         output.emit(row) if shell.json_ else output.say(line(row))
-    if not (raw or full or shell.json_) and any(map(run_views.is_cut, rows)):
-        output.note(f"values that end in … have more than {run_views.CUT} characters: --full shows all of them")
+    if not (raw or full or shell.json_) and any(map(records.is_cut, rows)):
+        output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 
 @run_group.command("watch")
@@ -193,66 +232,17 @@ def watch_run(
         fail(FAILED)
 
 
-@run_group.command("cancel")
-def cancel_run(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)] = "",
+@run_group.command("stream")
+def stream_run(
+    run: RunArgument,
     *,
-    session: SessionOption = "",
-    label: LabelOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it to all of them; without it they are shown.")] = False,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
-    as_operator: Annotated[
-        bool, typer.Option("--as-operator", help="Say it as an operator, though you asked for the run.")
-    ] = False,
-    key: SignOption = "",
-    operator: Operator,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", help="Seconds without a word after which it ends.", min=0.1)
+    ] = None,
+    shell: Shell,
 ) -> None:
-    """Cancel a run, and what it has started. Best effort for a call that an executor has claimed already.
-
-    A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
-    Many runs are named by --session and --label: without --yes they are shown.
-    """
-    actor = operator.actor or login()
-    if bool(run) == bool(session or label):
-        raise UsageError("it takes a run, or what many have in common", hint="RUN, or --session S, --label K=V")
-    if not run:
-        _cancel_many(Belonging(session, _labels(label)), operator, reason=reason, yes=yes, key=key)
-        return
-    said = cancelling(operator.runs, ids.run_id(run), reason=reason, actor=actor, as_operator=as_operator)
-    if isinstance(said, RunSignal) and (signing := own_key(REQUEST, key, operator.data)):
-        said = signed(said, signing, clock_ms())
-    answer = _inputs(operator.platform).cancel(said, operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
-
-
-def _cancel_many(which: Belonging, operator: Operator, *, reason: str, yes: bool, key: str) -> None:
-    sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
-    found, signing = sessions.live(which), own_key(REQUEST, key, operator.data)
-    rows = [run_views.summary(run) for run in found]
-    if not yes:
-        told = {"dry_run": True, "count": len(rows), "runs": rows}
-        operator.tell(told, lambda: run_views.print_meant(rows, "would be cancelled"))
-        return
-    became = sessions.cancel(
-        found,
-        actor=operator.actor or login(),
-        reason=reason,
-        timeout_s=operator.timeout,
-        sign=lambda said: signed(said, signing, clock_ms()) if signing else said,
-    )
-    rows = [row | {"status": became[row["run_id"]]} for row in rows]
-    done = sum(row["status"] == "cancelled" for row in rows)
-    text = f"{output.counted(done, 'run')} of {len(rows)} cancelled"
-    operator.tell({"dry_run": False, "count": len(rows), "runs": rows}, text)
-    if done < len(rows):
-        fail(FAILED)
-
-
-@run_group.command("retry")
-def retry_run(run: RunArgument, *, operator: Operator) -> None:
-    """Try the code of a stalled run again: after a repair that is no new version of its code."""
-    answer = _inputs(operator.platform).retry(_operation(run, "retry", operator, "null"), operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] goes on, it")
+    """Print what calls of a run say while they run, as it comes: a model's tokens. With --json one part a line."""
+    watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
 
 
 @run_group.command("fail")
@@ -263,7 +253,7 @@ def fail_run(
     operator: Operator,
 ) -> None:
     """End a stalled run, for which there will be no code that agrees with its history."""
-    said = _operation(run, "fail", operator, canonical.dumps({"reason": reason}))
+    said = operating(run, "fail", {"reason": reason}, actor=operator.actor or login())
     answer = _inputs(operator.platform).fail(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 
@@ -282,7 +272,7 @@ def repair_run(
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    said = _operation(run, "repair", operator, canonical.dumps({"head": head}))
+    said = operating(run, "repair", {"head": head}, actor=operator.actor or login())
     answer = _inputs(operator.platform).repair(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
 
@@ -306,7 +296,7 @@ def verify_runs(
         fail(FAILED)
 
 
-def _labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
     return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
@@ -319,9 +309,11 @@ def _history(run: str, archive: str, shell: Shell) -> Run:
     return archived(archive, run)
 
 
-def _operation(run: str, kind: str, operator: Operator, data: str) -> RunOperation:
-    actor = operator.actor or login()
-    return RunOperation(ids.run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, data, actor)
+def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
+    """What is told of a run, with its large values, where there is a store to ask."""
+    settings = load() if archive else shell.platform.settings
+    store = archived_blobs(settings, archive) if archive else blob_store(settings)
+    return in_full(data, RunId(run), store) if store else data
 
 
 def _inputs(platform: Platform) -> Inputs:

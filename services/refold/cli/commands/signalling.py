@@ -8,9 +8,13 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.commands.run import Operator, RunArgument
+from refold.cli.commands.run import LabelOption, Operator, SessionOption, labels_of
+from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import login, source
+from refold.cli.platform import source
+from refold.client.platform import login
+from refold.client.rows import summary
+from refold.client.sessions import Belonging, Sessions
 from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.core import ids
 from refold.core.errors import UsageError
@@ -43,25 +47,59 @@ class Messenger(Operator):
 
 @signal_group.command()
 def signal_run(
-    run: RunArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the run waits for: `ctx.wait_for(NAME)`.")],
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What it waits for: `ctx.wait_for(NAME)`.", show_default=False)
+    ] = "",
     *,
     given: GivenOption = "null",
     id_: Annotated[
         str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]", show_default=False)
     ] = "",
+    session: SessionOption = "",
+    label: LabelOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Tell all of them; without it they are shown.")] = False,
     operator: Messenger,
 ) -> None:
     """Tell a run something that it waits for, or will. A wait takes it once.
 
+    Many runs are named by --session and --label, each with what it has started: without --yes they are shown. One that
+    never waits for it keeps it until its end.
+
     Example: refold run signal order-7 shipped --data '{"parcel": "p-1"}' --id parcel-p-1
+
+    Example: refold run signal closed --session shop-7 --yes
     """
-    actor = operator.actor or login()
-    said = signalling(ids.run_id(run), name, canonical.parse(source(given)), signal_id=id_, actor=actor)
+    actor, data = operator.actor or login(), canonical.parse(source(given))
+    if bool(name) == bool(session or label):
+        raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
+    said = signalling(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
+    if not name:
+        _tell_many(Belonging(session, labels_of(label)), said, operator, yes=yes)
+        return
     answer = Signals(operator.platform.runs, operator.platform.publisher).signal(said, operator.timeout)
     words = f"taken by step {answer.step}" if answer.step else "kept until the run waits for it"
     again = " before" if answer.what == "known" else ""
     _tell(operator, answer, said.signal_id, f"the signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};")
+
+
+def _tell_many(which: Belonging, said: RunSignal, operator: Operator, *, yes: bool) -> None:
+    sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
+    found = sessions.live(which)
+    rows = [summary(run) for run in found]
+    if not yes:
+        operator.tell_meant(rows, f"would be told {said.name}")
+        return
+    became = sessions.signal(found, said, operator.timeout)
+    rows = [row | became[row["run_id"]]._asdict() for row in rows]
+    bad = [row for row in rows if row["outcome"] not in ("accepted", "known")]
+    for row in bad:
+        output.warn(f"{row['run_id']}: {row['error'] or 'no answer so far'}")
+    text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told: signal {output.escape(said.signal_id)}"
+    operator.tell({"dry_run": False, "count": len(rows), "said": said.signal_id, "runs": rows}, text)
+    if bad:
+        output.note(f"once more, and none is told twice: --id {said.signal_id}")
+        fail(FAILED)
 
 
 @callback_group.command("resolve")

@@ -12,7 +12,8 @@ from refold.cli.apps import app_pools
 from refold.cli.commands import acls
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Platform, Shell
+from refold.cli.platform import Shell
+from refold.client.platform import Platform
 
 topics_group = Commands("Create the topics, say who may use them, and compare both.")
 topics_group.command("acls")(acls.compare_acls)

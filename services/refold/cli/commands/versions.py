@@ -11,8 +11,9 @@ from refold.cli import output
 from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Shell, login
+from refold.cli.platform import Shell
 from refold.client.inputs import Inputs
+from refold.client.platform import login
 from refold.client.runs import Run, Runs
 from refold.client.versions import in_use
 from refold.core.errors import ConflictError, NotFoundError, UsageError

@@ -12,6 +12,7 @@ from itertools import groupby
 
 from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, warn
 from refold.client.register import Approval, Granted, said, word_for
+from refold.client.rows import approval_row, resolve_commands
 from refold.client.runs import Run
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
@@ -33,44 +34,10 @@ _ARGUMENTS = 80
 """Characters of the arguments that a list shows."""
 
 
-def row(found: Approval) -> Data:
-    """An approval in a line."""
-    request, decided = found.request, found.decision
-    return {
-        "approval": request.approval_id,
-        "state": found.state,
-        "verdict": decided.verdict if decided else "",
-        "run_id": request.run_id,
-        "tool": request.tool,
-        "agent": request.agent,
-        "requester": request.requester,
-        "requester_verified": is_verified(request, found.roles.askers),
-        "args": json_text(request.args),
-        "leading": found.count.leading,
-        "quorum": quorum_of(request, found.roles.askers),
-        "approvers": list(found.count.approvers),
-        "asked_ms": request.asked_ms,
-        "expires_ms": request.expires_ms,
-        "level": request.level,
-        "held": found.held,
-        "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
-        "call_id": request.call_id,
-        "about": request.about,
-        "resolve": resolve_commands(request.approval_id) if request.about == DOUBT else [],
-        "others": list(found.others),
-    }
-
-
-def resolve_commands(name: str) -> list[str]:
-    """What people may say of a call in doubt, as commands to run."""
-    start = f"refold run resolve {name}"
-    return [f"{start} --happened '{{...}}'", f"{start} --did-not-happen", f"{start} --give-up"]
-
-
 def data(found: Approval) -> Data:
     """Everything about an approval."""
     return {
-        **row(found),
+        **approval_row(found),
         "people": list(found.people()),
         "request": plain(found.request),
         "said": [_said(found, vote) for vote in found.said],

@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from refold.cli.output import Data, counted, escape, json_text, moment, plain, print_table, say, styled
-from refold.cli.views.approvals import resolve_commands
-from refold.cli.views.waits import signal_lines, wait_lines
+from refold.cli.views.budgets import budget_data, budget_lines
+from refold.cli.views.waits import pause_lines, paused_by, signal_lines, wait_lines
 from refold.client.catalog import Shelves
 from refold.client.register import word_for
-from refold.client.runs import JudgedRecord, Run
+from refold.client.rows import ending, resolve_commands, summary
+from refold.client.runs import Run
 from refold.client.timeline import Ask, AttemptLine, StepLine, Successor
 from refold.core.events import DOUBT, RunMigrated, RunStarted
-from refold.core.ids import log_key
+from refold.core.ids import AGENT_TOOL
 from refold.core.run.suspension import blocked
-
-CUT = 70
-"""Characters of a value that lines of events show, unless all of it is asked for."""
-
-
-def summary(run: Run) -> Data:
-    """A run in a line."""
-    state = run.state
-    return {
-        "run_id": state.run_id,
-        "agent": state.request.agent if state.request else "",
-        "status": run.status,
-        "steps": len(state.steps),
-        "open": len(state.open),
-        "in_doubt": [line.call_id for line in run.timeline.in_doubt],
-        "waiting": [line.name for line in run.timeline.waiting] if not state.over else [],
-        "approvals": [line.approvals[-1].approval_id for line in run.timeline.asking],
-        "seq": state.head.seq,
-        "requested_ms": state.requested_ms,
-        "at_ms": state.at_ms,
-        "labels": state.request.labels if state.request else {},
-        "says": state.says,
-        "suspended": plain(blocked(state)) if state.status == "suspended" else None,
-        "sessions": state.request.sessions if state.request else [],
-    }
-
-
-def ending(run: Run) -> Data:
-    """How a run ended, or that it has not."""
-    end = run.state.end
-    return {
-        "run_id": run.state.run_id,
-        "status": run.status,
-        "result": json_text(getattr(end, "result", "")),
-        "failure": plain(getattr(end, "failure", None)),
-        "reason": getattr(end, "reason", ""),
-        "seq": run.state.head.seq,
-    }
 
 
 def run_data(run: Run) -> Data:
@@ -72,6 +34,7 @@ def run_data(run: Run) -> Data:
         "app": state.app,
         "manifest": manifest(run),
         "hold": plain(run.hold),
+        "budget": budget_data(state),
         "head": {"id": state.head.id.hex(), "seq": state.head.seq, "partition": last.record.partition}
         | {"offset": last.record.offset, "digest": state.digest()},
         "entries": len(run.records),
@@ -83,7 +46,7 @@ def run_data(run: Run) -> Data:
         "unheard": plain(run.timeline.unheard),
         "signals": [{**plain(signal), "data": json_text(signal.data)} for signal in run.timeline.kept.values()],
         "signals_dropped": [plain(signal) for signal in run.timeline.dropped],
-        "resolve": [command for line in run.timeline.in_doubt for command in _ways_out(line)],
+        "resolve": [command for line in (*run.timeline.in_doubt, *run.timeline.held) for command in _ways_out(line)],
     }
 
 
@@ -111,88 +74,17 @@ def halted(run: Run, catalog: Shelves) -> list[str]:
         return []
     open_calls = map(state.call, state.open_calls())
     found = (
-        halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester) for call in open_calls
+        halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester, above=asked.above)
+        for call in open_calls
     )
     return list(dict.fromkeys(filter(None, found)))
 
 
 def _ways_out(line: StepLine) -> list[str]:
-    """What may be said of a call in doubt, as commands to run."""
+    """What may be said of a call that is in doubt or held, as commands to run."""
+    if line.status == "held":
+        return [f"refold run resolve {line.call_id} {word}" for word in ("--retry", "--answer '{...}'", "--fail")]
     return resolve_commands(line.asked.approval_id if line.asked else line.call_id)
-
-
-def event_rows(run: Run) -> list[Data]:
-    """The events of a run, one by one."""
-    rows = []
-    for judged in run.records:
-        assert judged.entry is not None, "what counts can be read"
-        for number, event in enumerate(judged.entry.events, start=judged.entry.seq):
-            rows.append(
-                {
-                    "seq": number,
-                    "type": type(event).__name__,
-                    "at_ms": judged.entry.at_ms,
-                    **_place(judged),
-                    "cause": plain(judged.entry.cause),
-                    "actor": judged.entry.actor,
-                    "event": {name: _value(name, value) for name, value in plain(event).items()},
-                }
-            )
-    return rows
-
-
-def raw_records(run: Run) -> list[Data]:
-    """The records of a run as they lie in the log, with those that do not count."""
-    rows = []
-    for judged in sorted([*run.records, *run.void], key=lambda found: found.record.offset):
-        entry = judged.entry
-        rows.append(
-            {
-                **_place(judged),
-                "void": judged.void,
-                "id": judged.id.hex(),
-                "prev": entry.prev.hex() if entry else "",
-                "seq": entry.seq if entry else 0,
-                "at_ms": entry.at_ms if entry else 0,
-                "events": [type(event).__name__ for event in entry.events] if entry else [],
-                "cause": plain(entry.cause) if entry else None,
-                "actor": entry.actor if entry else "",
-                "nonce": entry.nonce.hex() if entry else "",
-                "bytes": len(judged.record.value or b""),
-            }
-        )
-    return rows
-
-
-def event_line(row: Data, *, limit: int = CUT) -> str:
-    """An event in a line of markup, with values of so many characters; 0 for all of them."""
-    values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
-    place = f"{row['partition']}/{row['offset']}"
-    return f"[dim]{row['seq']:>4} {moment(row['at_ms'])} {place:>8}[/]  [bold]{row['type']:<18}[/] {values}"
-
-
-def is_cut(row: Data) -> bool:
-    """Whether a line of this event does not show all of it."""
-    return any(len(text) > CUT for text in _texts(row).values())
-
-
-def _texts(row: Data) -> dict[str, str]:
-    """The values of an event as text, and which input caused it."""
-    cause = row["cause"]
-    caused = {"cause": f"{cause['topic']}/{cause['partition']}/{cause['offset']}"} if cause else {}
-    texts = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in row["event"].items()
-        if value
-    }
-    return texts | caused
-
-
-def raw_line(row: Data) -> str:
-    """A record in a line of markup."""
-    worth = f"[magenta]void: {row['void']}[/]" if row["void"] else "[green]counts[/]"
-    names = ", ".join(row["events"])
-    return f"[dim]{row['partition']}/{row['offset']}[/] {escape(row['key'])} {worth} {row['bytes']} bytes  {names}"
 
 
 def print_runs(rows: list[Data], *, hidden: int) -> None:
@@ -202,13 +94,14 @@ def print_runs(rows: list[Data], *, hidden: int) -> None:
         return
     lines = []
     for row in rows:
-        doubt = "[bold magenta]" + ", ".join(row["in_doubt"]) + "[/]" if row["in_doubt"] else ""
-        waiting = ", ".join(dict.fromkeys(row["waiting"]))
+        settle = [*row["in_doubt"], *row["held"]]
+        doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
+        waiting = ", ".join(dict.fromkeys([*paused_by(row), *row["waiting"]]))
         when = moment(row["requested_ms"])
         steps = f"{row['steps'] - row['open']}/{row['steps']}"
         run, agent, says = (escape(row[name]) for name in ("run_id", "agent", "says"))
         lines.append((run, agent, styled(row["status"]), steps, when, escape(waiting, 40), doubt, says))
-    print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "in doubt", "says"), lines)
+    print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "to settle", "says"), lines)
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
@@ -247,7 +140,10 @@ def _now_lines(run: Run) -> list[str]:
     """What a run does by its own word, and what it waits for."""
     state = run.state
     lines = [f"  says [italic]{escape(state.says)}[/]"] if state.says else []
-    if state.status == "suspended":
+    lines += budget_lines(state)
+    if state.paused and not state.over:
+        lines += pause_lines(run)
+    elif state.status == "suspended":
         reason, name = blocked(state)
         lines.append(f"  [yellow]waits[/]: {escape(reason)} [dim]{escape(name)}[/]")
     return lines
@@ -265,12 +161,14 @@ _MARKS = {
     "failed": "✘",
     "approval": "✋",
     "doubt": "?",
+    "held": "?",
     "running": "▶",
     "sleeping": "z",
     "waiting": "⌛",
     "expired": "✘",
     "backoff": "↻",
     "given_up": "∅",
+    "left": "⤺",
 }
 
 
@@ -283,6 +181,8 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
     if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
         lines.append(f"       called [italic]{escape(step.label)}[/]")
+    if step.name.startswith(AGENT_TOOL):
+        lines.append("       [dim]all of the run, in memory: its own calls are not in the log[/]")
     lines += [f"       {line}" for line in wait_lines(step, over=over)]
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
@@ -303,6 +203,9 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
         lines.append(f"       [magenta]late result{contradicts}: {escape(late.result or late.status, 60)}[/]")
     if step.status == "doubt":
         lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
+        lines += [f"         {escape(command)}" for command in _ways_out(step)]
+    if step.status == "held" and not over:
+        lines.append("       [bold magenta]its attempts are used up, and it waits for an operator; one of:[/]")
         lines += [f"         {escape(command)}" for command in _ways_out(step)]
     return lines
 
@@ -354,6 +257,7 @@ def _attempt_line(attempt: AttemptLine) -> str:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
     if attempt.failure:
         text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}"
+    text += " [dim]before the retry[/]" if attempt.before else ""
     return text + (f" [dim]next at {moment(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
 
 
@@ -379,17 +283,9 @@ def _end_lines(run: Run) -> list[str]:
     if found["status"] == "completed":
         return [f"  [green]result[/] {escape(str(getattr(run.state.end, 'result', '')), 400)}"]
     if found["failure"]:
-        return [f"  [red]{escape(found['failure']['code'])}: {escape(found['failure']['message'], 400)}[/]"]
+        run_id = escape(run.state.run_id)
+        return [
+            f"  [red]{escape(found['failure']['code'])}: {escape(found['failure']['message'], 400)}[/]",
+            f"  [dim]it goes on from there: refold run retry {run_id}; a step again: --from STEP[/]",
+        ]
     return [f"  [red]cancelled[/] {escape(found['reason'])}"] if found["status"] == "cancelled" else []
-
-
-def _place(judged: JudgedRecord) -> Data:
-    record = judged.record
-    key = (record.key or b"").decode(errors="replace")
-    if judged.entry is not None:
-        key = log_key(judged.run_id, judged.entry.seq, judged.id).decode()
-    return {"topic": record.topic, "partition": record.partition, "offset": record.offset, "key": key}
-
-
-def _value(name: str, value: Any) -> Any:
-    return json_text(value) if name in ("args", "result", "input", "data") and isinstance(value, str) else value

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from refold.cli.output import escape, moment
+from refold.cli.output import Data, escape, moment
 from refold.client.runs import Run
 from refold.client.timeline import StepLine
+from refold.core.ids import parent_of
+from refold.core.run.pausing import PARENT
 
 MOST_KEPT = 5
 """Signals that a view of a run shows: those of a flood are alike."""
@@ -25,6 +27,24 @@ def wait_lines(step: StepLine, *, over: bool) -> list[str]:
     lines = [f"[bold yellow]waits for {what}{where}{until}[/]"]
     if step.failure:
         lines.append(f"[yellow]its match had no value for a signal: {escape(step.failure.message, 200)}[/]")
+    return lines
+
+
+def paused_by(row: Data) -> list[str]:
+    """Who keeps a run from going on, by its summary."""
+    return [f"{pause['actor']} (paused)" for pause in row["paused"]]
+
+
+def pause_lines(run: Run) -> list[str]:
+    """Who has paused the run, or the one above it, and what lets it go on."""
+    lines: list[str] = []
+    for at_ms, pause in run.timeline.pauses:
+        name = run.state.run_id if pause.role != PARENT else parent_of(run.state.run_id)[0]
+        what = "paused" if pause.role != PARENT else f"paused with {name}"
+        why = f": {escape(pause.reason, 200)}" if pause.reason else ""
+        who = f" by {escape(pause.actor)}" if pause.role != PARENT else ""
+        lines.append(f"  [bold yellow]{what}[/]{who} [dim]({pause.role}, {moment(at_ms)})[/]{why}")
+        lines.append(f"    refold run resume {name}")
     return lines
 
 

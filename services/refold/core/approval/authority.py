@@ -18,7 +18,9 @@ from refold.core.approval.policy import VARIABLES, Judgement
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import CallProposed, Requirement
 from refold.core.ids import depth_of
+from refold.core.run.metering import NANO
 from refold.core.run.state import RunState
+from refold.core.wire.blobs import is_pointer
 
 
 class Authority:
@@ -37,16 +39,26 @@ class Authority:
         current = self.catalog.policy
         return current is not None and current.recheck and current.digest != policy
 
-    def judge(self, state: RunState, call: CallProposed, policy: str, *, ahead: int = 0) -> Judgement:
+    def judge(
+        self,
+        state: RunState,
+        call: CallProposed,
+        policy: str,
+        *,
+        ahead: int = 0,
+        unknown: frozenset[str] = frozenset(),
+    ) -> Judgement:
         """What a policy says of a call. What cannot be judged, and a tool that says so itself, needs a decision.
 
-        `ahead` calls were proposed before this one and are not folded into the state yet.
+        `ahead` calls were proposed before this one and are not folded into the state yet. Of what is `unknown` the
+        state says nothing: a rule that looks at it fails.
         """
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
-        if judge is None and (policy or (tool is not None and tool.approval)):
+        if judge is None and (policy or (tool is not None and tool.asks(call.args))):
             judge = self.catalog.policy  # what has to be judged is judged by the policy in force if its own is unknown
         if judge is not None and tool is not None:
-            facts = variables(state, call, tool, environment=self.environment, needs=judge.needs)
+            needs = judge.needs - unknown if unknown else judge.needs
+            facts = variables(state, call, tool, environment=self.environment, needs=needs)
             if "run.calls" in facts:
                 facts["run.calls"] += ahead
             judgement = judge.judge(facts)
@@ -56,8 +68,8 @@ class Authority:
             judgement = Judgement("deny", "", policy, "the run's policy is not in the catalog, and none is in force")
         else:
             judgement = Judgement("allow", "", policy)
-        if judgement.outcome == "allow" and tool is not None and tool.approval:
-            why = f"the tool {tool.name} never runs without a decision"
+        if judgement.outcome == "allow" and tool is not None and tool.asks(call.args):
+            why = f"{'the tool' if tool.approval else 'this call of'} {tool.name} never runs without a decision"
             if judge is None:
                 return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")
             return judge.by_fallback(judgement.rule, why)
@@ -85,8 +97,13 @@ def variables(
     environment: str,
     needs: Collection[str] = VARIABLES.keys(),
 ) -> dict[str, Any]:
-    """What the rules of a policy may look at, for a call of a run; only what they need is worked out."""
+    """What the rules of a policy may look at, for a call of a run; only what they need is worked out.
+
+    An input that lies in the blob store is not among it: a rule that looks at one fails.
+    """
     request = state.request
+    if request and is_pointer(request.input):
+        needs = set(needs) - {"run.input"}
     labels = request.labels if request else {}
     facts: dict[str, Callable[[], Any]] = {
         "args": lambda: orjson.loads(call.args),
@@ -103,6 +120,6 @@ def variables(
         "run.labels": lambda: dict(labels),
         "run.depth": lambda: depth_of(state.run_id),
         "run.calls": lambda: sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps),
-        "run.cost": lambda: 0.0,
+        "run.cost": lambda: state.purse.total.nano_usd / NANO if state.purse else 0.0,
     }
     return {name: facts[name]() for name in needs}

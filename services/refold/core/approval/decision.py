@@ -44,7 +44,8 @@ SKEW_MS = 300_000
 class ToolFacts:
     """What is known of a tool by those who do not run it. `schema` is `schema_name` of its arguments.
 
-    `approval`: it may never run without a decision, whatever a policy says.
+    `approval`: it may never run without a decision, whatever a policy says. `claim` is an argument that says a call was
+    approved: what has it needs a decision, too.
     """
 
     name: str
@@ -55,6 +56,11 @@ class ToolFacts:
     approval: bool = False
     key_window_ms: int = 0
     pool: str = "default"
+    claim: str = ""
+
+    def asks(self, args: str) -> bool:
+        """Whether a call with these arguments, canonical JSON, needs a decision whatever a policy says of it."""
+        return self.approval or (bool(self.claim) and f'"{self.claim}":true' in args)
 
 
 class Cast(NamedTuple):

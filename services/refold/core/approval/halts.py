@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from refold.core.approval.people import spelt
@@ -25,11 +25,12 @@ class Halts:
 
     by_name: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
-    def why(self, *, agent: str, tool: str, pool: str, requester: str) -> str:
-        """Why a call is halted, or nothing."""
+    def why(self, *, agent: str, tool: str, pool: str, requester: str, above: Iterable[str] = ()) -> str:
+        """Why a call is halted, or nothing. `above` are the agents of the runs that wait for its run."""
         if not self.by_name:
             return ""
-        places = (("all", ""), ("agent", agent), ("tool", tool), ("pool", pool), ("requester", requester))
+        who = (("agent", name) for name in (agent, *above))
+        places = (("all", ""), *who, ("tool", tool), ("pool", pool), ("requester", requester))
         for scope, name in places:
             if (reason := self.by_name.get((scope, spelt(name)))) is not None:
                 return " ".join(filter(None, (scope, name, "is halted:", reason)))

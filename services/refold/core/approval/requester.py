@@ -67,10 +67,12 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
     return max(1, needed.quorum) + (needed.not_requester and not known)
 
 
-def has_signed(signal: RunSignal, keys: Keys) -> bool:
-    """Whether a key of the catalog vouches for who says something of a run."""
+def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
+    """When somebody has signed what they say of a run; None unless a key of the catalog vouches for them."""
     said = _vouched(signal.token, signal.actor, keys)
-    return said is not None and said == {**_says(signal), "issued": said["issued"]}
+    if said is None or said != {**_says(signal), "issued": said["issued"]}:
+        return None
+    return int(said["issued"])
 
 
 def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:

@@ -146,6 +146,11 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
     return payload
 
 
+def content_of(token: str) -> dict[str, Any]:
+    """The payload of a token that has been `verified`."""
+    return _canonical(_decoded(token)[1], "payload")
+
+
 def kid_of(token: str) -> str:
     """The key that a token names, which has been `verified`."""
     header = token.partition(".")[0]

@@ -20,6 +20,7 @@ from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import approval_id, call_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
+from refold.core.planning.outgoing import let_out
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
 from refold.core.run.state import Asked, OpenStep, RunState
@@ -74,8 +75,8 @@ def judge_again(
     if judgement.outcome == "deny":
         return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
     if judgement.outcome == "require":
-        return [_ask(state, call, judgement, authority, seq=state.seqs[step - 1], attempt=attempt, now=now)]
-    return [events.CallJudged(step, judgement.policy, judgement.rule), dispatch(call, attempt, now, rules)]
+        return [_ask(state, call, judgement, authority, seq=opened.seq, attempt=attempt, now=now)]
+    return [events.CallJudged(step, judgement.policy, judgement.rule), *let_out(state, call, attempt, now, rules)]
 
 
 def send(
@@ -84,7 +85,7 @@ def send(
     """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
     if rules.authority and not permitted(state, step, attempt, rules.authority, now):
         return judge_again(state, step, attempt, now, rules, may_have_happened=may_have_happened)
-    return [dispatch(state.call(step), attempt, now, rules)]
+    return let_out(state, state.call(step), attempt, now, rules)
 
 
 def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_happened: bool) -> events.Event:
@@ -111,7 +112,7 @@ def _ask(
 ) -> events.ApprovalRequested:
     needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
     assert needed is not None, "what is required has a requirement"
-    last = attempt if about else call.retry.attempts + (opened.sent_back if opened else 0)
+    last = attempt if about else call.retry.attempts + (opened.uncounted if opened else 0)
     event = events.ApprovalRequested(
         step=call.step,
         attempt=attempt,
@@ -256,7 +257,7 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
         return [taken, events.CallCompleted(step, opened.attempt, found.result)]
     if edits:
         return _edited(state, taken, now, rules)
-    return [taken, dispatch(state.call(step), asked.event.attempt, now, rules)]
+    return [taken, *let_out(state, state.call(step), asked.event.attempt, now, rules)]
 
 
 def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
@@ -274,7 +275,7 @@ def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rul
     attempt, maybe = asked.event.attempt, opened.may_have_happened
     same = found.outcome == "allow" or found.requirement == asked.event.requirement
     if taken.verdict == "edit" and same:
-        return [taken, dispatch(after.call(step), attempt, now, rules)]
+        return [taken, *let_out(after, after.call(step), attempt, now, rules)]
     taken = dataclasses.replace(taken, verdict="amend")
     return [taken, *judge_again(after, step, attempt, now, rules, may_have_happened=maybe)]
 
@@ -357,16 +358,6 @@ def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
     after = state.copy()
     advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
     return after
-
-
-def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:
-    """The event that sends an attempt to the executors, with the deadline for an answer."""
-    return events.CallDispatched(call.step, attempt, now + answer_ms(call, 0, rules))
-
-
-def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
-    """How long an answer may take, before a request that went out so many times more goes out again."""
-    return call.timeout_ms + min(rules.redispatch_cap_ms, rules.redispatch_ms << min(times, 20))
 
 
 def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ruling:

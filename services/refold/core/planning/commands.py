@@ -7,12 +7,14 @@ The orders are a function of the entry and the state after it, with deterministi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.ids import approval_id, call_id
-from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
+from refold.core.ids import approval_id
+from refold.core.messages import ApprovalRequest, EarlierCall, RunOutcome, ToolRequest
 from refold.core.planning import asking
+from refold.core.run.building import below
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, tool_requested
 
@@ -31,7 +33,7 @@ class Command:
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
-    """The orders of an accepted entry. `state` is the state right after it, `offset` where it lies.
+    """The orders of an accepted entry. `state` is the state right after it or a later one, `offset` where it lies.
 
     **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone; but a
     question goes before the one that follows it about its call: two of them at a time are the work of a liar.
@@ -44,6 +46,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             if event.step in state.given_up:
                 continue  # in the same moment: nobody waits for it
             found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
+        elif isinstance(event, (events.CallCompleted, events.CallFailed)):
+            closed.append(close(state, event.step, at=entry.last_seq))
         elif isinstance(event, events.ApprovalRequested):
             found, ended = [*found, *ended, *ask_people(state, event.step)], []
         elif isinstance(event, events.ApprovalEscalated):
@@ -51,12 +55,17 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
                 found.append(asked_no_more(state, event.step, opened.question.event.question))
             found += ask_people(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
-            ended.append(asked_no_more(state, event.step, event.question))
-        elif isinstance(event, events.CallCompleted | events.CallFailed):
-            closed.append(close(state, event.step))
+            ended.append(asked_no_more(state, event.step, event.question, at=entry.last_seq))
+        elif isinstance(event, events.LateResultRecorded) and event.step not in state.open:
+            if (again := close(state, event.step, at=entry.last_seq)) not in closed:
+                closed.append(again)  # somebody may have been asked since it was closed
         elif isinstance(event, events.StepGivenUp):
-            closed += _give_up(state, event.step)
-        elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
+            closed += _give_up(state, event.step, at=entry.last_seq)
+        elif isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq:
+            # It goes on: who waits for its end hears of the next one, and what goes on is another call.
+            early = [step for step in state.open_at(entry.last_seq) if state.seqs[step - 1] <= entry.last_seq]
+            closed += [close(state, step, at=entry.last_seq) for step in early]
+        elif isinstance(event, (events.RunCompleted, events.RunFailed, events.RunCancelled)):
             for step, opened in sorted(state.open.items()):
                 if opened.question is not None:
                     closed.append(asked_no_more(state, step, opened.question.question))
@@ -66,25 +75,26 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
     return found + ended + closed
 
 
-def close(state: RunState, step: int) -> Command:
-    """The tombstone of a call that is settled."""
+def close(state: RunState, step: int, *, at: int = 0) -> Command:
+    """The tombstone of a call that is settled, by event `at` if that is not the last word on it."""
     call = state.call(step)
-    return Command(tool_requested(call.pool), call_id(state.run_id, state.seqs[step - 1]), None, call.key)
+    return Command(tool_requested(call.pool), state.call_id(step, at=at), None, call.key)
 
 
-def _give_up(state: RunState, step: int) -> list[Command]:
+def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
     """What ends with a step that nobody waits for: an order, and the question about it. A doubt stays with people."""
-    opened = state.given_up[step]
+    opened = state.given_up.get(step)
+    if opened is None:  # a retry has taken that back
+        return [close(state, step, at=at)] if state.is_call(step) else []
     if opened.phase == "doubt" or not state.is_call(step):
         return []
-    asked = [asked_no_more(state, step, opened.question.question)] if opened.question else []
-    return [*asked, close(state, step)]
+    asked = [asked_no_more(state, step, opened.question.question, at=at)] if opened.question else []
+    return [*asked, close(state, step, at=at)]
 
 
-def asked_no_more(state: RunState, step: int, question: str) -> Command:
-    """The tombstone of a question about a call."""
-    name = call_id(state.run_id, state.seqs[step - 1])
-    return Command(APPROVAL_REQUESTED, approval_id(name, question), None)
+def asked_no_more(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
+    """The tombstone of a question about a call, by event `at` if that is not the last word on it."""
+    return Command(APPROVAL_REQUESTED, approval_id(state.call_id(step, at=at), question), None)
 
 
 def ask_people(state: RunState, step: int) -> list[Command]:
@@ -100,7 +110,7 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
     """The request of an attempt; with `again`, of one that went out before and is not answered."""
     call, opened = state.call(step), state.open.get(step)
     first_ms = opened.first_sent_ms if opened else state.at_ms
-    name = call_id(state.run_id, state.seqs[step - 1])
+    name = state.call_id(step)
     message = ToolRequest(
         call_id=name,
         run_id=state.run_id,
@@ -121,8 +131,21 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         agent=state.request.agent if state.request else "",
         requester=state.request.requester if state.request else "",
         settled=opened.settled.token if opened and opened.settled else "",
+        above=state.request.above if state.request else [],
+        earlier=list(_earlier(state, call)) if call.builds_on else [],
     )
     return Command(tool_requested(call.pool), name, message)
+
+
+def _earlier(state: RunState, call: events.CallProposed) -> Iterator[EarlierCall]:
+    """The calls on which one builds, and those on which they do, in order; one without a result is none of them."""
+
+    def result(step: int) -> str | None:
+        settled = state.outcomes.get(step)
+        return settled[1].result if settled and isinstance(settled[1], events.CallCompleted) else None
+
+    for step in below(call.builds_on, lambda step: None if result(step) is None else state.call(step).builds_on):
+        yield EarlierCall(step, state.call(step).args, result(step) or "")
 
 
 def outcome(state: RunState) -> Command:
@@ -137,8 +160,18 @@ def outcome(state: RunState) -> Command:
         seq=state.head.seq,
         request=state.position,
         at_ms=state.at_ms,
+        stop=_stop(state),
+        used=state.purse.used if state.purse else None,
+        labels=request.labels if request else {},
     )
     return Command(RUN_COMPLETED, state.run_id, message)
+
+
+def _stop(state: RunState) -> str:
+    event = state.end
+    if isinstance(event, events.RunFailed):
+        return event.failure.code
+    return "finished" if isinstance(event, events.RunCompleted) else state.status
 
 
 def without_result(told: RunOutcome) -> RunOutcome:

@@ -7,14 +7,18 @@ is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
 from __future__ import annotations
 
 from refold.core import events
-from refold.core.approval.people import is_same
-from refold.core.approval.requester import has_signed
-from refold.core.errors import MalformedError, UsageError
+from refold.core.errors import MalformedError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolResult
-from refold.core.planning import asking, family
-from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
+from refold.core.planning import asking, family, pausing, redrive
+from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send
+from refold.core.planning.attempts import reason_of, unsuccessful
+from refold.core.planning.budgets import bills, deadline_of, narrowed
+from refold.core.planning.deadlines import missed
 from refold.core.planning.matrix import course, is_last_word
+from refold.core.planning.pausing import OPERATORS_ONLY, PAUSE, RESUME, Uttered
+from refold.core.planning.resolving import resolve
+from refold.core.planning.saying import not_own, word_content
 from refold.core.planning.verdict import (
     Again,
     ChildOver,
@@ -24,6 +28,7 @@ from refold.core.planning.verdict import (
     Input,
     ParentOver,
     Park,
+    PauseAbove,
     Refuse,
     Rules,
     Ruling,
@@ -31,33 +36,41 @@ from refold.core.planning.verdict import (
     Start,
     Unsent,
 )
-from refold.core.planning.waiting import take_answer, take_signal
-from refold.core.run.retry import backoff_ms
+from refold.core.planning.waiting import expire, take_answer, take_signal
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
-from refold.core.wire import canonical
 
 
-def decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None = None) -> Ruling:
+def decide(
+    state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None = None, offset: int = 0
+) -> Ruling:
     """The events that an input causes, or why there are none.
 
-    **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended.
+    **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended, at this `offset`.
     """
-    ruling = _decide(state, what, now, rules, sent_ms=sent_ms)
+    ruling = _decide(state, what, now, rules, sent_ms=sent_ms, offset=offset)
     if state is None or not isinstance(ruling, list):
         return ruling
+    if state.purse is not None and isinstance(what, ToolResult):
+        ruling = bills(state, what, rules) + ruling
+    if state.paused:
+        ruling = pausing.keep_back(ruling)
     doubted = [event.step for event in ruling if isinstance(event, events.CallDoubted)]
     for step in doubted:
         ruling = ruling + ask_what_came(foreseen(state, ruling, now), step, now, rules)
     return ruling
 
 
-def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
+def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None, offset: int) -> Ruling:
     if isinstance(what, Start):
         return _start(state, what, now, rules)
-    if isinstance(what, ChildOver | ParentOver):
+    if isinstance(what, (ChildOver, ParentOver)):
         return family.respond(state, what)
+    if isinstance(what, PauseAbove):
+        return pausing.follow_parent(state, what, now, rules)
     if state is None:
         return Park("the run is not known")
+    if state.over and isinstance(what, RunOperation) and what.kind == "retry":
+        return redrive.retry(state, what, now, rules)
     if state.over:
         return _over(state, what, sent_ms)
     if isinstance(what, ToolResult):
@@ -70,6 +83,8 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
         return _unsent(state, what)
     if isinstance(what, Spoilt):
         return _spoilt(state, what)
+    if what.kind in (PAUSE, RESUME):
+        return pausing.take_word(state, what, now, rules, sent=Uttered(sent_ms or 0, offset))
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent_ms)
     # Late is what was sent late: that nobody has read it for a while is not its sender's fault.
@@ -96,6 +111,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
         return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
     ask, origin = what.request, what.origin
     policy = rules.authority.current if rules.authority else ""
+    budget = narrowed(rules.budgets.get(ask.agent), ask.budget, root=origin.counts_for if origin else "")
     fresh: list[events.Event] = [
         events.RunRequested(
             agent=ask.agent,
@@ -110,33 +126,36 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
             token=ask.token,
             sessions=ask.sessions,
             outlives=origin is not None and origin.outlives,
+            deadline_ms=deadline_of(budget, ask.deadline_ms, now),
+            above=origin.above if origin else [],
+            budget=budget,
         )
     ]
+    if what.pause is not None:
+        return [*fresh, what.pause]
     # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
     if ask.not_before_ms <= now and not what.waits:
-        fresh.append(_started(ask.agent, rules))
+        fresh.append(rules.start(ask.agent))
     return fresh
 
 
-def _started(agent: str, rules: Rules) -> events.RunStarted:
-    return events.RunStarted(rules.versions.get(agent, ""), rules.app, dict(rules.manifests.get(agent, {})))
+OPERATIONS = ("cancel", PAUSE, RESUME, "resolve", "retry", "fail", "repair", "migrate")
+"""What operators say of anybody's run. Users say the first three of their own."""
 
-
-OPERATIONS = ("cancel", "resolve", "retry", "fail", "repair", "migrate")
-"""What operators say of anybody's run. Users say it of their own where they may at all, which is `cancel`."""
-
-OPERATORS_ONLY = "operators_only"
-"""The code of a dead letter for what a user says, and only operators may."""
+OF_USERS = (*OPERATIONS[:3], "signal", "callback")
+"""What users say."""
 
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
-MAX_RETRY_AFTER_MS = 366 * 86_400_000
-"""The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
 
 
 def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
+    if state.paused:
+        return Ignore("time does nothing to a run that is paused")
     if what.step == 0:
+        if (end := missed(state, now)) is not None:
+            return [end]
         if state.status == "pending" and state.request and state.request.not_before_ms <= now:
-            return [_started(state.request.agent, rules)]
+            return [rules.start(state.request.agent)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
@@ -145,7 +164,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
     if opened.phase == "sleep":
         return [events.SleepEnded(what.step)]
     if opened.phase in ("wait", "callback"):
-        return [events.WaitExpired(what.step)]
+        return expire(state, what.step)
     if opened.question is not None:
         return asking.due(state, what.step, now)
     call = state.call(what.step)
@@ -169,7 +188,9 @@ def _unsent(state: RunState, what: Unsent) -> Ruling:
         return asking.given_up(state, step, failure, why="the question could not be asked")
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None
-    if step is None or opened is None or opened.phase != "dispatched" or opened.attempt != what.attempt:
+    if step is None or opened is None or opened.phase != "dispatched":
+        return Ignore("the call is not under way")
+    if (opened.seq, opened.attempt) != (what.seq, what.attempt):
         return Ignore("the attempt is not under way")
     if what.sent_before:
         return [_lost(state, step, opened, failure)]
@@ -180,7 +201,7 @@ def _spoilt(state: RunState, what: Spoilt) -> Ruling:
     """Somebody has acted, and what came of it is lost: asked again, the ledger would only say the same again."""
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None
-    if step is None or opened is None or opened.phase != "dispatched":
+    if step is None or opened is None or opened.phase != "dispatched" or opened.seq != what.seq:
         return Ignore("the call is not under way")
     return [_lost(state, step, opened, what.failure)]
 
@@ -193,13 +214,15 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
 
 def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     """What an operator says; of a run that is held, its holds know more."""
-    data = _data(said)
+    data = word_content(said)
     if isinstance(data, Refuse):
         return data
     if said.kind == "cancel":
         return [_cancelled(said, data)]
     if said.kind == "resolve":
-        return _resolve(state, said.actor, data, now, rules, sent_ms=sent_ms)
+        return resolve(state, said.actor, data, now, rules, sent_ms=sent_ms)
+    if said.kind == "retry":
+        return Ignore("the run goes on")
     return Refuse("malformed", f"{said.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
 
 
@@ -208,78 +231,19 @@ def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Rul
         return take_signal(state, signal, at_ms, rules)
     if signal.kind == "callback":
         return take_answer(state, signal, at_ms)
-    data = _data(signal)
+    data = word_content(signal)
     if isinstance(data, Refuse):
         return data
     if signal.kind == "cancel":
-        why = _not_own(state, signal, rules)
+        why = not_own(state, signal, rules)
         return Refuse(OPERATORS_ONLY, why) if why else [_cancelled(signal, data)]
     if signal.kind in OPERATIONS:
         return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")
-    return Refuse("malformed", f"{signal.kind!r} is nothing that users say; that is cancel, signal or callback")
-
-
-def _not_own(state: RunState, signal: RunSignal, rules: Rules) -> str:
-    """Why somebody does not say this of a run of their own; nothing if they do."""
-    request = state.request
-    requester = request.requester if request else ""
-    if not is_same(requester, signal.actor):
-        whose = f"{requester!r} asked" if requester else "nobody says who asked"
-        return f"{whose} for run {state.run_id}, so {signal.actor!r} cancels it only as an operator"
-    askers = rules.authority.catalog.roles.askers if rules.authority else {}
-    # Who has signed the request signs this: a name alone anybody may write.
-    if request and request.token and not has_signed(signal, askers):
-        return f"{requester!r} has signed the request of this run, and not this cancel"
-    return ""
-
-
-def _data(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
-    try:
-        data = canonical.parse(said.data)
-    except MalformedError as error:
-        return Refuse("malformed", str(error))
-    return data if isinstance(data, dict) else {}
+    return Refuse("malformed", f"{signal.kind!r} is nothing that users say; that is {', '.join(OF_USERS)}")
 
 
 def _cancelled(said: RunSignal | RunOperation, data: dict[str, object]) -> events.RunCancelled:
     return events.RunCancelled(str(data.get("reason", "")), said.actor)
-
-
-def _resolve(
-    state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
-) -> Ruling:
-    step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
-    if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
-        return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
-    opened, said = state.open.get(step), state.resolved.get(step)
-    if said and said.attempt >= attempt:
-        same = said.attempt > attempt or said.verdict == verdict
-        return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
-    if opened is None or opened.phase != "doubt" or opened.attempt != attempt:
-        return Refuse("conflict", f"attempt {attempt} of step {step} is not in doubt")
-    # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
-    if sent_ms is not None and sent_ms < opened.doubted_ms:
-        return Refuse("conflict", f"attempt {attempt} of step {step} was not in doubt when this was said")
-    if (asked := opened.question) is not None:
-        named = rules.authority.settlers(opened.policy) if rules.authority else None
-        if named != (asked.event.policy, asked.event.requirement):
-            return asking.reopened(state, step, now, rules, why="others are named by now")
-        return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
-    if question := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
-        return question
-    call, result = state.call(step), canonical.dumps(data.get("result"))
-    if verdict == "did_not_happen" and call.effect == "once":  # its executor wants the word of people
-        return Refuse("unauthorised", NOBODY_SETTLES)
-    if verdict == "happened" and rules.takes:
-        try:
-            rules.takes(call.tool, result)
-        except UsageError as error:
-            return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
-    said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
-    return settled(state, said, result, now, rules)
-
-
-NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"
 
 
 def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -305,6 +269,8 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         if opened.question is not None:
             fresh.insert(0, asking.unanswered(step, opened.question, "an earlier attempt had its result"))
         return fresh
+    if result.call_id != state.call_id(step):
+        return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one
     # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
@@ -314,9 +280,9 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         return Ignore("another attempt is under way")
     if result.late and opened.phase == "dispatched" and not is_last_word(state.call(step).effect, result.status):
         return Ignore("somebody else acts on it")
-    if result.status == "unauthorised" and rules.authority and _failure(result).code in SENT_BACK:
+    if result.status == "unauthorised" and rules.authority and reason_of(result).code in SENT_BACK:
         return _sent_back(state, step, result, now, rules)
-    ruling = _unsuccessful(state, step, result, now)
+    ruling = unsuccessful(state, step, result, now)
     if isinstance(ruling, list) and opened.question is not None:
         return [asking.unanswered(step, opened.question, "its executor has said what came of it"), *ruling]
     return ruling
@@ -328,9 +294,11 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
         if result.status in ("completed", "broken") or (was.phase, was.attempt) == ("dispatched", result.attempt):
             return _recorded(state, step, result, contradicts=False)
         return Ignore("the call was given up")
+    if not state.retried.counts(step):  # what came of it may have been told before, and counts no more
+        return Ignore("a retry has left the call behind")
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
-    outcome = state.outcomes[step][1]
+    outcome = state.outcomes.get(step, (0, None))[1]
     # The human said that it happened, or this very result was let in before. Equal results of two attempts are not
     # the same: it happened twice.
     known = outcome if isinstance(outcome, events.CallCompleted) and outcome.attempt == result.attempt else None
@@ -361,7 +329,7 @@ def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bo
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     """An executor has sent nothing, for a decision or policy that held when the call went out: it is judged again."""
     assert rules.authority is not None, "only an authority judges"
-    opened, failure = state.open[step], _failure(result)
+    opened, failure = state.open[step], reason_of(result)
     # The claim chain says of `probed` and `once` that nobody else has acted; a `keyed` call that went out twice may be
     # with another executor, who still thought well of the decision.
     unknown = state.call(step).effect == "keyed" and result.again
@@ -372,28 +340,3 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
     failed: list[events.Event] = [events.AttemptFailed(step, result.attempt, failure, unknown, now)]
     after = foreseen(state, failed, now)
     return failed + judge_again(after, step, result.attempt + 1, now, rules, may_have_happened=maybe)
-
-
-def _unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
-    opened, call, failure = state.open[step], state.call(step), _failure(result)
-    # A `pure` call that was sent twice has left nothing behind.
-    sent_before = opened.may_have_happened or (result.again and call.effect != "pure")
-    again, last = course(call.effect, result.status, sent_before=sent_before)
-    unknown = last == "doubt"
-    # A tool that says "not retryable" knows what it did, and here nobody does: that one is tried again all the same.
-    allowed = result.attempt < call.retry.attempts + opened.sent_back and (result.retryable or unknown)
-    way = again if allowed and step not in state.given_up else last
-    if way == "retry":
-        wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
-        wait = wait if wait > 0 else backoff_ms(call.retry, result.attempt, f"{state.run_id}/{step}")
-        return [events.AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
-    if way == "fail":
-        return [events.CallFailed(step, result.attempt, failure)]
-    if opened.phase == "doubt":
-        return Ignore("the call is in doubt")
-    return [events.CallDoubted(step, result.attempt, failure)]
-
-
-def _failure(result: ToolResult) -> events.Failure:
-    code = "unauthorised" if result.status == "unauthorised" else "unknown"
-    return result.failure or events.Failure(code, "the executor gave no reason")

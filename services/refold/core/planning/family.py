@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from refold.core import events
-from refold.core.ids import RunId, child_id, parent_of
+from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import RunRequest
-from refold.core.planning.verdict import ChildOver, Ignore, Origin, ParentOver, Ruling, Start
+from refold.core.planning.verdict import ChildOver, Ignore, Origin, ParentOver, PauseAbove, Ruling, Start
+from refold.core.run.pausing import PARENT, inherited
 from refold.core.run.state import RunState
+from refold.core.run.suspension import status_after
 from refold.core.wire.canonical import utf8_bytes
 
-Tidings = Start | ChildOver | ParentOver
+Tidings = Start | ChildOver | ParentOver | PauseAbove
 
 
 def tidings(state: RunState, entry: events.Entry) -> Iterator[Tidings]:
     """What an accepted entry means for others. `state` is the run's right after it, or later."""
     for event in entry.events:
+        if type(event) not in _FOR_OTHERS:
+            continue
         if isinstance(event, events.ChildStarted):
             yield _start(state, event.step, child_id(state.run_id, event.step), event)
         elif isinstance(event, events.EventPublished):
@@ -31,8 +35,24 @@ def tidings(state: RunState, entry: events.Entry) -> Iterator[Tidings]:
                 yield _start(state, 0, child_id(state.run_id, event.step, number), started)
         elif isinstance(event, events.StepGivenUp):
             yield from _left(state, event.step, "has given it up")
+        elif isinstance(event, events.RunPaused | events.RunUnpaused):
+            yield from _paused(state, entry.seq)
         elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
             yield from _ended(state, event)
+
+
+_FOR_OTHERS = frozenset(
+    (
+        events.ChildStarted,
+        events.EventPublished,
+        events.StepGivenUp,
+        events.RunCompleted,
+        events.RunFailed,
+        events.RunCancelled,
+        events.RunPaused,
+        events.RunUnpaused,
+    )
+)
 
 
 def origin_of(state: RunState) -> Origin | None:
@@ -42,9 +62,32 @@ def origin_of(state: RunState) -> Origin | None:
     return Origin(parent, step, asked.policy, asked.outlives) if parent and asked else None
 
 
+def ended_before(child: RunState, origin: Origin) -> ChildOver:
+    """What a run hears that waits for another which has failed, or was cancelled. Of a row nobody knows why."""
+    if child.end is not None:
+        return ChildOver(origin.parent, origin.step, child.status, *_outcome(child.end))
+    failure = events.Failure(child.status, "the log has lost why, or who had started it")
+    return ChildOver(origin.parent, origin.step, child.status, "null", failure)
+
+
 def waits_for(parent: RunState | None, origin: Origin) -> bool:
     """Whether a run may go on that `parent` has started; None: that one is over, and no more is known of it."""
     return origin.outlives or (parent is not None and not parent.over and origin.step in parent.open)
+
+
+def pause_above(parent: RunState | None, origin: Origin) -> events.RunPaused | None:
+    """The pause that a run has from the one that has started it: what ends with it is paused with it."""
+    if origin.outlives or parent is None or parent.over or not parent.paused:
+        return None
+    return events.RunPaused(parent.run_id, parent.paused[0].reason, PARENT, seq=parent.head.seq)
+
+
+def stands_otherwise(child: RunState, parent: RunState | None) -> PauseAbove | None:
+    """What a run hears that is paused with its parent, and that is not, or the other way round."""
+    if child.over or parent is None or (origin := origin_of(child)) is None:
+        return None
+    same = (pause_above(parent, origin) is None) == (inherited(child) is None)
+    return None if same else PauseAbove(child.run_id, parent.run_id, parent.head.seq)
 
 
 def left(child: RunId, parent: RunId, why: str = "is over") -> ParentOver:
@@ -60,10 +103,21 @@ def respond(state: RunState | None, what: ChildOver | ParentOver) -> Ruling:
         return Ignore("the run is over")
     if isinstance(what, ParentOver):
         return [events.RunCancelled(what.reason, what.parent)]
-    opened = state.open.get(what.step)
-    if opened is None or opened.phase != "child":
+    opened = state.open.get(what.step) if not what.child else None
+    if opened is not None and opened.phase == "child":
+        return [events.ChildCompleted(what.step, what.status, what.result, what.failure, what.used)]
+    child = what.child or child_id(state.run_id, what.step)
+    if what.used is None or (state.purse and child in state.purse.heard):
         return Ignore("nobody waits for that run")
-    return [events.ChildCompleted(what.step, what.status, what.result, what.failure)]
+    return [events.ChildBilled(child, what.used)]
+
+
+def further_above(what: ChildOver) -> ChildOver | None:
+    """Who hears of what a run took when the one is over that it was to be told; None: nobody counts it."""
+    parent, _ = parent_of(what.run_id)
+    if what.used is None or not what.root or not parent or not is_below(parent, what.root):
+        return None
+    return dataclasses.replace(what, run_id=parent, child=what.child or child_id(what.run_id, what.step))
 
 
 def _start(state: RunState, step: int, child: RunId, started: events.ChildStarted) -> Start:
@@ -79,7 +133,10 @@ def _start(state: RunState, step: int, child: RunId, started: events.ChildStarte
         token=asked.token,
         sessions=asked.sessions,
     )
-    origin = Origin(state.run_id, step, asked.policy, started.outlives)
+    above = [] if started.outlives else [*asked.above, asked.agent]
+    purse = None if started.outlives else state.purse
+    counts_for = purse.limits.root or state.run_id if purse else ""
+    origin = Origin(state.run_id, step, asked.policy, started.outlives, above, counts_for)
     return Start(request, request_digest(request), seed="", traceparent=asked.traceparent, origin=origin)
 
 
@@ -91,9 +148,20 @@ def request_digest(request: RunRequest) -> str:
 
 def _ended(state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> Iterator[Tidings]:
     if (origin := origin_of(state)) is not None and origin.step:
-        yield ChildOver(origin.parent, origin.step, state.status, *_outcome(event))
+        # The state may be a later one, and the run have gone on since.
+        status = status_after(state.status, [event])
+        purse = None if origin.outlives else state.purse
+        used, root = (purse.used, purse.limits.root) if purse else (None, "")
+        yield ChildOver(origin.parent, origin.step, status, *_outcome(event), used, root)
     for step in sorted(state.open):
         yield from _left(state, step, f"is {state.status}")
+
+
+def _paused(state: RunState, seq: int) -> Iterator[Tidings]:
+    for step in sorted(state.open) if not state.over else ():  # what is over says more than that
+        started = state.steps[step - 1]
+        if isinstance(started, events.ChildStarted) and not started.outlives:
+            yield PauseAbove(child_id(state.run_id, step), state.run_id, seq)
 
 
 def _left(state: RunState, step: int, why: str) -> Iterator[Tidings]:

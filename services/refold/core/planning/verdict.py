@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from refold.core.approval.authority import Authority
-from refold.core.events import Event, Failure
+from refold.core.events import Event, Failure, RunPaused, RunStarted, Spendable, Used
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
+from refold.core.run.purse import Amount
 from refold.core.run.retry import REDISPATCH_MS
+from refold.core.run.state import RunState
 
 SIGNAL_BYTES = 262_144
 """Of signals that nobody waits for, of one run: hundreds of small ones, and little for a run that lives for a year."""
+
+
+class Scope(NamedTuple):
+    """A budget that a run counts for, of the run that was asked for at `since_ms`; `taken` is what all others took."""
+
+    run: str
+    limits: Spendable
+    since_ms: int
+    taken: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +36,10 @@ class Rules:
     `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
     `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app, and `manifests`
     say what else their runs begin with. `takes` raises UsageError when a tool, by its name, cannot have had such a
-    result; without it nobody knows. A run keeps `signal_bytes` of signals that no wait has taken so far.
+    result, and `fits` when it does not take such arguments, which it gives in their canonical form; without them nobody
+    knows. A run keeps `signal_bytes` of signals that no wait has taken so far.
+    `budgets` are those of the agents by name, and `above` tells all that a run counts for: its own, and those of the
+    runs above; without it that is its own. `price` is what a usage costs, in billionths of a dollar, if that is known.
     """
 
     redispatch_ms: int = REDISPATCH_MS
@@ -36,16 +51,29 @@ class Rules:
     authority: Authority | None = None
     takes: Callable[[str, str], object] | None = None
     signal_bytes: int = SIGNAL_BYTES
+    fits: Callable[[str, str], str] | None = None
+    budgets: Mapping[str, Spendable] = field(default_factory=dict)
+    above: Callable[[RunState], Sequence[Scope]] | None = None
+    price: Callable[[Mapping[str, Any]], int | None] | None = None
+
+    def start(self, agent: str) -> RunStarted:
+        """The start of a run of this agent."""
+        return RunStarted(self.versions.get(agent, ""), self.app, dict(self.manifests.get(agent, {})))
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The run that starts another, in a `step` (0: nobody waits for it). For the rest see `RunRequested`."""
+    """The run that starts another, in a `step` (0: nobody waits for it). For the rest see `RunRequested`.
+
+    `counts_for` is the first run of those for whose budgets it counts, where there are any.
+    """
 
     parent: RunId
     step: int
     policy: str
     outlives: bool
+    above: list[str] = field(default_factory=list)
+    counts_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +81,7 @@ class Start:
     """A run request, with its digest, the seed of the run's random numbers and the trace that it belongs to.
 
     `waits`: there is something for the run that came first, and is to be heard before any of its code runs. With an
-    `origin` another run starts it and no user.
+    `origin` another run starts it and no user; `pause` is what it has of that one.
     """
 
     request: RunRequest
@@ -62,17 +90,24 @@ class Start:
     traceparent: str = ""
     waits: bool = False
     origin: Origin | None = None
+    pause: RunPaused | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOver:
-    """A run is over that `run_id` has started in this step. See `ChildCompleted`."""
+    """A run is over that `run_id` has started in this step. See `ChildCompleted`.
+
+    What it `used` counts for the runs above it up to `root`. `child` is its id where a run hears of it further above.
+    """
 
     run_id: RunId
     step: int
     status: str
     result: str
     failure: Failure | None
+    used: Used | None = None
+    root: str = ""
+    child: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +117,19 @@ class ParentOver:
     run_id: RunId
     parent: RunId
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseAbove:
+    """The run that has started this one may be paused, or go on, since its event `seq`.
+
+    `pause` is what this one has of that by now.
+    """
+
+    run_id: RunId
+    parent: RunId
+    seq: int
+    pause: RunPaused | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +173,8 @@ class Spoilt:
     failure: Failure
 
 
-Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Unsent | Spoilt | ChildOver | ParentOver
+OfFamily = ChildOver | ParentOver | PauseAbove
+Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Unsent | Spoilt | OfFamily
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,14 @@
 A signal goes to the first open wait of its name that it matches, in the order in which the agent asked; if there is
 none it is kept, and the first wait that asks for it takes it. So each is taken once, and none lies there beside a wait
 that it matches.
+
+While the code of a run is held it is not known which waits it will still want when it has seen what came before: all
+signals are kept then. The waits that are open when it has caught up are asked about them in order, as if just begun.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection
 from functools import lru_cache
@@ -63,7 +67,11 @@ def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> R
             return Ignore("the signal was received before")
         return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
     told: list[events.Event] = []
-    for step in state.mail.waits.get(signal.name, ()):
+    if state.unseen:
+        signal = dataclasses.replace(signal, sent_ms=at_ms)
+    for step in () if state.unseen else state.mail.waits.get(signal.name, ()):
+        if 0 < state.mail.behind <= step:
+            break
         wait, opened = state.steps[step - 1], state.open[step]
         assert isinstance(wait, events.WaitStarted), "only waits are in a mailbox"
         if _is_past(opened, at_ms):
@@ -85,17 +93,48 @@ def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> R
 def find_kept(
     state: RunState, wait: events.WaitStarted, taken: Collection[str]
 ) -> tuple[events.SignalReceived | None, list[events.MatchFailed]]:
-    """The signal that is kept for a wait that begins, but for those that were `taken` since, and what is to be told."""
+    """The signal that is kept for a wait, but for those that were `taken` since, and what is to be told.
+
+    One that begins takes whatever is there; one that was open before what came in time for it.
+    """
     told: list[events.MatchFailed] = []
-    for signal in state.mail.named(wait.name):
-        if signal.signal_id in taken:
+    opened = state.open.get(wait.step)
+    for _, came_ms, signal in state.mail.named(wait.name):
+        if signal.signal_id in taken or (opened and _is_past(opened, came_ms)):
             continue
         found = matches(wait, signal)
         if found is True:
             return signal, told
-        if found and not told:
+        if found and not told and not (opened and opened.failure):
             told.append(events.MatchFailed(wait.step, signal.signal_id, str(found)))
     return None, told
+
+
+def open_waits(state: RunState) -> list[events.WaitStarted]:
+    """The waits of a run that are open, in the order in which the agent asked."""
+    steps = sorted(step for steps in state.mail.waits.values() for step in steps)
+    waits = [state.steps[step - 1] for step in steps]
+    return [wait for wait in waits if isinstance(wait, events.WaitStarted)]
+
+
+def expire(state: RunState, step: int) -> Ruling:
+    """What it means that the time of a wait or callback is over.
+
+    What came in time for a wait that was not asked so far is not lost to it: the turn in which it is sees to that.
+    """
+    wait, postponed = state.steps[step - 1], state.unseen or 0 < state.mail.behind <= step
+    if postponed and isinstance(wait, events.WaitStarted) and find_kept(state, wait, ())[0]:
+        return Ignore("a signal came in time for it, which it was not asked about so far")
+    return [events.WaitExpired(step)]
+
+
+def offered_to(state: RunState, said: RunSignal, ruling: Ruling) -> int:
+    """How many waits were asked about a signal."""
+    waits = state.mail.waits.get(said.name, ())
+    for event in ruling if isinstance(ruling, list) else ():
+        if isinstance(event, events.WaitEnded):
+            return waits.index(event.step) + 1
+    return len(waits)
 
 
 def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
@@ -120,7 +159,7 @@ def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
 
 def _closed(state: RunState, step: int, said: RunSignal, what: str) -> Ruling:
     """An answer to what is closed: said again it is harmless, otherwise its sender learns what closed it."""
-    at_ms, outcome = state.outcomes.get(step, (0, None))
+    at_ms, outcome, _ = state.outcomes.get(step, (0, None, 0))
     if isinstance(outcome, events.WaitExpired):
         return Refuse("closed", f"{what} expired at {at_ms}, nobody having answered")
     if not isinstance(outcome, events.CallbackCompleted | events.CallbackFailed):
@@ -140,7 +179,7 @@ def _closed(state: RunState, step: int, said: RunSignal, what: str) -> Ruling:
 
 def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
     if (kept := state.mail.kept.get(signal_id)) is not None:
-        return kept[1]
+        return kept.signal
     step = state.mail.taken.get(signal_id)
     outcome = state.outcomes[step][1] if step else None
     return outcome if isinstance(outcome, events.SignalReceived) else None
@@ -158,9 +197,15 @@ def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | s
     if utf8_bytes(signal.data) > MATCHED_BYTES:
         return f"the signal has more than {MATCHED_BYTES:,} bytes, and is taken by waits without a match alone"
     try:
-        return Condition(wait.match, OF_SIGNALS).asked(_facts(signal))
+        return _condition(wait.match).asked(_facts(signal))
     except UsageError as error:  # it was compiled when the agent asked; another version of the library may refuse it
         return str(error)
+
+
+@lru_cache(maxsize=1_024)
+def _condition(match: str) -> Condition:
+    """5 KiB each; 30 microseconds for one that was not there."""
+    return Condition(match, OF_SIGNALS)
 
 
 @lru_cache(maxsize=32)

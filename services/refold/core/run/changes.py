@@ -21,21 +21,24 @@ class Change(NamedTuple):
 
 
 def change_at(
-    step: int, steps: Sequence[Step], asked: Sequence[Intent], ask_on: Callable[[], Sequence[Intent]]
+    asked: Sequence[Intent],
+    *,
+    here: Step | None,
+    then: Step | None,
+    earlier: Step | None,
+    ask_on: Callable[[], Sequence[Intent]],
 ) -> Change:
     """The change at a step.
 
     `asked` is what the code asks for there and after it in the same turn, `ask_on` what it asks for once it has the
-    outcome of the step that history has next.
+    outcome of the step that history has next. History has `here` there, `then` next, and `earlier` before it.
     """
-    here = steps[step - 1] if step <= len(steps) else None
     if not asked:
         return Change("removed", f"{words_of(here)} was removed" if here else "a step was removed")
     found = asked[0]
     if here is None:
         return Change("added", f"{found.words} was added")
-    following = steps[step] if step < len(steps) else None
-    skips = following is not None and found.agrees(following)
+    skips = then is not None and found.agrees(then)
     after = [*asked[1:], *(ask_on() if skips and len(asked) == 1 else ())]
     comes = bool(after) and after[0].agrees(here)
     if skips and comes:
@@ -47,6 +50,6 @@ def change_at(
     if name := found.differs(here):
         told = {"arguments": f"the arguments of {found.title} were changed", "renamed": f"it is {found.title} by now"}
         return Change(name, told[name])
-    if step > 1 and found.agrees(steps[step - 2]):
+    if earlier is not None and found.agrees(earlier):
         return Change("added", f"{found.words} was added once more")
     return Change("replaced", "it was replaced, or something was added before it")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from refold.core import events
 from refold.core.run.intents import Intent, run_words
 from refold.core.run.state import Settled, Step
+from refold.core.wire.blobs import stands_for
 
 
 @dataclass(slots=True, eq=False)
@@ -20,24 +21,23 @@ class StartRun(Intent):
     outlives: bool
     read: Callable[[events.ChildCompleted], Any]
 
-    waits: ClassVar[bool] = True
+    texts: ClassVar[tuple[str, ...]] = ("agent", "input")
 
     @property
     def words(self) -> str:
         return run_words(self.agent, self.input)
 
     def agrees(self, recorded: Step) -> bool:
-        asked = (self.agent, self.input, self.outlives)
-        return (
-            isinstance(recorded, events.ChildStarted) and (recorded.agent, recorded.input, recorded.outlives) == asked
-        )
+        if not isinstance(recorded, events.ChildStarted):
+            return False
+        same = (recorded.agent, recorded.outlives) == (self.agent, self.outlives)
+        return same and stands_for(recorded.input, self.input)
 
     def value_of(self, outcome: Settled) -> Any:
         assert isinstance(outcome, events.ChildCompleted), "a step that is a run ends with it"
         return self.read(outcome)
 
     def recorded(self, step: int) -> events.ChildStarted:
-        """The event that records it."""
         return events.ChildStarted(step, self.agent, self.input, self.outlives)
 
 
@@ -49,6 +49,7 @@ class PublishEvent(Intent):
     data: str
 
     waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("name", "data")
 
     @property
     def words(self) -> str:

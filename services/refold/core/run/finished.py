@@ -23,6 +23,9 @@ _TAIL = struct.Struct(">BH")
 ROW_BYTES = _ROW.size
 """The digests of the run's id and of its request, its head (id and seq), when it ended (in seconds), how, its pools."""
 
+_SEQ, _TIME = 48, 52
+"""Where the seq of the head begins in a row, and what follows it."""
+
 _STATUSES: tuple[Status, ...] = ("completed", "failed", "cancelled")
 _CROWD = 32
 """Rows per shard on average: a search reads 2 kB at most, and an empty bytearray weighs as much as one row."""
@@ -72,7 +75,7 @@ class Finished:
         return RunState(run, over.head, over.status, request, at_ms=over.ended_ms, pools=over.pools)
 
     def add(self, state: RunState) -> bytes:
-        """Remembers a run that is over; returns its row, which `load` takes. A run that is known stays as it is."""
+        """Remembers a run that is over, by its last end; returns its row, which `load` takes."""
         request = state.request.request_digest if state.request else ""
         row = _ROW.pack(
             _digest(state.run_id),
@@ -133,7 +136,9 @@ class Finished:
     def _insert(self, row: bytes) -> None:
         digest = row[:16]
         shard = self._shard(digest)
-        if _find(shard, digest) >= 0:
+        if (at := _find(shard, digest)) >= 0:
+            if row[_SEQ:_TIME] > shard[at + _SEQ : at + _TIME]:  # it has failed before, and was retried
+                shard[at : at + ROW_BYTES] = row
             return
         shard += row
         self._count += 1

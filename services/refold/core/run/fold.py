@@ -6,19 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 from refold.core import events
 from refold.core.errors import FoldError
 from refold.core.events import DOUBT
-from refold.core.ids import EntryId, RunId
+from refold.core.ids import EntryId, RunId, child_id
+from refold.core.run import redrive
 from refold.core.run.chain import Head
+from refold.core.run.counting import PURSE_TRANSITIONS, add_child, called, let_on, proposed, raised
+from refold.core.run.pausing import PAUSE_TRANSITIONS
+from refold.core.run.purse import Purse, of_budget
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
-from refold.core.run.steps import give_up, settle
-from refold.core.run.steps import keep as _keep
-from refold.core.run.steps import number as _step
+from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
 from refold.core.wire.canonical import utf8_bytes
@@ -53,9 +55,9 @@ def link(state: RunState, head: Head) -> None:
     state.heads = state.heads.append(head)
 
 
-def advance(state: RunState, fresh: Iterable[events.Event], *, seq: int, at_ms: int) -> None:
+def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: int) -> None:
     """Applies events in place, the first of them with this seq; the head stays, for the entry has no name yet."""
-    if state.over:
+    if state.over and not (fresh and state.status == "failed" and isinstance(fresh[0], events.RunRetried)):
         raise FoldError(f"run {state.run_id} has an entry after its end", hint="`refold run verify` shows the record")
     for event in fresh:
         transition = _TRANSITIONS.get(type(event))
@@ -70,8 +72,9 @@ def advance(state: RunState, fresh: Iterable[events.Event], *, seq: int, at_ms: 
         state.size_bytes += EVENT_BYTES + utf8_bytes(text(event)) if text else EVENT_BYTES
     state.at_ms = at_ms
     if state.status in ("running", "suspended"):
-        # Suspended is a run that has open steps and waits in all of them.
-        state.status = "running" if state.busy or not state.open else "suspended"
+        # Suspended is a run that has open steps and waits in all of them, or is paused.
+        works = (state.busy or not state.open) and not state.paused
+        state.status = "running" if works else "suspended"
 
 
 def extended(
@@ -85,7 +88,7 @@ def extended(
 
 def wakes(fresh: Iterable[events.Event]) -> int:
     """How often events wake the agent's code: at its start and at every outcome that it waits for."""
-    return sum(isinstance(event, WAKING) for event in fresh)
+    return sum([isinstance(event, WAKING) for event in fresh])
 
 
 WAKING = (
@@ -118,11 +121,14 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.ChildCompleted: attrgetter("result"),
     events.EventPublished: attrgetter("data"),
     events.PatchTaken: attrgetter("patch"),
+    events.RunRetried: attrgetter("edit"),
 }
 
 
 def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
     state.request, state.requested_ms = event, at_ms
+    if event.budget is not None:
+        state.purse = Purse(event.budget, at_ms)
 
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
@@ -130,7 +136,7 @@ def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) ->
 
 
 def _noted(state: RunState, event: events.NoteRecorded | events.CheckpointReached, seq: int, at_ms: int) -> None:
-    _step(state, event, seq)
+    number(state, event, seq)
 
 
 def _says(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
@@ -143,12 +149,16 @@ def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
 
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
     policy = state.request.policy if state.request is not None else ""
-    _keep(state, _step(state, event, seq), OpenStep("proposed", seq, policy=policy))
+    keep(state, number(state, event, seq), OpenStep("proposed", seq, policy=policy))
+    if state.purse is not None:
+        proposed(state, event)
+    if event.step == state.retried.edit[0]:
+        state.retried = state.retried._replace(edit=(0, ""))
 
 
 def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    _keep(state, event.step, opened._replace(policy=event.policy, decision=None), opened)
+    keep(state, event.step, opened._replace(policy=event.policy, decision=None), opened)
 
 
 def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
@@ -158,7 +168,7 @@ def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: in
     waiting = opened._replace(question=asked, due_ms=asked.due_ms, rounds=opened.rounds + 1)
     if event.about != DOUBT:  # what came of a call is asked beside what its policy says of it
         waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
-    _keep(state, event.step, waiting, opened)
+    keep(state, event.step, waiting, opened)
 
 
 def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms: int) -> None:
@@ -169,7 +179,7 @@ def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms
     asked = opened.question._replace(
         approvers=people, expires_ms=event.expires_ms, escalated=True, question=event.question
     )
-    _keep(state, event.step, opened._replace(question=asked, due_ms=asked.due_ms), opened)
+    keep(state, event.step, opened._replace(question=asked, due_ms=asked.due_ms), opened)
 
 
 def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: int) -> None:
@@ -180,7 +190,7 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
         after = after._replace(phase="proposed", decision=event)
     elif event.verdict == "approve":
         after = after._replace(settled=event)
-    _keep(state, event.step, after, opened)
+    keep(state, event.step, after, opened)
     if event.verdict in ("edit", "amend"):
         state.edited = state.edited.set(event.step, (event.args, event.key))
     if event.use:
@@ -188,17 +198,17 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
 
 
 def _child_started(state: RunState, event: events.ChildStarted, seq: int, at_ms: int) -> None:
-    _keep(state, _step(state, event, seq), OpenStep("child", seq))
+    keep(state, number(state, event, seq), OpenStep("child", seq))
     state.children += 1
 
 
 def _published(state: RunState, event: events.EventPublished, seq: int, at_ms: int) -> None:
-    _step(state, event, seq)
+    number(state, event, seq)
     state.children += len(event.agents)
 
 
 def _slept(state: RunState, event: events.SleepStarted, seq: int, at_ms: int) -> None:
-    _keep(state, _step(state, event, seq), OpenStep("sleep", seq, event.until_ms))
+    keep(state, number(state, event, seq), OpenStep("sleep", seq, event.until_ms))
 
 
 def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: int) -> None:
@@ -210,7 +220,9 @@ def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: 
     sent = OpenStep(
         "dispatched", before.seq, event.deadline_ms, event.attempt, dispatches, first_sent_ms, at_ms, *before[7:]
     )
-    _keep(state, event.step, sent, before)
+    keep(state, event.step, sent, before)
+    if state.purse is not None:
+        called(state)
 
 
 def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_ms: int) -> None:
@@ -221,25 +233,35 @@ def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_m
         failure=event.failure,
         # That an effect may have happened no later failure takes back, only a human (`_resolved`).
         may_have_happened=opened.may_have_happened or event.unknown,
-        sent_back=opened.sent_back + (event.failure.code in SENT_BACK),
+        uncounted=opened.uncounted + (event.failure.code in SENT_BACK),
         past=_past(opened, event.attempt, "unknown" if event.unknown else "failed", _why(event.failure), at_ms=at_ms),
     )
-    _keep(state, event.step, waiting, opened)
+    keep(state, event.step, waiting, opened)
 
 
 def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     past = _past(opened, event.attempt, "doubt", _why(event.failure), at_ms=at_ms)
     doubt = opened._replace(phase="doubt", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
-    _keep(state, event.step, doubt, opened)
+    keep(state, event.step, doubt, opened)
+
+
+def _held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
+    opened = state.open[event.step]
+    past = _past(opened, event.attempt, "failed", _why(event.failure), at_ms=at_ms)
+    held = opened._replace(phase="held", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
+    keep(state, event.step, held, opened)
 
 
 def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int) -> None:
     state.resolved = state.resolved.set(event.step, event)
     if opened := state.open.get(event.step):
+        if opened.phase == "held" and event.verdict == "did_not_happen" and of_budget(opened.failure):
+            let_on(state)
         # Whatever the receiver remembers of earlier attempts, the effect is not among it: its key window starts anew.
         past = _past(opened, event.attempt, event.verdict, event.comment, by=event.actor, at_ms=at_ms)
-        _keep(state, event.step, opened._replace(may_have_happened=False, first_sent_ms=0, past=past), opened)
+        after = opened._replace(may_have_happened=False, first_sent_ms=0, past=past)
+        keep(state, event.step, after._replace(uncounted=event.attempt) if opened.phase == "held" else after, opened)
 
 
 def _past(
@@ -258,14 +280,25 @@ TOLD, TOLD_CHARS = 10, 300
 
 
 def _settled(state: RunState, event: _WithoutMore, seq: int, at_ms: int) -> None:
-    settle(state, event.step, event, at_ms)
+    settle(state, event.step, event, seq=seq, at_ms=at_ms)
 
 
 _WithoutMore = events.CallCompleted | events.CallFailed | events.SleepEnded
 
 
+def _child_over(state: RunState, event: events.ChildCompleted, seq: int, at_ms: int) -> None:
+    settle(state, event.step, event, seq=seq, at_ms=at_ms)
+    if event.used is not None:
+        add_child(state, child_id(state.run_id, event.step), event.used)
+
+
+def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
+    redrive.retried(state, event, seq, at_ms)
+    raised(state, event)
+
+
 def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
-    give_up(state, event.step)
+    give_up(state, event.step, seq=seq)
     waits_no_more(state, event.step)
 
 
@@ -274,7 +307,7 @@ def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: in
 
 
 def _patched(state: RunState, event: events.PatchTaken, seq: int, at_ms: int) -> None:
-    state.patches = state.patches.set(event.patch, True)
+    state.patches = state.patches.set(event.patch, seq)
 
 
 def _migrated(state: RunState, event: events.RunMigrated, seq: int, at_ms: int) -> None:
@@ -315,7 +348,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.SleepEnded: _settled,
     events.StepGivenUp: _given_up,
     events.ChildStarted: _child_started,
-    events.ChildCompleted: _settled,
+    events.ChildCompleted: _child_over,
     events.EventPublished: _published,
     events.PatchTaken: _patched,
     events.RunMigrated: _migrated,
@@ -328,6 +361,11 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.StatusSet: _says,
     events.TaskFailed: _told,
     **OF_WAITS,
+    events.RunRetried: _retried,
+    events.CallRenewed: redrive.renewed,
+    **PAUSE_TRANSITIONS,
+    events.CallHeld: _held,
+    **PURSE_TRANSITIONS,
 }
 
 

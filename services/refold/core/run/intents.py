@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 from refold.core import events
 from refold.core.errors import CallbackError
 from refold.core.events import RetryPolicy
+from refold.core.run.metering import Reserve
 from refold.core.run.state import Settled, Step
 from refold.core.wire import canonical
+from refold.core.wire.blobs import stands_for
 
 LABEL_CHARS, STATUS_CHARS = 100, 300
 """How much an agent may say where people look: what is longer is cut."""
@@ -26,6 +28,16 @@ class Intent:
 
     waits: ClassVar[bool] = True
     numbered: ClassVar[bool] = True
+    texts: ClassVar[tuple[str, ...]] = ()
+
+    def fits(self) -> bool:
+        """Whether its `texts` are texts and its `until_ms` a number: agents can import the class and misuse it."""
+        until = getattr(self, "until_ms", 0)
+        return isinstance(until, int) and all(isinstance(getattr(self, name), str) for name in self.texts)
+
+    def recorded(self, step: int) -> events.Event:
+        """The event that records it, if its host adds nothing of its own."""
+        raise NotImplementedError
 
     @property
     def words(self) -> str:
@@ -54,7 +66,9 @@ class Intent:
 class Call(Intent):
     """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises.
 
-    `label` is for who looks on: on replay it may be another.
+    `label` is for who looks on: on replay it may be another. So may `reserve`, which is what each attempt may take.
+    `builds_on` are the steps of earlier calls of which the arguments speak: what those were asked and gave goes out
+    with this one.
     """
 
     tool: str
@@ -66,13 +80,21 @@ class Call(Intent):
     key_window_ms: int
     read: Callable[[Settled], Any]
     label: str = ""
+    builds_on: tuple[int, ...] = ()
+    reserve: Reserve | None = None
+
+    def fits(self) -> bool:
+        texts = isinstance(self.tool, str) and isinstance(self.args, str) and isinstance(self.label, str)
+        return texts and (self.reserve is None or isinstance(self.reserve, Reserve))
 
     @property
     def words(self) -> str:
         return call_words(self.tool, self.args)
 
     def agrees(self, recorded: Step) -> bool:
-        return isinstance(recorded, events.CallProposed) and (recorded.tool, recorded.args) == (self.tool, self.args)
+        if not isinstance(recorded, events.CallProposed):
+            return False
+        return (recorded.tool, recorded.asked or recorded.args) == (self.tool, self.args)
 
     @property
     def title(self) -> str:
@@ -101,7 +123,6 @@ class Sleep(Intent):
         return isinstance(recorded, events.SleepStarted)
 
     def recorded(self, step: int) -> events.Event:
-        """The event that records it."""
         return events.SleepStarted(step, self.until_ms)
 
 
@@ -113,13 +134,16 @@ class Note(Intent):
     data: str
 
     waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("kind", "data")
 
     @property
     def words(self) -> str:
         return f"note {self.kind}"
 
     def agrees(self, recorded: Step) -> bool:
-        return isinstance(recorded, events.NoteRecorded) and (recorded.kind, recorded.data) == (self.kind, self.data)
+        if not isinstance(recorded, events.NoteRecorded) or recorded.kind != self.kind:
+            return False
+        return stands_for(recorded.data, self.data)
 
     def differs(self, recorded: Step) -> str:
         if not isinstance(recorded, events.NoteRecorded):
@@ -127,7 +151,6 @@ class Note(Intent):
         return _difference((recorded.kind, recorded.data), (self.kind, self.data))
 
     def recorded(self, step: int) -> events.Event:
-        """The event that records it."""
         return events.NoteRecorded(step, self.kind, self.data)
 
 
@@ -138,6 +161,7 @@ class Checkpoint(Intent):
     name: str
 
     waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("name",)
 
     @property
     def words(self) -> str:
@@ -150,7 +174,6 @@ class Checkpoint(Intent):
         return "renamed" if isinstance(recorded, events.CheckpointReached) else ""
 
     def recorded(self, step: int) -> events.Event:
-        """The event that records it."""
         return events.CheckpointReached(step, self.name)
 
 
@@ -161,6 +184,7 @@ class Say(Intent):
     text: str
 
     waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("text",)
     numbered: ClassVar[bool] = False
 
     @property
@@ -186,6 +210,8 @@ class Wait(Intent):
     match: str
     until_ms: int
 
+    texts: ClassVar[tuple[str, ...]] = ("name", "match")
+
     @property
     def words(self) -> str:
         return wait_words(self.name, self.match)
@@ -200,7 +226,6 @@ class Wait(Intent):
         return Signal(outcome.signal_id, outcome.name, canonical.parse(outcome.data), outcome.actor)
 
     def recorded(self, step: int) -> events.WaitStarted:
-        """The event that records it."""
         return events.WaitStarted(step, self.name, self.match, self.until_ms)
 
 
@@ -213,6 +238,8 @@ class Answer(Intent):
     schema: str
     until_ms: int
     read: Callable[[str], Any]
+
+    texts: ClassVar[tuple[str, ...]] = ("name", "schema")
 
     @property
     def words(self) -> str:
@@ -231,7 +258,6 @@ class Answer(Intent):
         raise TimeoutError(f"nobody answered the callback {self.name} in time")
 
     def recorded(self, step: int) -> events.CallbackCreated:
-        """The event that records it."""
         return events.CallbackCreated(step, self.name, self.digest, self.schema, self.until_ms)
 
 
@@ -242,6 +268,7 @@ class Patch(Intent):
     patch: str
 
     waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("patch",)
     numbered: ClassVar[bool] = False
 
     @property
@@ -249,7 +276,6 @@ class Patch(Intent):
         return f"patch {self.patch}"
 
     def recorded(self, step: int) -> events.Event:
-        """The event that records it."""
         return events.PatchTaken(self.patch)
 
 

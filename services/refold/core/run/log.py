@@ -8,8 +8,10 @@ may lie; what it finds out of order then is told by `settle`.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 from refold.core.errors import FoldError
 from refold.core.events import Entry, RunRequested
@@ -17,6 +19,7 @@ from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.fold import apply, evolve
+from refold.core.run.redrive import reopens
 from refold.core.run.state import RunState
 from refold.core.run.tangle import Held, Tangle
 
@@ -29,6 +32,24 @@ ASIDE_BYTES = 64 << 20
 
 FORKED = "forked: two histories of the run are in the log, in an order that was lost; `refold run repair` chooses"
 GAP = "gap: the beginning of its history is not in the log"
+
+
+class Lost(NamedTuple):
+    """What a reader knew before the log lost its end: what it had sent and not read, and the runs that lived."""
+
+    unread: AbstractSet[EntryId]
+    runs: AbstractSet[RunId]
+
+    def has_beginning(self, run: RunId, tangle: Tangle) -> bool:
+        """Whether the beginning of a run, of which entries are left, is in what was lost.
+
+        A living run was read from its beginning, which copies and cleaning may have put behind what is left; and what
+        was written on a beginning that is lost was never acted upon.
+        """
+        return run in self.runs or {held.record.id for held in tangle.held()} <= self.unread
+
+
+NOTHING_LOST = Lost(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +78,15 @@ class LogFold:
 
     `frozen` holds the runs that have an entry which this version cannot read, and (after `settle`) those whose history
     cannot be told from the log, with the reason: they stand still here. `sweep` has the keys of records that can never
-    count, for a planner to bury; it is filled after `settle` alone. `mistaken` are entries that were written
-    on what the log had lost: a run of which they alone are left never began. Whoever takes the states of runs that are
-    over away is told nothing of them any more.
+    count, for a planner to bury; it is filled after `settle` alone. `lost` is what a reader knew of the
+    log before that lost its end. Whoever takes the states of runs that are over away is told nothing of them any more.
     """
 
     def __init__(self) -> None:
         self.states: dict[RunId, RunState] = {}
         self.frozen: dict[RunId, str] = {}
         self.sweep: list[bytes] = []
-        self.mistaken: set[EntryId] = set()
+        self.lost = NOTHING_LOST
         self._live, self._aside = False, 0
         self._ended: dict[RunId, RunState] = {}
         self._tangles: dict[RunId, Tangle] = {}
@@ -97,8 +117,10 @@ class LogFold:
     def extends(self, entry: Entry) -> bool:
         """Whether an entry counts for its run as folded so far."""
         state = self.states.get(entry.run_id)
-        if entry.run_id in self.frozen or (state is not None and state.over):
+        if entry.run_id in self.frozen:
             return False
+        if state is not None and state.over:
+            return reopens(state.head, state.status, entry)
         return chain.extends(state.head if state else Head(), entry)
 
     def remembers(self, run: RunId) -> bool:
@@ -121,11 +143,7 @@ class LogFold:
         self._live = True
         stalled: dict[RunId, str] = {}
         for run, tangle in list(self._tangles.items()):
-            if (
-                tangle.aside
-                and self._state(run) is None
-                and {each.record.id for each in tangle.held()} <= self.mistaken
-            ):
+            if tangle.aside and self._state(run) is None and self.lost.has_beginning(run, tangle):
                 self._take_back(run, tangle)
             elif tangle.contested:
                 stalled[run] = FORKED
@@ -136,10 +154,11 @@ class LogFold:
             tangle.stalled = run in stalled
         self.frozen |= stalled
         self._ended = {run: state for run, state in self._ended.items() if run in stalled}
+        self.lost = NOTHING_LOST
         return stalled
 
     def _take_back(self, run: RunId, tangle: Tangle) -> None:
-        """What was written on a beginning that the log has lost is nobody's history: the run is as if never begun."""
+        """What is left of a run whose beginning the log has lost is no history: the run is as if never begun."""
         for held in tangle.held():
             self._aside -= held.bytes
             self._sweep(held)
@@ -161,7 +180,11 @@ class LogFold:
         if self._knows(record):
             return self._note_copy(held)
         follows = not entry.prev or (state is not None and _was_head(state, Head(EntryId(entry.prev), entry.seq - 1)))
-        if state is not None and state.over:
+        over = (
+            state is not None and state.over and not (run in self.states and reopens(state.head, state.status, entry))
+        )
+        # What follows nothing of a run that has failed may follow its retry, which copies have put behind it.
+        if state is not None and over and (follows or state.status != "failed"):
             if not self._live and follows and entry.prev != state.head.id:
                 self._compete(held, late=late)
             return Judged(run, record.id, entry, "over")
@@ -242,6 +265,7 @@ class LogFold:
             self.frozen[run] = error.message
             return Judged(run, record.id, record.entry, "unreadable")
         self.states[run] = state
+        self._ended.pop(run, None)
         return Judged(run, record.id, record.entry, "", state)
 
     def _hold(self, held: Held, state: RunState | None) -> None:
@@ -259,8 +283,8 @@ class LogFold:
             self._pass_by(run, tangle)
 
     def _pass_by(self, run: RunId, tangle: Tangle) -> None:
-        state = self.states[run]
-        for held in tangle.pass_by(state.head.seq):
+        state = self._state(run)
+        for held in tangle.pass_by(state.head.seq if state else 0):
             self._aside -= held.bytes
             self._sweep(held)
 

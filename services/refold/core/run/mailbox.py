@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -15,30 +17,47 @@ AROUND_BYTES = 256
 _NOTHING: Map[Any, Any] = Map()
 
 
+class KeptSignal(NamedTuple):
+    """A signal that no wait took so far, the seq of its event, and when it came."""
+
+    seq: int
+    came_ms: int
+    signal: SignalReceived
+
+
 class Mailbox(NamedTuple):
     """What a run was told. Never changes: what becomes of it is another.
 
-    `kept` has the signals that no wait took so far, by id, with the seq of their events, `bytes` is what they take;
-    `taken` the steps that took the others. `waits` are the steps that are open, by name and in order. `full`: a signal
-    was dropped since a wait took one.
+    `kept` has the signals that no wait took so far, by id, `names` their ids by name, in the order in which they came;
+    `bytes` is what they take. `taken` are the steps that took the others, `waits` those that are open, by name and in
+    order. `full`: a signal was dropped since a wait took one. `behind`: waits from this step on were not asked so far
+    about what is kept; 0: all were.
     """
 
-    kept: Map[str, tuple[int, SignalReceived]] = _NOTHING
+    kept: Map[str, KeptSignal] = _NOTHING
+    names: Map[str, tuple[str, ...]] = _NOTHING
     taken: Map[str, int] = _NOTHING
     waits: Map[str, tuple[int, ...]] = _NOTHING
     bytes: int = 0
     full: bool = False
+    behind: int = 0
 
-    def receive(self, signal: SignalReceived, seq: int) -> Mailbox:
-        """Keeps a signal."""
-        kept = self.kept.set(signal.signal_id, (seq, signal))
-        return self._replace(kept=kept, bytes=self.bytes + signal_bytes(signal))
+    def receive(self, signal: SignalReceived, seq: int, at_ms: int) -> Mailbox:
+        """Keeps a signal, of an entry of this time."""
+        name, number = signal.name, signal.signal_id
+        return self._replace(
+            kept=self.kept.set(number, KeptSignal(seq, signal.sent_ms or at_ms, signal)),
+            names=self.names.set(name, (*self.names.get(name, ()), number)),
+            bytes=self.bytes + signal_bytes(signal),
+        )
 
     def take(self, signal_id: str, step: int) -> tuple[SignalReceived, Mailbox]:
         """Gives a signal that is kept to a step. **Raises** KeyError: nobody gets what is not there, or was taken."""
-        _, signal = self.kept[signal_id]
+        signal = self.kept[signal_id].signal
+        left = tuple(each for each in self.names[signal.name] if each != signal_id)
         rest = self._replace(
             kept=self.kept.delete(signal_id),
+            names=self.names.set(signal.name, left) if left else self.names.delete(signal.name),
             taken=self.taken.set(signal_id, step),
             bytes=self.bytes - signal_bytes(signal),
             full=False,
@@ -54,9 +73,23 @@ class Mailbox(NamedTuple):
         left = tuple(each for each in self.waits[name] if each != step)
         return self._replace(waits=self.waits.set(name, left) if left else self.waits.delete(name))
 
-    def named(self, name: str) -> list[SignalReceived]:
+    def reopen(self, back: Iterable[KeptSignal], waits: Iterable[tuple[str, int]]) -> Mailbox:
+        """Signals are kept once more, for those who took them count no more; these wait, in order, and no others."""
+        kept, taken, size = self.kept, self.taken, self.bytes
+        for each in back:
+            name = each.signal.signal_id
+            kept, taken, size = kept.set(name, each), taken.delete(name), size + signal_bytes(each.signal)
+        names: dict[str, tuple[str, ...]] = {}
+        for each in sorted(kept.values(), key=attrgetter("seq")):
+            names[each.signal.name] = (*names.get(each.signal.name, ()), each.signal.signal_id)
+        mail = self._replace(kept=kept, names=Map(names), taken=taken, bytes=size, waits=_NOTHING, behind=0)
+        for name, step in waits:
+            mail = mail.wait(name, step)
+        return mail
+
+    def named(self, name: str) -> Iterator[KeptSignal]:
         """The signals of a name that are kept, in the order in which they came."""
-        return [signal for _, signal in sorted(kept for kept in self.kept.values() if kept[1].name == name)]
+        return map(self.kept.__getitem__, self.names.get(name, ()))
 
     def __repr__(self) -> str:
         parts = (sorted(each.items()) if isinstance(each, Map) else each for each in self)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 from refold.core.errors import NonDeterminismError
 from refold.core.run.changes import Change, change_at
 from refold.core.run.intents import GiveUp, Intent, words_of
-from refold.core.run.state import RunState, Settled
+from refold.core.run.state import RunState, Settled, Step
 
 Wanted = list[tuple[int, Intent]]
 """What code asks for in one go: the steps that it gives up first, by number, then the new ones in the order of asking.
@@ -41,12 +41,14 @@ class Raised:
 class Moment:
     """What an agent may know of time: the moment of the entry that woke it, and whether that is being replayed.
 
-    `seen`: the log has what the code does in this turn. **Units**: milliseconds since 1970.
+    `seen`: the log has what the code does in this turn; if not, then as far as step `stays`, as a retry has left the
+    rest behind. **Units**: milliseconds since 1970.
     """
 
     now_ms: int = 0
     replaying: bool = True
     seen: bool = False
+    stays: int = 0
 
 
 class Driver(Protocol):
@@ -77,55 +79,59 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
     raised from what the code itself raised, if it did.
     """
     moment, seen = execution.moment, 1 + len(state.outcomes) - unseen
-    moment.now_ms, moment.replaying, moment.seen = state.started_ms, bool(state.steps), seen > 0
+    moment.now_ms, moment.seen = state.started_ms, seen > 0
+    moment.replaying = moment.seen and bool(state.steps)
+    moment.stays = state.retried.step_before(len(state.steps)) if state.retried.left else 0
     gone: set[int] = set()
-    asked = execution.start()
-    beyond: Wanted = []
-    if seen > 0:
-        asked = _agree(execution, state, asked, gone)
-    beyond += asked
-    for number, (step, (at_ms, outcome)) in enumerate(state.outcomes.items(), start=1):
-        if number == seen:
+    beyond = _agree(execution, state, execution.start(), gone, loose=seen <= 0)
+    for number, (step, (at_ms, outcome, _)) in enumerate(state.outcomes.items(), start=1):
+        if number == seen and not state.retried.left:
             _caught_up(execution, state, gone)
         if step > execution.steps and number <= seen:
-            _differ(execution, state, execution.steps + 1, [])
+            _differ(execution, state, state.retried.step_after(execution.steps), [])
         moment.now_ms, moment.seen = at_ms, number < seen
         moment.replaying = moment.seen and execution.steps < len(state.steps)
-        asked = execution.settle(step, outcome)
-        if number < seen:
-            asked = _agree(execution, state, asked, gone)
-        beyond += asked
-    if not unseen:
-        _caught_up(execution, state, gone)
-    moment.replaying = moment.seen = False
+        beyond += _agree(execution, state, execution.settle(step, outcome), gone, loose=number >= seen)
+    if not unseen or state.retried.left:
+        _caught_up(execution, state, gone, loose=unseen > 0)
+    moment.replaying, moment.seen, moment.stays = False, False, 0
     return beyond
 
 
-def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int]) -> Wanted:
-    """What the code has asked for is what history has there. Past the end of a run it may go on as it likes."""
+def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int], *, loose: bool) -> Wanted:
+    """What the code has asked for is what history has there. Past the end of a run it may go on as it likes.
+
+    `loose`: and so it may here, beyond what history has. Where a retry has left steps behind, others stay beside them.
+    """
     for place, (step, intent) in enumerate(asked):
         if isinstance(intent, GiveUp):
             gone.add(step)
             # What settles in the same moment is over before it can be given up.
-            if step not in state.given_up and step not in state.outcomes and not state.over:
+            if step not in state.given_up and step not in state.outcomes and not (state.over or loose):
                 _disagree(execution, step, "waited for", "given up")
         elif not intent.numbered:
             continue
         elif step > len(state.steps):
-            if not state.over:
+            if not (state.over or loose):
                 _differ(execution, state, step, asked[place:])
         elif not intent.agrees(state.steps[step - 1]):
             _differ(execution, state, step, asked[place:])
-    if isinstance(execution.end, Raised) and not state.over:
+    if not loose and isinstance(execution.end, Raised) and not state.over:
         _caught_up(execution, state, gone)
-    return [(step, intent) for step, intent in asked if intent.numbered and step > len(state.steps)]
+    return [(step, intent) for step, intent in asked if _is_new(state, step, intent, loose=loose)]
 
 
-def _caught_up(execution: Driver, state: RunState, gone: set[int]) -> None:
-    """The code has come as far as history, and waits there as it did."""
-    if execution.steps < len(state.steps):
-        _differ(execution, state, execution.steps + 1, [])
-    if execution.end is not None and not state.over:
+def _is_new(state: RunState, step: int, intent: Intent, *, loose: bool) -> bool:
+    if intent.numbered:
+        return step > len(state.steps)
+    return loose and not (isinstance(intent, GiveUp) and step in state.given_up)
+
+
+def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: bool = False) -> None:
+    """The code has come as far as history, and waits there as it did, or (`loose`) does what is new."""
+    if execution.steps < state.retried.step_before(len(state.steps)):
+        _differ(execution, state, state.retried.step_after(execution.steps), [])
+    if not loose and execution.end is not None and not state.over:
         _disagree(execution, execution.steps + 1, "a wait", "nothing")
     if not state.over and (kept := sorted(set(state.given_up) - gone)):
         _disagree(execution, kept[0], "given up", "waited for")
@@ -134,20 +140,26 @@ def _caught_up(execution: Driver, state: RunState, gone: set[int]) -> None:
 def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoReturn:
     """The code asks for other steps than history has, from this one on."""
     new = [intent for _, intent in asked if intent.numbered]
+    following, before = state.retried.step_after(step), state.retried.step_before(step - 1)
+    here, then, earlier = (_step(state, number) for number in (step, following, before))
 
     def ask_on() -> list[Intent]:
-        settled = state.outcomes.get(step + 1)
+        settled = state.outcomes.get(following)
         if settled is None or not new[0].waits:
             return []
         with suppress(Exception):  # what is driven here is lost already, and is only looked at
             return [intent for _, intent in execution.settle(step, settled[1]) if intent.numbered]
         return []
 
-    change = change_at(step, state.steps, new, ask_on)
-    expected = words_of(state.steps[step - 1]) if step <= len(state.steps) else "nothing"
+    change = change_at(new, here=here, then=then, earlier=earlier, ask_on=ask_on)
+    expected = words_of(here) if here else "nothing"
     if isinstance(execution.end, Raised) and not new:
         change = Change("raised", "")
     _disagree(execution, step, expected, new[0].words if new else "nothing", change)
+
+
+def _step(state: RunState, number: int) -> Step | None:
+    return state.steps[number - 1] if 0 < number <= len(state.steps) else None
 
 
 _WAITS = Change("waiting", "")

@@ -73,9 +73,20 @@ def unpack_entries(run: RunId, entries: bytes) -> Iterator[LogPair]:
 
 def due_ms(state: RunState) -> int:
     """When time has something for a run that waits; 0: never."""
-    if state.status == "pending" and state.request:
-        return max(1, state.request.not_before_ms)
-    return min((opened.due_ms for opened in state.open.values() if opened.due_ms), default=0)
+    if state.paused:
+        return 0
+    due = [next_moment(state), *(opened.due_ms for opened in state.open.values())]
+    return min((moment for moment in due if moment), default=0)
+
+
+def next_moment(state: RunState) -> int:
+    """When time has something for the run itself: its start, or its deadline; 0: never."""
+    ends = state.deadline_ms
+    if state.status != "pending" or state.request is None:
+        return ends
+    # Due at once is one that was not started with its request: 0 would be no timer.
+    starts = max(1, state.request.not_before_ms)
+    return min(starts, ends) if ends else starts
 
 
 class Asleep(NamedTuple):
@@ -145,13 +156,21 @@ class PartitionSnapshot:
             # Written after the marks, by a planner that came less far: it may lack what the marks rely on.
             if kept is None or (key in self._since and kept.log < log):
                 self.whole = False
-            elif kept.run_id not in self.finished:
+            elif self._lives(kept):
                 runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
                 self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
         # Taken away since the marks, and not because it is over: what it stood for is not there.
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         self.whole = self.whole and all(run in self.finished for run in gone)
         return runs if self.whole else {}
+
+    def _lives(self, kept: KeptRun) -> bool:
+        """Whether a run is not over, or was and goes on: then the row says how an end was that is none any more."""
+        row = self.finished.get(kept.run_id)
+        if row is not None and kept.seq > row.head.seq:
+            self.finished.forget(kept.run_id)
+            return True
+        return row is None
 
     def _begins(self, kept: KeptRun) -> int:
         entries, first = kept.entries, self._raw.get(block_key(kept.run_id, 0))

@@ -12,13 +12,17 @@ from typing import Any, Literal, NamedTuple
 from immutables import Map
 
 from refold.core import events
-from refold.core.ids import EntryId, RunId, approval_id, call_id
+from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import EMPTY, Mailbox
+from refold.core.run.purse import Purse
+from refold.core.run.retried import ONCE, Retried
 from refold.core.run.shared import Row, Table
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
-StepPhase = Literal["proposed", "approval", "dispatched", "backoff", "doubt", "sleep", "wait", "callback", "child"]
+StepPhase = Literal[
+    "proposed", "approval", "dispatched", "backoff", "doubt", "held", "sleep", "wait", "callback", "child"
+]
 Step = (
     events.CallProposed
     | events.NoteRecorded
@@ -71,14 +75,15 @@ class OpenStep(NamedTuple):
     """A step that has no outcome yet. Never changes: what becomes of it is another.
 
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`), `sleep`,
-    `wait` (for a signal; `failure` is why its match had no value once), `callback`
-    or `child` (another run is under way).
+    attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`), `held` (its
+    attempts are used up, and an operator says what becomes of it), `sleep`, `wait` (for a signal; `failure` is why its
+    match had no value once), `callback` or `child` (another run is under way).
     `seq` is that of the proposal, `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt
     may have had its effect. `policy` judged the call last, `decision` is what people said of it last, `settled` their
-    word that nothing came of the attempts before. `sent_back` counts the attempts that an executor sent back unsent:
-    they cost no retry. `sent_ms` is when this attempt was ordered, `doubted_ms` since when it is in doubt. `rounds` is
-    how often people were asked, `past` what there is to tell them of before.
+    word that nothing came of the attempts before. `uncounted` are attempts that cost no retry: an executor has sent
+    them back unsent, or an operator has given the call as many anew. `sent_ms` is when this attempt was ordered,
+    `doubted_ms` since when it is in doubt or held. `rounds` is how often people were asked, `past` what there is to
+    tell them of before, `given_up_at` the seq of the event since which nobody waits for it.
     """
 
     phase: StepPhase
@@ -93,14 +98,23 @@ class OpenStep(NamedTuple):
     policy: str = ""
     question: Asked | None = None
     decision: events.ApprovalDecided | None = None
-    sent_back: int = 0
+    uncounted: int = 0
     doubted_ms: int = 0
     rounds: int = 0
     past: tuple[events.Earlier, ...] = ()
     settled: events.ApprovalDecided | None = None
+    given_up_at: int = 0
 
 
-WAITING = frozenset({"sleep", "doubt", "backoff", "approval", "wait", "callback", "child"})
+class LastSaid(NamedTuple):
+    """When the last word was said, its offset (of a parent: its seq), and when the last one was signed."""
+
+    ms: int = 0
+    place: int = 0
+    signed_ms: int = 0
+
+
+WAITING = frozenset({"sleep", "doubt", "held", "backoff", "approval", "wait", "callback", "child"})
 """The phases of a step that waits for time or for others: nobody works on it."""
 
 _SEQ = attrgetter("seq")
@@ -113,7 +127,8 @@ class RunState:
     """What a run is after its events so far.
 
     **Shape**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
-    settled ones in the order in which they settled, with the time; `open` the others, of which `busy` do not just wait.
+    settled ones in the order in which they settled, with the time and the seq; `open` the others, of which `busy` do
+    not just wait.
     `heads` has every entry's id and the seq of its last event. `resolved` holds what a human said of a step in doubt
     last, `late` the results that came for a step after it was settled or given up; `given_up` is what those were then.
     `edited` has the arguments and the key that people gave a call, `uses` which use of which grant was for which step.
@@ -124,7 +139,10 @@ class RunState:
     `callbacks` are the steps of all callbacks that ever were, by the digests of their tokens.
     `says` is what the agent has said last that it does.
     `children` is how many runs it has started.
-    `patches` are the changes in its agent's code at which it took the new way.
+    `patches` are the changes in its agent's code at which it took the new way, with the seq. `retried` is what retries
+    have made of it.
+    `paused` has what holds it: a pause of its own, then one that it has from its parent; `pause_said` the last words on
+    that, by the role of who said them. `purse` is what it has taken of a budget, if anything is counted.
     """
 
     run_id: RunId
@@ -141,7 +159,7 @@ class RunState:
     steps: Row[Step] = field(default_factory=Row)
     seqs: Row[int] = field(default_factory=Row)
     heads: Row[Head] = field(default_factory=Row)
-    outcomes: Table[int, tuple[int, Settled]] = field(default_factory=Table)
+    outcomes: Table[int, tuple[int, Settled, int]] = field(default_factory=Table)
     open: Map[int, OpenStep] = _NOTHING
     resolved: Map[int, events.DoubtResolved] = _NOTHING
     late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING
@@ -156,7 +174,11 @@ class RunState:
     mail: Mailbox = EMPTY
     callbacks: Map[str, int] = _NOTHING
     children: int = 0
-    patches: Map[str, bool] = _NOTHING
+    patches: Map[str, int] = _NOTHING
+    retried: Retried = ONCE
+    paused: tuple[events.RunPaused, ...] = ()
+    pause_said: Map[str, LastSaid] = _NOTHING
+    purse: Purse | None = None
 
     @property
     def over(self) -> bool:
@@ -166,12 +188,33 @@ class RunState:
     @property
     def waits_for_people(self) -> bool:
         """Whether people are all that it waits for."""
-        return all(opened.phase in ("approval", "doubt") for opened in self.open.values())
+        return all(opened.phase in ("approval", "doubt", "held") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
-        """The step that was proposed as event `seq`, or None."""
+        """The step that was proposed, or asked for anew, as event `seq`, or None."""
         place = self.seqs.place(seq)
-        return place + 1 if place < len(self.seqs) and self.seqs[place] == seq else None
+        if place < len(self.seqs) and self.seqs[place] == seq:
+            return place + 1
+        renewed = next((step for step, anew in self.retried.renewed.items() if anew == seq), None)
+        return renewed or self.retried.superseded.get(seq)
+
+    def call_id(self, step: int, *, at: int = 0) -> CallId:
+        """The id of the call of a step, as it was asked for last, or at first if the last time was after event `at`."""
+        anew = self.retried.renewed.get(step, 0)
+        return call_id(self.run_id, anew if anew and not 0 < at < anew else self.seqs[step - 1])
+
+    def open_at(self, failure: int) -> list[int]:
+        """The calls that may have been open when the run failed, at this event, though it was retried since."""
+        left = (step for first, last in self.retried.left for step in range(first, last + 1))
+        asked = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
+        return sorted({step for step, anew in self.retried.renewed.items() if anew > failure} | asked)
+
+    @property
+    def deadline_ms(self) -> int:
+        """When the run fails if it is not over by then; 0: never."""
+        if not self.retried.deadline_ms:
+            return self.request.deadline_ms if self.request else 0
+        return max(0, self.retried.deadline_ms)
 
     def entry_at(self, seq: int) -> EntryId | None:
         """The id of the entry whose first event is `seq`, or None."""
@@ -193,7 +236,7 @@ class RunState:
 
     def open_calls(self) -> list[int]:
         """The steps that are open and calls."""
-        return [step for step in sorted(self.open) if isinstance(self.steps[step - 1], events.CallProposed)]
+        return [step for step in sorted(self.open) if self.is_call(step)]
 
     def waits_for(self, step: int) -> str:
         """The id of the approval that a step waits for; nothing if it waits for nobody."""

@@ -20,18 +20,18 @@ def keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None =
     state.open = state.open.set(step, opened)
 
 
-def settle(state: RunState, step: int, outcome: Settled, at_ms: int) -> None:
-    """Closes a step with what came of it."""
+def settle(state: RunState, step: int, outcome: Settled, *, seq: int, at_ms: int) -> None:
+    """Closes a step with what came of it, by event `seq`."""
     opened = state.open[step]
     state.busy -= opened.phase not in WAITING
     state.open = state.open.delete(step)
-    state.outcomes = state.outcomes.add(step, (at_ms, outcome))
+    state.outcomes = state.outcomes.add(step, (at_ms, outcome, seq))
 
 
-def give_up(state: RunState, step: int) -> None:
+def give_up(state: RunState, step: int, *, seq: int) -> None:
     """Closes a step that nobody waits for any more. A call in doubt stays open for people."""
     opened = state.open[step]
-    state.given_up = state.given_up.set(step, opened)
+    state.given_up = state.given_up.set(step, opened._replace(given_up_at=seq))
     if opened.phase != "doubt":  # that the agent has lost interest tells nobody what came of it
         state.busy -= opened.phase not in WAITING
         state.open = state.open.delete(step)

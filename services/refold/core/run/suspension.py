@@ -42,6 +42,7 @@ def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
 
 _SAID: Final[dict[type, Status]] = {
     events.RunStarted: "running",
+    events.RunRetried: "running",
     events.RunSuspended: "suspended",
     events.RunResumed: "running",
     events.RunCompleted: "completed",
@@ -49,8 +50,11 @@ _SAID: Final[dict[type, Status]] = {
     events.RunCancelled: "cancelled",
 }
 
-REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "callback", "wait", "child", "backoff", "sleep")
+REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
 """What a run may be suspended for, and what is said first: what others have to do, before what time does by itself."""
+
+PAUSED: Final = "paused"
+"""Why a run is suspended that somebody has paused: whatever it waits for, that comes first."""
 
 CODE: Final = "code"
 """What wakes a run whose code was held, and is run at last: what came for it stands in the log since then."""
@@ -61,6 +65,8 @@ _LOOKED_AT = 64
 
 def blocked(state: RunState) -> Block:
     """What a suspended run waits for."""
+    if state.paused:
+        return Block(PAUSED, state.paused[0].actor)
     looked_at = islice(state.open.items(), _LOOKED_AT)
     step, opened = min(looked_at, key=lambda found: (REASONS.index(found[1].phase), _by_time(found[1]), found[0]))
     return Block(opened.phase, _name(state, step, opened))
@@ -71,8 +77,10 @@ def _by_time(opened: OpenStep) -> int:
 
 
 def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
-    """What has ended a wait: the first open step that the events are about."""
+    """What has ended a wait: who has ended a pause, or the first open step that the events are about."""
     for event in fresh:
+        if isinstance(event, events.RunUnpaused):
+            return event.actor
         step = getattr(event, "step", 0)
         if step in before.open:
             return _name(before, step, before.open[step])

@@ -13,7 +13,7 @@ from refold.core.run.steps import keep, number, settle
 def _received(state: RunState, event: events.SignalReceived, seq: int, at_ms: int) -> None:
     if event.signal_id in state.mail.taken or event.signal_id in state.mail.kept:
         raise KeyError(event.signal_id)
-    state.mail = state.mail.receive(event, seq)
+    state.mail = state.mail.receive(event, seq, at_ms)
 
 
 def _dropped(state: RunState, event: events.SignalDropped, seq: int, at_ms: int) -> None:
@@ -23,6 +23,10 @@ def _dropped(state: RunState, event: events.SignalDropped, seq: int, at_ms: int)
 def _wait_started(state: RunState, event: events.WaitStarted, seq: int, at_ms: int) -> None:
     keep(state, number(state, event, seq), OpenStep("wait", seq, event.until_ms))
     state.mail = state.mail.wait(event.name, event.step)
+
+
+def _postponed(state: RunState, event: events.WaitsPostponed, seq: int, at_ms: int) -> None:
+    state.mail = state.mail._replace(behind=event.first)
 
 
 def _match_failed(state: RunState, event: events.MatchFailed, seq: int, at_ms: int) -> None:
@@ -37,14 +41,14 @@ def _wait_ended(state: RunState, event: events.WaitEnded, seq: int, at_ms: int) 
     if not isinstance(asked, events.WaitStarted) or asked.name != signal.name:
         raise KeyError(event.step)
     waits_no_more(state, event.step)
-    settle(state, event.step, signal, at_ms)
+    settle(state, event.step, signal, seq=seq, at_ms=at_ms)
 
 
 def _expired(state: RunState, event: events.WaitExpired, seq: int, at_ms: int) -> None:
     if state.open[event.step].phase not in ("wait", "callback"):
         raise KeyError(event.step)
     waits_no_more(state, event.step)
-    settle(state, event.step, event, at_ms)
+    settle(state, event.step, event, seq=seq, at_ms=at_ms)
 
 
 def _callback_created(state: RunState, event: events.CallbackCreated, seq: int, at_ms: int) -> None:
@@ -55,7 +59,7 @@ def _callback_created(state: RunState, event: events.CallbackCreated, seq: int, 
 def _answered(state: RunState, event: events.CallbackCompleted | events.CallbackFailed, seq: int, at_ms: int) -> None:
     if state.open[event.step].phase != "callback":
         raise KeyError(event.step)
-    settle(state, event.step, event, at_ms)
+    settle(state, event.step, event, seq=seq, at_ms=at_ms)
 
 
 def waits_no_more(state: RunState, step: int) -> None:
@@ -69,6 +73,7 @@ TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.SignalReceived: _received,
     events.SignalDropped: _dropped,
     events.WaitStarted: _wait_started,
+    events.WaitsPostponed: _postponed,
     events.MatchFailed: _match_failed,
     events.WaitEnded: _wait_ended,
     events.WaitExpired: _expired,

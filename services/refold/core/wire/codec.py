@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from refold.core import events, messages, topics
+from refold.core import events, live, messages, topics
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, entry_id
-from refold.core.wire import avro, canonical, schemas
+from refold.core.wire import avro, blobs, canonical, schemas
 
 _T = TypeVar("_T")
 _FRAME = struct.Struct(">bI")
@@ -37,6 +37,7 @@ SUBJECTS: dict[type, str] = {
     messages.EndedRuns: f"{topics.RUN_SNAPSHOT}.over",
     messages.Marks: f"{topics.RUN_SNAPSHOT}.marks",
     messages.DeadLetter: topics.DEAD_LETTER,
+    live.StreamPart: topics.RUN_STREAM,
     messages.ApprovalRequest: topics.APPROVAL_REQUESTED,
     messages.ApprovalVote: topics.APPROVAL_VOTED,
     messages.ApprovalDecision: topics.APPROVAL_DECIDED,
@@ -51,6 +52,9 @@ _PARTS = (
     events.RetryPolicy,
     events.Requirement,
     events.Earlier,
+    events.Spendable,
+    events.Used,
+    messages.EarlierCall,
 )
 _CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 
@@ -118,21 +122,29 @@ def _reader(cls: Any, number: bytes) -> Callable[[bytes, int], Any]:
 _READERS: dict[tuple[Any, bytes], Callable[[bytes, int], Any]] = {}
 
 
-def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...]) -> _T:
+def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], pointed: str = "") -> _T:
     """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro.
 
-    **Raises** MalformedError for everything that is not exactly such a message.
+    The one that is `pointed` may hold in Avro what stands for a large value. **Raises** MalformedError for everything
+    that is not exactly such a message.
     """
     if value[:1] == b"\0":
         message = decode_message(cls, value)
         return dataclasses.replace(
             message,  # type: ignore[type-var]
-            **{name: canonical.dumps(canonical.parse(getattr(message, name))) for name in json_fields},
+            **{name: _text(getattr(message, name), pointed=name == pointed) for name in json_fields},
         )
     parsed = canonical.parse(value)
     if not isinstance(parsed, dict):
         raise MalformedError("the JSON value is not an object", hint='send {"run_id": ..., ...}')
     return _from_json(cls, parsed, json_fields)
+
+
+def _text(text: str, *, pointed: bool) -> str:
+    if pointed and blobs.is_pointer(text):
+        blobs.parse_pointer(text)
+        return text
+    return canonical.dumps(canonical.parse(text))
 
 
 def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ...]) -> _T:
@@ -148,10 +160,18 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
         value = parsed[name]
         if name in json_fields:
             value = canonical.dumps(value)
+        elif isinstance(value, dict) and (part := _part(spec.type)) is not None:
+            value = _from_json(part, value, ())
         elif not _fits(value, spec.type):
             raise MalformedError(f"the field {name!r} has the wrong type", hint=f"it is {spec.type}")
         values[name] = value
     return cls(**values)
+
+
+def _part(hint: Any) -> type | None:
+    """The record that a field may hold."""
+    parts = (each for each in typing.get_args(hint) if isinstance(each, type))
+    return next((each for each in parts if dataclasses.is_dataclass(each)), None)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -50,6 +50,30 @@ def check(function: FunctionType, what: str) -> list[FunctionType]:
             if _is_helper(load.thing, function):
                 ahead.append(load.thing)
     return found[:1] + sorted(found[1:], key=lambda helper: helper.__qualname__)
+
+
+def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
+    """The tools that some functions name."""
+    for function in functions:
+        for load in _loads(function, function.__code__):
+            if hasattr(load.thing, _MARK):
+                yield load.thing
+
+
+def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
+    """What is taken of the local variables of these names (`wait_for` of `ctx.wait_for`), as far as code says it."""
+    before = ""
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and before in names:
+            yield str(step.argval)
+        if step.opname in ("EXTENDED_ARG", "CACHE"):
+            continue
+        # From Python 3.13 on one instruction may load two variables, of which the last is on top.
+        loaded = step.argval if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
+        before = str(loaded[-1] if isinstance(loaded, tuple) else loaded)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from attributes_of(inner, names)
 
 
 def _is_helper(thing: Any, agent: FunctionType) -> bool:

@@ -13,7 +13,7 @@ from refold.core.messages import ToolRequest
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Record
 from refold.simulator.app import FACTS
-from refold.simulator.reading.history import LoggedRun, Question
+from refold.simulator.reading.logged import LoggedRun, Question
 from refold.simulator.reading.tokens import Law, Laws, open_token
 from refold.simulator.reading.values import Datum, read_value
 

@@ -44,6 +44,11 @@ class LoggedChildren:
             child.told = event["status"], event["result"]
         return []
 
+    def go_on(self, first: int, at_ms: int) -> None:
+        """The run is retried, and nobody waits for what steps from one on have started."""
+        for name in [name for name in self.known if name.isdecimal() and int(name) >= first]:
+            self.give_up(int(name), at_ms)
+
     def give_up(self, step: int, at_ms: int) -> bool:
         """Nobody waits for a step any more; whether it is one of a run that somebody has waited for."""
         child = self.known.get(str(step))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from refold.simulator.app import TIMEOUT_MS
-from refold.simulator.reading.history import History, LoggedCall
+from refold.simulator.reading.history import History
+from refold.simulator.reading.logged import LoggedCall
 from refold.simulator.settings import SimSettings
 from refold.simulator.world.tools import Script
 
@@ -17,7 +18,9 @@ def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: Sim
     """
     for run in history.runs.values():
         for call in run.calls.values():
-            scripts = ran.get(call.id, ())
+            # Of what was asked for anew the first time counts, too: an effect may be of then.
+            same = [each.id for each in run.calls.values() if each.key == call.key]
+            scripts = [script for each in same for script in ran.get(each, ())]
             own = sum(script.status != "completed" or script.lasts_ms >= TIMEOUT_MS for script in scripts)
             doubted = bool(call.said) or call.phase == "doubt"
             if own or (call.failure and not doubted):
@@ -25,7 +28,7 @@ def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: Sim
             cut = call.effect == "once" and any(script.lasts_ms >= settings.grace_ms for script in scripts)
             if len(call.attempts) > 1 and not cut:
                 yield f"charged: {call.id} ({call.effect}) was tried {len(call.attempts)} times, and no try has failed"
-            elif doubted and not cut:
+            elif doubted and not cut and len(same) == 1:  # what came of the first was told to a run that was over
                 yield f"charged: {call.id} ({call.effect}) was in doubt, and its tool has said what came of it"
             elif _waited(call) and scripts and max(script.lasts_ms for script in scripts) < settings.grace_ms:
                 yield from _slow(call, settings)

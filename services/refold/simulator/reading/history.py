@@ -8,109 +8,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 
 from refold.ports.log import Record
-from refold.simulator.reading.children import OF_CHILDREN, LoggedChildren
+from refold.simulator.reading.budgets import OF_BUDGETS, limit_in
+from refold.simulator.reading.children import OF_CHILDREN
+from refold.simulator.reading.logged import ENDS, LoggedCall, LoggedRun, Question
+from refold.simulator.reading.pauses import GOES_OUT, OF_PAUSES
+from refold.simulator.reading.spending import follow_spending
 from refold.simulator.reading.values import Datum, read_value
-from refold.simulator.reading.waits import OF_WAITS, LoggedMail
+from refold.simulator.reading.waits import OF_WAITS
 
 _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
-ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 _TELLS = {"RunSuspended": "suspended", "RunResumed": "running"}
 _ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed", "PatchTaken", "RunMigrated")
 
-
-@dataclass(slots=True)
-class Question:
-    """An approval that is waited for, as the log has it. `name` is its id."""
-
-    name: str
-    seq: int
-    attempt: int
-    question: str
-    expires_ms: int
-    escalates_ms: int
-    about: str = ""
-
-
-@dataclass(slots=True)
-class LoggedCall:
-    """A call as the log has it. `attempts` were dispatched, `said` are the verdicts of humans by attempt.
-
-    `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
-    (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
-    start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
-    the longest time that one of them was not answered, `unsent` one that was settled in the turn of its dispatch.
-    `told` is what people have said of a doubt, until the log resolves it.
-    """
-
-    id: str
-    step: int
-    tool: str
-    effect: str
-    key: str
-    args: str
-    phase: str = "proposed"
-    attempt: int = 0
-    attempts: set[int] = field(default_factory=set)
-    retry_ms: int = 0
-    result: str | None = None
-    failure: str = ""
-    said: dict[int, str] = field(default_factory=dict)
-    late: list[str] = field(default_factory=list)
-    asked: Question | None = None
-    permit: tuple[int, int] | None = None
-    permits: list[tuple[str, int, int]] = field(default_factory=list)
-    held: bool = False
-    held_from: int = field(default=-1, compare=False)
-    answered: bool = False
-    ordered: dict[int, list[int]] = field(default_factory=dict)
-    waited_ms: int = 0
-    unsent: int = 0
-    told: str = ""
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing more becomes of it."""
-        return self.phase in ("completed", "failed", "given_up")
-
-    def permitted(self, decision: str, attempt: int) -> bool:
-        """Whether the log has accepted the decision for this attempt."""
-        return any(token == decision and first <= attempt <= last for token, first, last in self.permits)
-
-
-@dataclass(slots=True)
-class LoggedRun:
-    """A run as the log has it. `heads` are the entries that count."""
-
-    id: str
-    heads: list[bytes] = field(default_factory=list)
-    seq: int = 0
-    at_ms: int = 0
-    status: str = "pending"
-    not_before_ms: int = 0
-    request: tuple[str, str] = ("", "")
-    requester: str = ""
-    calls: dict[int, LoggedCall] = field(default_factory=dict)
-    sleeps: dict[int, int] = field(default_factory=dict)
-    mail: LoggedMail = field(default_factory=LoggedMail)
-    seed: str = ""
-    children: LoggedChildren = field(default_factory=LoggedChildren)
-    end: Datum | None = None
-    order: list[str] = field(default_factory=list)
-
-    @property
-    def head(self) -> bytes:
-        """What the next entry has to extend."""
-        return self.heads[-1] if self.heads else b""
-
-    @property
-    def over(self) -> bool:
-        """Whether the run has a terminal event."""
-        return self.end is not None
+_TRIES = {"push_or_hold": 2, "pay_or_hold": 1}
+"""The attempts of calls that wait for an operator then."""
+_UNSENT = ("decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed")
 
 
 class History:
@@ -173,7 +89,8 @@ class History:
         self._reused[topic, partition] = end
 
     def _extend(self, run: LoggedRun, name: bytes, entry: Datum, record: Record) -> None:
-        if run.over:
+        retried = entry["events"][0][0].endswith(".RunRetried")
+        if run.over and not (retried and run.status == "failed"):
             self.wrong.append(f"terminal: run {run.id} has an entry that counts after its end (seq {entry['seq']})")
         self._check_cause(entry)
         # Time goes on within a run; between runs of a partition an older planner's late record may lag.
@@ -183,10 +100,13 @@ class History:
         self._partition, self._offset = record.partition, record.offset
         run.heads.append(name)
         self._counting.add(name)
+        asked = run.asked
         for kind, event in entry["events"]:
             run.seq += 1
+            run.asked = max(run.asked, event.get("step", 0))
             self._apply(run, kind.rpartition(".")[2], event, entry["at_ms"])
-        if not run.over:
+        run.mail.asked_before = asked
+        if not run.over and not entry["held"]:  # held, the code has not said so far what it waits for
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.left(run.at_ms)]
 
     def _read(self, record: Record) -> tuple[bytes, Datum] | None:
@@ -226,9 +146,11 @@ class History:
 
     def _apply(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         run.order.append(name)
+        if name in GOES_OUT and (why := run.pauses.goes(name, at_ms)):
+            self.wrong.append(f"{why} of run {run.id}")
         if name == "RunRequested":
             run.not_before_ms, run.request = event["not_before_ms"], (event["agent"], event["input"])
-            run.requester, run.seed = event["requester"], event["seed"]
+            run.requester, run.seed, run.purse.limit = event["requester"], event["seed"], limit_in(event)
         elif name == "RunStarted":
             run.status = "running"
             self._not_early(run, at_ms, run.not_before_ms, name)
@@ -247,12 +169,19 @@ class History:
             self.wrong += [f"{why} (run {run.id})" for why in run.children.follow(name, event)]
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
+        elif name in OF_BUDGETS:
+            self.wrong += follow_spending(self.runs, run, name, event)
+        elif name in OF_PAUSES:
+            run.pauses.follow(name, event, at_ms)
         elif name in _TELLS:
             if run.status == _TELLS[name]:
                 self.wrong.append(f"status: {name} at seq {run.seq} of run {run.id}, which is {run.status}")
             run.status = _TELLS[name]
         elif name in ENDS:
             run.status, run.end = ENDS[name], event
+            run.ends.append((run.status, run.seq, event.get("result", "null")))
+        elif name in ("RunRetried", "CallRenewed"):
+            self.wrong += run.go_on(name, event, at_ms)
         elif name.startswith("Approval") or name == "CallJudged":
             self._approval(run, name, event, at_ms)
         elif name not in _ASIDE:
@@ -263,8 +192,10 @@ class History:
         call = run.calls.get(step)
         if call is None:
             given = run.mail.give_up(step) or run.children.give_up(step, at_ms)
-            if run.sleeps.pop(step, None) is None and not given:
+            if step not in run.sleeps and not given:
                 self.wrong.append(f"fold: step {step} of run {run.id} was given up and is not open")
+            if step in run.sleeps:
+                run.gone[step] = run.sleeps.pop(step)
             return
         if call.settled:
             self.wrong.append(f"terminal: call {call.id} was given up after its outcome")
@@ -274,9 +205,7 @@ class History:
             call.phase, call.asked = "given_up", None
 
     def _check_key(self, run: LoggedRun, call: LoggedCall) -> None:
-        parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
-        text = json.dumps({"args": json.loads(call.args), **parts}, sort_keys=True, separators=(",", ":"))
-        if sha256(text.encode()).hexdigest() != call.key:
+        if _key_of(run, call) != call.key:
             self.wrong.append(f"key: call {call.id} has an idempotency key that is not its own")
 
     def _call(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
@@ -287,7 +216,11 @@ class History:
         if call.settled and name != "LateResultRecorded":
             self.wrong.append(f"terminal: {name} after the outcome of call {call.id}")
         attempt = event["attempt"]
+        if call.phase == "held" and name not in ("DoubtResolved", "CallCompleted", "LateResultRecorded"):
+            self.wrong.append(f"held: {name} of call {call.id}, and no operator has said a word")
         if name == "CallDispatched":
+            if attempt - call.spent > _TRIES.get(call.tool, attempt):
+                self.wrong.append(f"held: attempt {attempt} of {call.id} goes out, and no operator has said a word")
             if attempt not in call.attempts:
                 self._not_early(run, at_ms, call.retry_ms, name)
                 self._check_permit(call, attempt, at_ms)
@@ -300,18 +233,28 @@ class History:
             call.unsent = call.attempt if call.ordered[call.attempt] == [at_ms] else 0
         if name == "AttemptFailed":
             call.phase, call.retry_ms = "backoff", event["retry_ms"]
+            call.spent += event["failure"]["code"] in _UNSENT  # it was not sent at all
         elif name == "CallCompleted":
             call.phase, call.result = "completed", event["result"]
         elif name == "CallFailed":
             call.phase, call.failure = "failed", event["failure"]["code"]
         elif name == "CallDoubted":
             call.phase, call.attempt = "doubt", attempt
+        elif name == "CallHeld":
+            if attempt - call.spent < _TRIES.get(call.tool, attempt + 1):
+                self.wrong.append(f"held: call {call.id} waits for an operator after attempt {attempt}")
+            call.phase, call.attempt = "held", attempt
+        elif name == "DoubtResolved" and call.phase == "held":
+            call.phase, call.spent = "released", attempt
+            if event["verdict"] != "did_not_happen":
+                call.said[attempt] = event["verdict"]
         elif name == "DoubtResolved":
             # By people, where they were asked; what an operator says of a `once` call never lets it out again.
             told, call.told = call.told, ""
             if told != event["verdict"] and (told or (call.effect, event["verdict"]) == ("once", "did_not_happen")):
                 self.wrong.append(f"doubt: {call.id} is resolved as {event['verdict']}, and people said {told!r}")
             call.said[attempt] = event["verdict"]
+            call.spent = max(call.spent, attempt + 1 - _TRIES.get(call.tool, 0))
         elif name == "LateResultRecorded":
             call.late.append(event["result"])
         else:
@@ -386,3 +329,9 @@ class History:
     def _not_early(self, run: LoggedRun, at_ms: int, due_ms: int, name: str) -> None:
         if at_ms < due_ms:
             self.wrong.append(f"early: {name} of run {run.id} at {at_ms}, due at {due_ms}")
+
+
+def _key_of(run: LoggedRun, call: LoggedCall) -> str:
+    parts = {"environment": "sim", "run": run.id, "step": call.step, "tool": call.tool}
+    text = json.dumps({"args": json.loads(call.args), **parts}, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()

@@ -9,7 +9,8 @@ from refold.core import topics
 from refold.core.wire import codec
 from refold.ports.effects import StartTool
 from refold.ports.log import Record
-from refold.simulator.reading.history import History, LoggedCall, LoggedRun
+from refold.simulator.reading.history import History
+from refold.simulator.reading.logged import LoggedCall, LoggedRun
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ORDERS
 
@@ -70,12 +71,12 @@ class Toil:
 
     def _ended(self, ask: Datum) -> str:
         run = self._history.runs.get(ask["run_id"])
-        call = run.calls.get(ask["step"]) if run else None
+        call = run.call(ask["call_id"]) if run else None
         if run is None or call is None:
             return ""
         if run.over:
             return f"its run was {run.status}"
-        return f"it was {call.phase}" if call.settled else ""
+        return f"it was {call.phase}" if call.settled or call.phase in ("renewed", "left") else ""
 
     def objections(self, *, faults: int, deadline_ms: int, went_back: bool) -> Iterator[str]:
         """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest.

@@ -83,13 +83,13 @@ class Witness:
             if record.topic == topics.RUN_REQUESTED:
                 heard = run is not None or home(name, partitions) != record.partition
             else:
-                heard = run is not None and (run.over or b'"cancel"' not in record.value)
+                heard = run is not None and (bool(run.ends) or b'"cancel"' not in record.value)
                 # Of the same signal twice one is answered.
                 told = name.partition("/")[2]
                 heard &= (
                     run is None
                     or b'"signal"' not in record.value
-                    or run.over
+                    or bool(run.ends)
                     or told in {*run.mail.came, *run.mail.dropped}
                 )
                 heard |= name.startswith("cb_") and home(owner, partitions) != record.partition
@@ -125,8 +125,12 @@ class Witness:
             if not start <= record.offset < end or not record.value or not record.read_headers():
                 continue
             old = now_ms - record.at_ms > self.stale_ms - CLOCKS_MS
-            if call not in self.claimed and not seen and not old:
+            if call not in self.claimed and not seen and not old and not self._closed(record.key):
                 self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")
+
+    def _closed(self, key: bytes | None) -> bool:
+        """Whether a request was ever closed: an executor may have read so before the topic lost its end."""
+        return any(record.key == key and record.value is None for record in self.written[ORDERS])
 
     def starts(self, ask: ToolRequest, *, looked: int) -> None:
         """A tool begins: by the log, is it allowed to?
@@ -135,7 +139,7 @@ class Witness:
         late for a process that stalls before the receiver.
         """
         run = self.history.runs.get(ask.run_id)
-        call = run.calls.get(ask.step) if run else None
+        call = run.call(ask.call_id) if run else None
         name = f"{ask.call_id} attempt {ask.attempt}"
         if (ask.call_id, ask.attempt) in self.lost:
             pass  # whoever has the order cannot know
@@ -190,6 +194,6 @@ class Witness:
 
     def _check_order(self, ask: Datum) -> None:
         run = self.history.runs.get(ask["run_id"])
-        call = run.calls.get(ask["step"]) if run else None
+        call = run.call(ask["call_id"]) if run else None
         if (call is None or ask["attempt"] not in call.attempts) and (ask["call_id"], ask["attempt"]) not in self.lost:
             self._wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")

@@ -43,6 +43,8 @@ def _crowd(name: str, size: int, **changes: Any) -> Scenario:
 _PUSH = start_run("r-1", "one", {"tool": "push"})
 _OTHERS = start_run("r-1", "one", {"tool": "push"}, requester="ada")
 
+_FAILS = Scenario("fails", (start_run("r-1", "three"),), {"book": ("terminal",)})
+
 CALLS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -87,11 +89,16 @@ CALLS: dict[str, Scenario] = {
         _one("group", "pay", "terminal", agent="group"),
         Scenario("failing", (start_run("r-1", "failing"),)),
         Scenario("unknown-agent", (start_run("r-1", "nobody"), _fails("f", 300), _fails("again", 13_000))),
+        replace(_FAILS, name="retried", retries=1),
+        replace(_FAILS, name="retried-shared", retries=2, changes={"planners": 2, "executors": 2, "sharing": True}),
         _cancelled("cancel-keyed", "push", "slow", 100),
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),
         Scenario("cancel-operated", (_PUSH, operation("r-1", "c", "cancel", at_ms=5))),
         Scenario("cancel-foreign", (_OTHERS, signal("r-1", "c", "cancel", at_ms=5))),
+        _one("held", "push_or_hold", "not-done", "not-done", "not-done", agent="handling"),
+        _one("held-shared", "pay_or_hold", "not-done", planners=2, executors=2, sharing=True),
+        _one("held-hurried", "push_or_hold", "not-done", "not-done", agent="hurried"),
         Scenario("two-runs", (start_run("r-1", "one", {"tool": "pay"}), start_run("r-2", "one", {"tool": "push"}))),
         Scenario("two-runs-eager", (_PUSH, start_run("r-2", "one", {"tool": "push"})), changes={"commit_ms": 1}),
         _crowd("crowd", 8, backlog=2, slots=1, active=2),

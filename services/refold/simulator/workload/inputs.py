@@ -17,7 +17,7 @@ from refold.simulator.world.people import Say
 USER, OPERATOR = "eve", "operator"
 """Who asks for runs, if nobody else does, and says something of any; and who may."""
 
-_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure"]
+_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure", "pause"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ class Scenario:
     Where there are approval services there is a `policy`, `people` speak (None: as chance has it; `silent`: nothing
     beyond their script) and the operator's `decrees` change what is in force. `operator_ms` is how long the operator
     thinks about a doubt. `replies` are said with every token of a callback (None: as chance has it).
+    So often at most (`retries`) an operator has a run go on that has failed.
+    `programs`: its runs are random programs, so that somebody says what they wait for, mostly, and plain asyncio judges
+    them.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Scenario:
     silent: bool = False
     operator_ms: int = 700
     replies: tuple[Reply, ...] | None = ()
+    retries: int = 0
+    programs: bool = False
 
 
 def start_run(
@@ -97,6 +102,12 @@ def operation(
     """What the operator says of a run."""
     value = json.dumps({"run_id": run, "signal_id": name, "kind": kind, "data": data, "actor": OPERATOR}).encode()
     return ClientInput(at_ms, "signal", RUN_OPERATED, home(run, partitions), f"{run}/{name}".encode(), value)
+
+
+def pause(run: str, name: str, *, at_ms: int = 0, partitions: int = PARTITIONS) -> ClientInput:
+    """An operator wants a run to stand still."""
+    said = operation(run, name, "pause", {"reason": "look first"}, at_ms=at_ms, partitions=partitions)
+    return replace(said, kind="pause")
 
 
 def backlog(size: int) -> Scenario:

@@ -10,7 +10,17 @@ from random import Random
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.app import DANGEROUS
 from refold.simulator.settings import ANSWERS, ORDERS, PARTITIONS
-from refold.simulator.workload.inputs import USER, ClientInput, Scenario, operation, poison, signal, start_run, word
+from refold.simulator.workload.inputs import (
+    USER,
+    ClientInput,
+    Scenario,
+    operation,
+    pause,
+    poison,
+    signal,
+    start_run,
+    word,
+)
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.law import HEADS, LEADS, Decree
 from refold.simulator.world.tools import ANY
@@ -41,6 +51,10 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     for run in rng.sample(names, rng.randint(6, 12) if large else rng.choice((1, 1, 1, 2, 2, 3))):
         inputs += _run(rng, run, partitions)
     inputs += _family(Random(f"{seed}/family"), partitions)
+    inputs += _pauses(Random(f"{seed}/pauses"), inputs, partitions)
+    if (own := Random(f"{seed}/large")).random() < 0.15:
+        given = {"tool": own.choice(_TOOLS)}
+        inputs.append(start_run("l-1", "reader", given, at_ms=own.randrange(200), partitions=partitions))
     if rng.random() < 0.15:
         topic = rng.choice((RUN_REQUESTED, RUN_SIGNALLED, ANSWERS, ORDERS))
         inputs.append(poison(topic, rng.choice((b"\xff", b"{}", b"[1]", b"\0\0\0\0\x63x")), at_ms=rng.randrange(300)))
@@ -51,8 +65,12 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     own, rate, left = Random(rng.random()), rng.choice((0.01, 0.03, 0.08)), rng.randint(1, 7)
     chance = Chance(own, wild=True, rate=rate, left=left, until_ms=UNSAFE_MS)
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
-    scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes, replies=None)
-    return (_asking(rng, scenario) if rng.random() < 0.5 else scenario), chance
+    retries = Random(f"retries of {seed}").choice((0, 1, 2))
+    scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes, replies=None, retries=retries)
+    scenario = asking(rng, scenario) if rng.random() < 0.5 else scenario
+    if Random(f"held of {seed}").random() < 0.5:
+        scenario = replace(scenario, inputs=tuple(map(_holding, scenario.inputs)))
+    return scenario, chance
 
 
 def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[Scenario, Chance]:
@@ -73,7 +91,7 @@ def parts_of(scenario: Scenario, faults: int) -> list[str]:
     return [f"{what}-{number}" for what, count in counted for number in range(1, count + 1)] + sizes
 
 
-def _asking(rng: Random, plain: Scenario) -> Scenario:
+def asking(rng: Random, plain: Scenario) -> Scenario:
     """The same with people: in place of some tools those that never run without them, and laws that change."""
     inputs = tuple(_dangerous(rng, given) for given in plain.inputs)
     decrees: list[Decree] = []
@@ -93,8 +111,18 @@ def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     if given.kind not in ("run", "repeat", "conflict") or given.value is None:
         return given
     request = json.loads(given.value) | {"requester": rng.choice((USER, "ada")), "labels": {"session": "s-1"}}
-    if isinstance(request["input"], dict) and f"wipe_{request['input']['tool']}" in DANGEROUS:
+    if isinstance(request["input"], dict) and f"wipe_{request['input'].get('tool')}" in DANGEROUS:
         request["input"]["tool"] = f"wipe_{request['input']['tool']}"
+    return replace(given, value=json.dumps(request).encode())
+
+
+def _holding(given: ClientInput) -> ClientInput:
+    """The same with tools that wait for an operator when their attempts are used up."""
+    if given.kind not in ("run", "repeat", "conflict") or given.value is None:
+        return given
+    request = json.loads(given.value)
+    if isinstance(request["input"], dict) and request["input"]["tool"] in ("push", "pay"):
+        request["input"]["tool"] += "_or_hold"
     return replace(given, value=json.dumps(request).encode())
 
 
@@ -121,6 +149,16 @@ def _family(rng: Random, partitions: int) -> list[ClientInput]:
         at_ms = rng.randrange(1_000)
         found.append(operation("f-1", "c", "cancel", {"reason": "chance"}, at_ms=at_ms, partitions=partitions))
     return found
+
+
+def _pauses(rng: Random, inputs: list[ClientInput], partitions: int) -> list[ClientInput]:
+    """Sometimes operators pause runs, drawn apart as well, and some of them twice."""
+    runs = sorted({given.key.decode() for given in inputs if given.kind == "run" and given.key})
+    return [
+        pause(run, f"p-{number}", at_ms=rng.randrange(2_500), partitions=partitions)
+        for run in runs
+        for number in range(rng.choice((0, 0, 0, 0, 1, 1, 2)))
+    ]
 
 
 def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:

@@ -11,7 +11,7 @@ from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
 from refold.planner.service import Planner
-from refold.planner.settings import Limits, PlannerSettings
+from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.ports.effects import Service
 from refold.ports.log import Membership
 from refold.relay.service import Relay
@@ -20,6 +20,7 @@ from refold.runtime.lanes import INPUT_OVERHEAD
 from refold.simulator.app import FACTS, simulated
 from refold.simulator.settings import OTHER, POOL, Role
 from refold.simulator.world.law import TRUST
+from refold.simulator.world.store import MOST_BYTES
 from refold.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
@@ -36,7 +37,13 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         commit_ms=chosen.commit_ms,
         snapshot_ms=chosen.commit_ms,
         rules=chosen.rules,
-        limits=Limits(chosen.payload_bytes, active=chosen.active, topic_bytes=chosen.backlog * INPUT_OVERHEAD),
+        limits=Limits(
+            chosen.payload_bytes,
+            active=chosen.active,
+            topic_bytes=chosen.backlog * INPUT_OVERHEAD,
+            blob_bytes=MOST_BYTES,
+        ),
+        budget=Bounds(steps=chosen.run_steps, history_bytes=chosen.run_bytes),
         trust=TRUST,
         pools=(POOL, OTHER) if chosen.others else (POOL,),
     )

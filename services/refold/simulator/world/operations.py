@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from refold.adapters.memory.broker import Partition
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
@@ -13,6 +14,7 @@ from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
+from refold.simulator.reading.values import read_value
 from refold.simulator.settings import ANSWERS, ORDERS
 from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
@@ -94,11 +96,22 @@ def _mirror(world: Platform) -> None:
     world.groups.die_all()
 
 
+def _owed(world: Surroundings, log: Partition, end: int) -> bool:
+    """Whether a child is about to begin, or the log would lose from an offset on that a parent has heard of one's end.
+
+    A child may end before its parent, begun again, starts it; and whoever has told an end has told it.
+    """
+    runs = world.witness.history.runs
+    lost = [read_value(record.value) for record in log.read(end, log.end) if record.value]
+    heard = any(kind.endswith("ChildCompleted") for entry in lost for kind, _ in entry["events"])
+    return heard or any(f"{name}.{rest}" not in runs for name, run in runs.items() for rest in run.children.known)
+
+
 def _truncate(topic: str) -> Callable[[Platform], None]:
-    """The last records of a partition are lost, though they were acknowledged. Of a run that is over none is (in a
+    """The last records of a partition are lost, though they were acknowledged. Of a run that was over none is (in a
     mirror they lie behind its end, too): its outcome was told, and a planner that knows it keeps to it. Where people
-    decide the log is spared, and once is enough. What a planner leaves behind that dies before it notices nobody can
-    tell, nor who takes over what is just lost."""
+    decide the log is spared, and where a family would not hear of each other; once is enough. What a planner leaves
+    behind that dies before it notices nobody can tell, nor who takes over what is just lost."""
 
     def truncate(world: Platform) -> None:
         assert isinstance(world, Surroundings), "a world has surroundings"
@@ -107,11 +120,13 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
         log = world.broker.log(topic, partition)
         end = max(log.start, log.end - rng.randint(1, MOST_LOST))
         if topic == RUN_LOG:
-            over = (run for run in world.witness.history.runs.values() if run.over)
+            over = (run for run in world.witness.history.runs.values() if run.ends)
             known = {head.hex().encode() for run in over for head in run.heads}
             told = (record.offset + 1 for record in log.records if (record.key or b"")[-32:] in known)
             end = max(end, *told, 0)
-        if end == log.end or world.counts["truncated"] or (topic == RUN_LOG and settings.approvals):
+        if end == log.end or world.counts["truncated"]:
+            return
+        if topic == RUN_LOG and (settings.approvals or _owed(world, log, end)):
             return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return

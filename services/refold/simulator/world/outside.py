@@ -7,9 +7,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from refold.core.ids import RunId, callback_token, home
+from refold.core.ids import RunId, callback_digest, callback_token, home
 from refold.core.topics import RUN_SIGNALLED
 from refold.ports.log import Outgoing
+
+_MOST_MADE = 1_000
+"""Callbacks of a run."""
 
 
 class Reply(NamedTuple):
@@ -30,17 +33,34 @@ class Outside:
         replies: tuple[Reply, ...] | None,
         partitions: int,
         *,
-        at: Callable[[int, Callable[[], None]], None],
+        at: Callable[[int, Callable[[], object]], None],
         write: Callable[[Outgoing], object],
     ) -> None:
         self._replies, self._partitions, self._at, self._write = replies, partitions, at, write
 
-    def made(self, run: str, seed: str, number: int) -> None:
-        """A run has made its callback of this number."""
-        token = callback_token(RunId(run), seed, number)
+    def made(self, run: str, seed: str, digest: str) -> None:
+        """A run has made a callback, of which the log has the digest of the token."""
+        # Those that were made and given up in the same moment are counted, and are in no log.
+        tokens = (callback_token(RunId(run), seed, number) for number in range(1, _MOST_MADE))
+        token = next(token for token in tokens if callback_digest(token) == digest)
         replies = self._replies if self._replies is not None else _by_chance(Random(token))
         for reply in replies:
             self._at(reply.after_ms, lambda reply=reply: self._say(run, token, reply))  # type: ignore[misc]
+
+    def waits(self, run: str, event: dict[str, Any]) -> None:
+        """A run has begun to wait: mostly it is told what it waits for, or nearly that, or twice."""
+        rng = Random(f"{run}/{event['step']}")
+        for number in range(rng.choice((0, 1, 1, 1, 2))):
+            data = rng.choice((None, {"n": 1}, {"n": 2}))
+            if event["match"] and rng.random() < 0.7:
+                data = {"n": int(event["match"][-1])}
+            said = {"kind": "signal", "run_id": run, "signal_id": f"w-{event['step']}-{number}", "name": event["name"]}
+            said |= {"data": data, "actor": "outside"}
+            key, value = f"{run}/{said['signal_id']}".encode(), json.dumps(said).encode()
+            record = Outgoing(RUN_SIGNALLED, home(run, self._partitions), key, value, (), 0)
+            after_ms = rng.choice((0, 5, 40, 200, 700))
+            for at_ms in (after_ms, after_ms + 30) if rng.random() < 0.15 else (after_ms,):
+                self._at(at_ms, lambda record=record: self._write(record))  # type: ignore[misc]
 
     def _say(self, run: str, token: str, reply: Reply) -> None:
         said = {"kind": "callback", "callback": token, "actor": "outside", "key": reply.key}

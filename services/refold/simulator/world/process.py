@@ -225,6 +225,8 @@ class SimProcess:
             elif isinstance(effect, effects.Look):
                 found = self.world.broker.log(effect.topic, effect.partition).read(effect.offset, effect.offset + 1)
                 self.answers.append(effects.Looked(*effect, found[0] if found else None))
+            elif isinstance(effect, effects.LoadBlob | effects.SaveBlob):
+                yield Act("blob", effect, (type(effect).__name__, effect.number))
             elif isinstance(effect, effects.Reopen):
                 if effect.partition in self.cursors.partitions:
                     self.rebalances.append(Revoked(effect.partition))

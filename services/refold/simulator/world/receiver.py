@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from refold.core.messages import ToolRequest
 from refold.simulator.app import FACTS
+from refold.simulator.minds.models import answer
 from refold.simulator.settings import WINDOWS
 
 
@@ -34,6 +35,8 @@ class Receiver:
         remembered = before and at_ms - before[-1].at_ms <= WINDOWS.get(ask.tool, at_ms)
         known = FACTS[ask.tool].effect == "keyed" and bool(remembered)
         result = before[-1].result if known else f'{{"effect":{len(self.done) + 1}}}'
+        if ask.tool == "model":
+            result = answer(ask.args, len(self.done))
         deed = Deed(ask.key, ask.call_id, ask.tool, ask.decision, at_ms, result, not known)
         self.done.append(deed)
         before.append(deed)

@@ -15,6 +15,7 @@ from refold.simulator.settings import SimSettings
 from refold.simulator.world.broker import Broker
 from refold.simulator.world.faults import Chance
 from refold.simulator.world.receiver import Receiver
+from refold.simulator.world.store import Store
 
 
 class Surroundings:
@@ -35,7 +36,7 @@ class Surroundings:
         self.counts: Counter[str] = Counter()
         self.pending = 0
         self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
-        self.receiver = Receiver()
+        self.receiver, self.store = Receiver(), Store()
         self.witness = Witness(settings.retention_ms // 2)
         self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
         self._numbers = 0
@@ -65,3 +66,4 @@ class Surroundings:
     def _written(self, record: Record) -> None:
         self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
         self.witness.writes(record)
+        self.store.written(record)

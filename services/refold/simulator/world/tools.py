@@ -137,10 +137,13 @@ class Workshop:
         script = run.script
         if script.after_ms is None:
             return
-        if script.status == "completed":
+        if script.status == "completed" and len(result) > world.settings.payload_bytes:
+            ended = ToolEnded(run.order.number, "broken", "", "too_large", "no log takes it", retryable=False)
+        elif script.status == "completed":
             ended = ToolEnded(run.order.number, script.status, result)
         else:
-            ended = ToolEnded(run.order.number, script.status, "", script.status, "as scripted", script.retryable)
+            code = "bad_result" if script.status == "broken" else script.status
+            ended = ToolEnded(run.order.number, script.status, "", code, "as scripted", script.retryable)
         act = Act("ended", lambda: self._end(run, ended), ended[:2])
         world.at(script.after_ms, lambda: self._later(run.process, act))
 

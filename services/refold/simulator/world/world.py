@@ -17,7 +17,7 @@ from refold.core.topics import (
     RUN_SNAPSHOT,
 )
 from refold.planner.inputs import FROM_USERS
-from refold.ports.effects import StartTool
+from refold.ports.effects import LoadBlob, SaveBlob, StartTool
 from refold.ports.ledger import Claim
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.simulator.app import CLAIMED_EFFECTS, FACTS
@@ -28,6 +28,7 @@ from refold.simulator.world.groups import Groups
 from refold.simulator.world.law import FIRST
 from refold.simulator.world.operations import OPERATIONS
 from refold.simulator.world.process import NO_REPLY, UNHEARD, Act, SimProcess
+from refold.simulator.world.store import ANSWERS_MS, AWAY_MS
 from refold.simulator.world.surroundings import Surroundings
 from refold.simulator.world.tools import Workshop
 
@@ -258,11 +259,20 @@ class World(Surroundings):
             self.tools.start(self, process, what)
         elif kind == "stop":
             self.tools.stop(self, process, what)
+        elif kind == "blob":
+            self._ask_store(process, what)
         elif kind == "leave":
             self.groups.depart(process)
         else:
             what()
         return None
+
+    def _ask_store(self, process: SimProcess, order: LoadBlob | SaveBlob) -> None:
+        """The store answers later, in any order, and does what was asked whether or not anybody hears of it."""
+        chance = self.chance
+        delay = chance.rng.choice((1, ANSWERS_MS, AWAY_MS)) if chance.wild else ANSWERS_MS
+        self.counts["blobs.kept" if isinstance(order, SaveBlob) else "blobs.read"] += 1
+        self.at(delay, lambda: process.inbox.append(self.store.answer(order)))
 
     def _commit(self, process: SimProcess, positions: Mapping[tuple[str, int], int]) -> None:
         """Takes positions from owners, and from zombies where they go forward, which is what could do harm."""

@@ -16,6 +16,7 @@ from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
 from refold.cli.lazy import Commands
+from refold.client.stores import vault
 from refold.core.errors import UnreachableError, UsageError
 
 archivist_group = Commands()
@@ -48,7 +49,7 @@ def archivist(
         },
         pools=loaded.pools,
     )
-    copies = Shelf(url) if url else None
+    copies, values = Shelf(url) if url else None, vault(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
     with ends_within(CLOSE_S) as asked, suppress(_Stopped):
@@ -61,7 +62,8 @@ def archivist(
             try:
                 # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
                 writer = KafkaWriter(options.kafka, process.member)
-                _sweep(Archivist(KafkaLogReader(options.kafka), writer, copies, own, progress=progress))
+                reader = KafkaLogReader(options.kafka)
+                _sweep(Archivist(reader, writer, copies, own, vault=values, progress=progress))
             except UnreachableError as error:
                 if once:
                     raise

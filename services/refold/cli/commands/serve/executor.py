@@ -11,14 +11,16 @@ from typing import Annotated
 import structlog
 import typer
 
+from refold.adapters.kafka.live import KafkaLive
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
-from refold.cli.addresses import LEDGER_KEY, data_dir
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.exposure import redis_holes
 from refold.cli.lazy import Commands
+from refold.client.addresses import LEDGER_KEY, data_dir
+from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
@@ -28,6 +30,7 @@ from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from refold.runtime import keys
 from refold.runtime.host import Host
+from refold.sdk.sources import FactsTable
 
 executor_group = Commands()
 
@@ -59,7 +62,7 @@ def executor(
     beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
     seal = Seal(pool, keys.ledger_key(options.executor.ledger_key or beside))
     process.accept(redis_holes(ledger, seal.key))
-    numbers = count(1)
+    numbers, blobs = count(1), blob_store(options)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))
     times = Times(
         lease_ms=options.executor.lease_ms,
@@ -67,7 +70,7 @@ def executor(
         by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
     )
     gate = Gate(
-        tools={tool.name: tool.facts for tool in loaded.tools.values()},
+        tools=FactsTable(loaded.tools),
         environment=options.environment,
         partitions=options.kafka.partitions,
         pool=pool,
@@ -81,7 +84,7 @@ def executor(
         slots=options.executor.slots,
         times=times,
         gate=gate,
-        tools=frozenset(loaded.tools),
+        tools=loaded.tools,
         seal=seal,
         stale_ms=options.redis.retention_ms // 2,
         trust=process.trust(),
@@ -90,8 +93,11 @@ def executor(
     )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
+    live = KafkaLive(options.kafka, name, partitions=options.kafka.partitions)
+
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:
-        return Toolbox(loaded, done, threads=own.slots, max_result=options.max_payload_bytes)
+        most = max(options.max_payload_bytes, options.blobs.max_bytes if blobs else 0)
+        return Toolbox(loaded, done, threads=own.slots, max_result=most, blobs=blobs, live=live)
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
     process.run(host, grace_s=options.executor.grace_ms / 1000 + LAST_S)

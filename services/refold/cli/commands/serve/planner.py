@@ -9,12 +9,13 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.lazy import Commands
+from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.messages import Hold
 from refold.core.planning.verdict import Rules
 from refold.planner.holds import hold_record
 from refold.planner.service import Planner
-from refold.planner.settings import Budget, Limits, PlannerSettings
+from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.planner.watchdog import Mark, Watchdog
 from refold.runtime.host import Host
 
@@ -42,8 +43,9 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
             payload_bytes=options.max_payload_bytes,
             active=options.planner.active_runs,
             input_bytes=options.planner.input_bytes,
+            blob_bytes=options.blobs.max_bytes if options.blobs.url else 0,
         ),
-        budget=Budget(
+        budget=Bounds(
             steps=options.planner.run_steps,
             history_bytes=options.planner.run_bytes,
             live_bytes=options.planner.live_bytes,
@@ -66,5 +68,5 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     most_s = options.planner.hang_ms / 1000
     watchdog = Watchdog(mark, member=process.member, quarantine=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
-    process.run(Host([service], event_log), grace_s=DRAIN_S)
+    process.run(Host([service], event_log, blobs=blob_store(options)), grace_s=DRAIN_S)
     watchdog.stop()

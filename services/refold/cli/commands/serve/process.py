@@ -19,9 +19,9 @@ import structlog
 import typer
 
 from refold.adapters.kafka.topics import Topics
-from refold.cli.addresses import Addresses, addresses
 from refold.cli.apps import load_app
 from refold.cli.exposure import Hole, accept, kafka_holes
+from refold.client.addresses import Addresses, addresses
 from refold.core.approval.trust import Trust
 from refold.core.errors import UsageError
 from refold.embedded.signals import StopAsked, stop_signals

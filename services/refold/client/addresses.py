@@ -1,4 +1,4 @@
-"""Where Kafka and Redis are: an option, the environment, a running `refold dev`, or the default, in this order."""
+"""Where Kafka and Redis are: what was said, the environment, a running `refold dev`, or the default, in this order."""
 
 from __future__ import annotations
 
@@ -67,6 +67,8 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
         parts["kafka"] = {"bootstrap": address}
     if address := redis or os.environ.get("REFOLD_REDIS__URL") or running.get("redis"):
         parts["redis"] = {"url": address}
+    if (address := running.get("blobs")) and not named and not os.environ.get("REFOLD_BLOBS__URL"):
+        parts["blobs"] = {"url": address}
     settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
@@ -106,6 +108,14 @@ def own_key(use: str, path: str, data: str) -> SigningKey | None:
         names = ", ".join(key.kid for key in usable)
         raise UsageError(f"there are {len(usable)} keys for {use}s in {folder} ({names})", hint="--key names its file")
     return usable[0] if usable else None
+
+
+def vote_key(path: str, data: str) -> SigningKey:
+    """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
+    if key := own_key("vote", path, data):
+        return key
+    hint = "`refold keys new NAME --use vote` makes one; --key names its file"
+    raise UsageError(f"there are 0 keys for votes in {data_dir(data) / 'keys'}", hint=hint)
 
 
 def data_dir(data: str = "") -> Path:

@@ -1,0 +1,72 @@
+"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`.
+
+Names follow from what is named, so writing twice changes nothing, and a file that was altered is mended by it.
+"""
+
+from __future__ import annotations
+
+import obstore
+
+from refold.core.errors import BlobError, MalformedError, UnreachableError
+from refold.core.ids import RunId
+from refold.core.wire import blobs
+from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
+
+
+class ObjectBlobs:
+    """A blob store as `ports.blobs` has it, at an address that `ObjectStore` takes. **Units**: `most` in bytes."""
+
+    def __init__(self, url: str, *, most: int) -> None:
+        self._most, self._objects = most, ObjectStore(url, "a blob store", private=True)
+        self.url = self._objects.url
+
+    def put(self, run: RunId, text: str) -> str:
+        data = text.encode()
+        pointer = blobs.pointer_of(data)
+        try:
+            self._objects.put(_path(run, pointer), data, over=True)
+        except STORE_ERRORS as error:
+            raise self._unreachable(error) from None
+        return pointer
+
+    def get(self, run: RunId, pointer: str) -> str:
+        try:
+            size = blobs.parse_pointer(pointer).size
+        except MalformedError as error:
+            raise BlobError(error.message, code="blob_missing") from None
+        if size > self._most:
+            raise BlobError(f"{pointer} is longer than {self._most:,} bytes", code="too_large")
+        try:
+            found = obstore.get(self._objects.store, _path(run, pointer))
+            if found.meta["size"] != size:  # it may be endless
+                message = f"{pointer} has {found.meta['size']:,} bytes in {self.url}"
+                raise BlobError(message, hint="restore it from a copy", code="blob_altered")
+            data = memoryview(found.bytes())
+        except FileNotFoundError as error:
+            if not self._objects.there:
+                raise self._unreachable(error) from None
+            message = f"{pointer} of run {run} is not in {self.url}"
+            raise BlobError(message, hint="restore it from a copy", code="blob_missing") from None
+        except STORE_ERRORS as error:
+            raise self._unreachable(error) from None
+        return blobs.checked(pointer, data)
+
+    def erase(self, run: RunId) -> int:
+        store, count = self._objects.store, 0
+        try:
+            for batch in obstore.list(store, blobs.folder_of(run)):
+                obstore.delete(store, [meta["path"] for meta in batch])
+                count += len(batch)
+        except FileNotFoundError:
+            return self.erase(run)  # somebody else erases it as well
+        except STORE_ERRORS as error:
+            raise self._unreachable(error) from None
+        return count
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        message = f"the blob store {self.url} does not answer: {first_line(error)}"
+        return UnreachableError(message, hint="are the address and the rights right?")
+
+
+def _path(run: RunId, pointer: str) -> str:
+    return blobs.folder_of(run) + blobs.parse_pointer(pointer).digest

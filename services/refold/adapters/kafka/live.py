@@ -1,0 +1,57 @@
+"""Live parts of calls on `run-stream`: sent and forgotten, by a producer of their own.
+
+Nothing waits for it, and nothing is heard of what is lost: neither a call nor a result may depend on who looks on.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from confluent_kafka import KafkaException, Producer
+
+from refold.adapters.kafka import clients
+from refold.core.ids import home
+from refold.core.live import StreamPart
+from refold.core.topics import RUN_STREAM
+from refold.core.wire import codec
+from refold.runtime.settings import KafkaSettings
+
+MOST_KBYTES, MOST_AGE_MS = 4_096, 5_000
+"""What waits for a broker that does not answer: a live part is of no use after that, and takes no memory of results."""
+
+_LAST_S = 0.2
+
+
+class KafkaLive:
+    """See `Live`. `partitions` is the count that all topics have."""
+
+    def __init__(self, settings: KafkaSettings, client: str, *, partitions: int) -> None:
+        self._settings, self._client, self._partitions = settings, f"{client} live", partitions
+        self._name, self._lock = settings.prefix + RUN_STREAM, threading.Lock()
+        self._producer: Producer | None = None
+
+    def tell(self, part: StreamPart) -> None:
+        """Sends a part, or drops it. Never waits and never raises."""
+        with suppress(KafkaException, BufferError):
+            with self._lock:  # made with the first part: most executors stream nothing
+                producer = self._producer = self._producer or self._made()
+            key, number = part.call_id.encode(), home(part.run_id, self._partitions)
+            producer.produce(self._name, value=codec.encode(part), key=key, partition=number)
+            producer.poll(0)
+
+    def close(self) -> None:
+        """Sends the last of it, if that takes no time."""
+        if self._producer is not None:
+            with suppress(KafkaException):
+                self._producer.flush(_LAST_S)
+
+    def _made(self) -> Producer:
+        own = {
+            "enable.idempotence": False,
+            "acks": "1",
+            "delivery.timeout.ms": MOST_AGE_MS,
+            "queue.buffering.max.kbytes": MOST_KBYTES,
+            "linger.ms": 20,
+        }
+        return clients.producer(self._settings, self._client, **own)

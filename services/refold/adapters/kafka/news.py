@@ -1,0 +1,51 @@
+"""What comes to some topics from now on, with one consumer and no group, for whoever listens to many runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from refold.adapters.kafka import clients, offsets
+from refold.adapters.kafka.errors import is_final, translate
+from refold.adapters.kafka.reader import BATCH
+from refold.ports.log import Record
+from refold.runtime.settings import KafkaSettings
+
+
+class KafkaNews:
+    """The records of whole topics behind the ends that they had when this was made.
+
+    All of them have so many `partitions`. It waits out a broker's restart. Used by one thread.
+    **Raises** UsageError, UnreachableError.
+    """
+
+    def __init__(self, settings: KafkaSettings, topics: Sequence[str], partitions: int) -> None:
+        self._names = clients.Names(settings.prefix)
+        self._consumer: Consumer = clients.consumer(settings, "reader")
+        places = [TopicPartition(self._names[topic], number) for topic in topics for number in range(partitions)]
+        try:
+            ends = offsets.latest(self._consumer, places)
+            self._consumer.assign([TopicPartition(topic, number, end) for (topic, number), end in ends.items()])
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def take(self, timeout_s: float) -> list[Record]:
+        """What has come, in order per partition; waits for the first. **Raises** what waiting cannot help against."""
+        try:
+            first = self._consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
+        except KafkaException as error:
+            raise translate(error, "read the news") from None
+        records = []
+        for message in messages:
+            if (fault := message.error()) is None:
+                records.append(clients.record(self._names.logical(message.topic() or ""), message))
+            elif fault.code() != KafkaError._PARTITION_EOF and is_final(fault):
+                raise translate(fault, f"read {message.topic()}")
+        return records
+
+    def close(self) -> None:
+        """Reads no more."""
+        self._consumer.close()

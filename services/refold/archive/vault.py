@@ -1,0 +1,48 @@
+"""The large values of runs: copied beside the archive before they are erased, and erased with their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from refold.core.errors import BlobError
+from refold.core.ids import RunId
+from refold.core.run import chain
+from refold.core.run.handed import own_pointers
+from refold.ports.blobs import Blobs
+
+if TYPE_CHECKING:  # services that open a blob store do without the packages of an archive
+    from refold.archive.container import ArchivedRun
+
+COPIES = "/blobs"
+"""Where copies lie, below the address of an archive, as they lay in their store."""
+
+
+class Vault:
+    """The blob store, and where copies of its values go; without `copies` they are erased without one."""
+
+    def __init__(self, blobs: Blobs, copies: Blobs | None) -> None:
+        self._blobs, self._copies = blobs, copies
+
+    def copy(self, run: ArchivedRun) -> int:
+        """Copies what the records of a run point to, and returns how many were there. What is lost already stays lost.
+
+        **Raises** UnreachableError.
+        """
+        if self._copies is None:
+            return 0
+        read = [chain.read(record.key, record.value) for record in run.records]
+        told = [event for each in read if isinstance(each, chain.LogRecord) for event in each.entry.events]
+        count = 0
+        for pointer in dict.fromkeys(own_pointers(told)):
+            try:
+                self._copies.put(run.run_id, self._blobs.get(run.run_id, pointer))
+                count += 1
+            except BlobError:
+                continue  # the run has said so itself, or nobody has asked for it
+        return count
+
+    def erase(self, runs: Iterable[RunId]) -> None:
+        """Erases all that lies below these runs, whether or not a record points there. **Raises** UnreachableError."""
+        for run in runs:
+            self._blobs.erase(run)

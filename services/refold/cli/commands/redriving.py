@@ -1,0 +1,144 @@
+"""`refold run retry`: a failed run goes on where it failed, a stalled one with the code that is there now."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.clock import since_ms, until_ms
+from refold.cli.commands.run import Operator
+from refold.cli.errors import FAILED, fail
+from refold.cli.lazy import Commands
+from refold.cli.platform import source
+from refold.client.inputs import Inputs, operating
+from refold.client.platform import login
+from refold.client.redrive import Changes, Done, Filter, Redrive, left_behind, retrying, stays
+from refold.client.runs import Run
+from refold.core.errors import UsageError
+from refold.core.run.metering import dollars, nano_usd
+from refold.core.wire import canonical
+
+retry_group = Commands()
+
+
+@retry_group.command()
+def retry_run(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)] = "",
+    *,
+    step: Annotated[int, typer.Option("--from", metavar="STEP", help="Do it and all after it again.", min=0)] = 0,
+    edit: Annotated[str, typer.Option("--edit", metavar="JSON|@FILE|-", help="That call's arguments instead.")] = "",
+    steps: Annotated[int, typer.Option("--steps", help="The run may have so many steps.", min=0)] = 0,
+    history_bytes: Annotated[int, typer.Option("--bytes", help="Its history may be so large.", min=0)] = 0,
+    children: Annotated[int, typer.Option("--children", help="It may start so many runs.", min=0)] = 0,
+    tokens: Annotated[int, typer.Option("--tokens", help="Its budget is so many tokens.", min=0)] = 0,
+    usd: Annotated[str, typer.Option("--usd", metavar="2.50", help="Its budget is so many dollars.")] = "0",
+    calls: Annotated[int, typer.Option("--calls", help="Its budget is so many calls.", min=0)] = 0,
+    deadline: Annotated[
+        str, typer.Option("--deadline", metavar="2h|TIME|none", help="When it fails if it is not over.")
+    ] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="All failed runs of this agent.")] = "",
+    code: Annotated[str, typer.Option("--code", help="All that failed with this code.")] = "",
+    since: Annotated[str, typer.Option("--since", metavar="2h|TIME", help="All that failed since then.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it, and do not ask.")] = False,
+    operator: Operator,
+) -> None:
+    """Have a failed run go on where it failed, or try the code of a stalled one again.
+
+    What a failed run has done stays done. With --from the steps before STEP stay, and that one and all after it are
+    done again, as new steps. Many runs at once are named by --agent, --code and --since: without --yes they are shown.
+    """
+    text = canonical.dumps(canonical.parse(source(edit))) if edit else ""
+    nano = nano_usd(dollars(usd, "--usd"))
+    changes = Changes(step, text, steps, history_bytes, _deadline(deadline), children, reason, tokens, nano, calls)
+    if run and (agent or code or since):
+        raise UsageError("a run and filters name different things", hint="give one of them")
+    if run:
+        _retry_one(run, changes, operator, yes=yes)
+    elif agent or code or since:
+        if step:
+            raise UsageError("--from is about the steps of one run", hint="name the run")
+        _retry_many(Filter(agent, code, since_ms(since)), changes, operator, yes=yes)
+    else:
+        raise UsageError("no run is named", hint="refold run retry RUN, or --agent, --code, --since for many")
+
+
+def _retry_one(run: str, changes: Changes, operator: Operator, *, yes: bool) -> None:
+    inputs, state = Inputs(operator.platform.runs, operator.platform.publisher), operator.runs.get(run)
+    words = f"run [bold]{output.escape(run)}[/] goes on, it"
+    if state.hold is not None and not state.state.over:
+        if changes != Changes():
+            raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again; leave options out")
+        tried = operating(run, "retry", None, actor=operator.actor or login())
+        operator.tell_answer(inputs.retry(tried, operator.timeout), words)
+        return
+    said = retrying(state.state, operator.actor or login(), changes)
+    again = left_behind(state.state, changes.from_step) if changes.from_step else []
+    if again and not yes and not typer.confirm(_warning(again)):
+        output.say("nothing was retried")
+        fail(FAILED)
+    kept = changes.from_step - 1 if changes.from_step else stays(state.state)
+    operator.tell_answer(inputs.redrive(said, operator.timeout), words, kept=kept)
+
+
+def _retry_many(which: Filter, changes: Changes, operator: Operator, *, yes: bool) -> None:
+    redrive = Redrive(operator.runs, operator.platform.publisher, output.progress())
+    found = redrive.found(which)
+    if not yes:
+        rows = [_row(run, "would be retried") for run in found]
+        operator.tell({"dry_run": True, "count": len(rows), "runs": rows}, lambda: _show(rows))
+        return
+    answers = redrive.retry(found, operator.actor or login(), changes, operator.timeout)
+    rows = [_row(run, answers[run.state.run_id]) for run in found]
+    late = sum(row["outcome"] != "accepted" for row in rows)
+    text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
+    hint = "; of the others nothing was heard: `refold deadletter list` may tell" if late else ""
+    operator.tell({"dry_run": False, "count": len(rows), "runs": rows}, text + hint)
+    if late:
+        fail(FAILED)
+
+
+def _row(run: Run, outcome: str) -> output.Data:
+    state = run.state
+    failure = getattr(state.end, "failure", None)
+    return {
+        "run_id": state.run_id,
+        "agent": state.request.agent if state.request else "",
+        "code": failure.code if failure else "",
+        "message": failure.message if failure else "",
+        "failed_ms": state.at_ms,
+        "kept": stays(state),
+        "outcome": outcome,
+    }
+
+
+def _show(rows: list[output.Data]) -> None:
+    if not rows:
+        output.say("no failed run is meant by that")
+        return
+    columns = ("run", "agent", "code", "failed (UTC)", "steps kept", "message")
+    cells = [
+        (
+            *map(output.escape, (row["run_id"], row["agent"], row["code"])),
+            output.moment(row["failed_ms"]),
+            str(row["kept"]),
+            output.escape(row["message"], 80),
+        )
+        for row in rows
+    ]
+    output.print_table(columns, cells)
+    output.say(f"{output.counted(len(rows), 'run')} would go on: say it once more with --yes")
+
+
+def _warning(again: list[Done]) -> str:
+    many = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
+    more = f" and {len(again) - 10} more" if len(again) > 10 else ""
+    return (
+        f"These may have had their effect, and would be made once more if the code asks for them: {many}{more}. Go on?"
+    )
+
+
+def _deadline(text: str) -> int:
+    return -1 if text == "none" else until_ms(text, "--deadline")

@@ -1,0 +1,51 @@
+"""What a run has taken of its budget, as people and programs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.cli.output import escape
+from refold.core.run.metering import in_usd
+from refold.core.run.state import RunState
+
+_KINDS = ("usd", "tokens", "calls")
+
+
+def budget_data(state: RunState) -> dict[str, Any] | None:
+    """What a run has taken with those of its children that are over, and its limits; None if nothing is counted.
+
+    **Units**: billionths of a dollar, milliseconds; a limit of 0 is none.
+    """
+    if (purse := state.purse) is None:
+        return None
+    used, limits = purse.used, purse.limits
+    return {
+        "used": {"tokens": used.tokens, "nano_usd": used.nano_usd, "calls": used.calls},
+        "maybe_paid": {"tokens": used.lost_tokens, "nano_usd": used.lost_nano_usd},
+        "limits": {"tokens": limits.tokens, "nano_usd": limits.nano_usd, "calls": limits.calls, "ms": limits.ms},
+        "soft_percent": limits.soft_percent,
+        "then": limits.then,
+        "reached": sorted(purse.told),
+    }
+
+
+def budget_lines(state: RunState) -> list[str]:
+    """The same in a line."""
+    if (purse := state.purse) is None:
+        return []
+    used, limits = purse.used, purse.limits
+    taken = {"usd": used.nano_usd, "tokens": used.tokens, "calls": used.calls}
+    most = {"usd": limits.nano_usd, "tokens": limits.tokens, "calls": limits.calls}
+    parts = [_part(kind, taken[kind], most[kind]) for kind in _KINDS if taken[kind] or most[kind]]
+    if used.lost_nano_usd or used.lost_tokens:
+        lost = in_usd(used.lost_nano_usd) if used.lost_nano_usd else f"{used.lost_tokens:,} tokens"
+        over = "may be paid: nobody has said what came of it" if state.over else "is under way, or may be paid"
+        parts.append(f"[magenta]{lost} of it {over}[/]")
+    reached = [f"[yellow]soft threshold of {escape(name)} reached[/]" for name in sorted(purse.told)]
+    return ["  took " + ", ".join([*parts, *reached])] if parts else []
+
+
+def _part(kind: str, taken: int, most: int) -> str:
+    if kind == "usd":
+        return in_usd(taken) + (f" of {in_usd(most)}" if most else "")
+    return f"{taken:,}" + (f" of {most:,}" if most else "") + f" {kind}"

@@ -1,0 +1,247 @@
+"""Listens to many runs at once: one consumer and one thread, however many runs somebody waits for.
+
+**Consumes** `run-log` and `dead-letter` from the moment on in which somebody listens first. Whoever needs what was
+before gets it from a pass over the homes of all runs that need it just then, where records of other runs cost a look at
+their keys. Nothing is remembered but where runs begin that were heard from their first entry on.
+
+**Fails** by telling everybody who waits; it listens anew when somebody asks again. A broker's restart is waited out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import closing, suppress
+from functools import partial
+from typing import Generic, TypeVar
+
+from refold.adapters.kafka.news import KafkaNews
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.inputs import refusals
+from refold.client.runs import Run, feed, run_named, take
+from refold.client.timeline import Timeline
+from refold.core.errors import RefoldError, UsageError
+from refold.core.events import Cause
+from refold.core.ids import RunId, home
+from refold.core.run.log import LogFold
+from refold.core.run.state import RunState
+from refold.core.topics import DEAD_LETTER, RUN_LOG
+from refold.ports.log import Record
+from refold.runtime.settings import KafkaSettings
+
+MOMENT_S = 0.2
+"""How long one look for news lasts, and so how late a pass over history may begin that is due by time."""
+KEPT_S = 60.0
+"""How long the consumer is kept when nobody waits: the next one who does need not wait for another."""
+REMEMBERED = 10_000
+"""Beginnings of runs, and refused inputs, that are remembered: a few MiB."""
+
+_T = TypeVar("_T")
+
+
+class Watch(Generic[_T]):
+    """Somebody waits for something of a run; `answer` has it. Everything but the future is the ear's alone."""
+
+    def __init__(self, run: RunId, judge: Callable[[Run], _T | None], *, look_back_at: float, fresh: bool) -> None:
+        self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
+        self._judge, self.whole = judge, fresh
+        self._heard: list[Record] = []
+        self._begin()
+
+    def hear(self, record: Record) -> None:
+        """Takes a record of the run. It is kept for as long as those before it may have to be put in front."""
+        if self.look_back_at:
+            self._heard.append(record)
+        if self.whole:
+            take(self.found, feed(self._fold, record), self._fold)
+
+    def catch_up(self, history: list[Record], end: int) -> None:
+        """Takes what was before: the records of the run below an offset."""
+        later, self._heard = [record for record in self._heard if record.offset >= end], []
+        self.look_back_at, self.whole = 0.0, True
+        self._begin()
+        for record in [*history, *later]:
+            self.hear(record)
+
+    def judge(self) -> None:
+        """Answers, if there is an answer by now."""
+        if not self.whole or self.answer.done():
+            return
+        try:
+            found = self._judge(self.found)
+        except RefoldError as error:
+            self.refuse(error)
+            return
+        if found is not None:
+            with suppress(InvalidStateError):  # whoever has waited gives up just now
+                self.answer.set_result(found)
+
+    def refuse(self, error: RefoldError) -> None:
+        """Answers with an error."""
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
+
+    def _begin(self) -> None:
+        self.found, self._fold = Run(RunState(self.run), Timeline(self.run)), LogFold()
+
+
+class Ear:
+    """See the module. Any thread may call it. **Units**: seconds."""
+
+    def __init__(self, settings: KafkaSettings, partitions: int) -> None:
+        self._settings, self._partitions = settings, partitions
+        self._lock = threading.RLock()
+        self._watches: dict[bytes, list[Watch[object]]] = defaultdict(list)
+        self._sent: dict[Cause, Watch[object]] = {}
+        self._refused: OrderedDict[Cause, RefoldError] = OrderedDict()
+        self._first: OrderedDict[RunId, int] = OrderedDict()
+        self._thread: threading.Thread | None = None
+        self._listening: Future[None] = Future()
+        self._looks_back = self._closed = False
+        self._used = 0.0
+
+    def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, patience_s: float | None = None) -> Watch[_T]:
+        """Waits for what `judge` says of a run whenever something was heard of it, and once when its past is known.
+
+        `patience_s`: the run is probably new; only if there is no answer in that time its past is looked at.
+        **Raises** UnreachableError, UsageError.
+        """
+        fresh = patience_s is not None
+        watch = Watch(run, judge, look_back_at=time.monotonic() + (patience_s or 0.0), fresh=fresh)
+        with self._lock:
+            if self._closed:
+                raise UsageError("the client is closed", hint="make another one")
+            self._watches[run.encode()].append(watch)  # type: ignore[arg-type]
+            if self._thread is None:
+                self._listening = Future()
+                self._thread = threading.Thread(target=self._live, name="refold-client", daemon=True)
+                self._thread.start()
+            listening = self._listening
+        watch.answer.add_done_callback(lambda _: self._drop(watch))  # type: ignore[arg-type]
+        listening.result()
+        return watch
+
+    def sent(self, watch: Watch[_T], position: Cause) -> None:
+        """The input lies there, of which `judge` waits for what comes: a dead letter is an answer, too."""
+        with self._lock:
+            if position in self._refused:
+                watch.refuse(self._refused[position])
+                return
+            self._sent[position] = watch  # type: ignore[assignment]
+            watch.answer.add_done_callback(lambda _: self._sent.pop(position, None))
+            watch.judge()
+
+    def close(self) -> None:
+        """Tells everybody who waits that it is over."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+            self._refuse_all(UsageError("the client was closed", hint="nothing is lost: ask with another one"))
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _drop(self, watch: Watch[object]) -> None:
+        with self._lock:
+            left = self._watches.get(watch.run.encode(), [])
+            if watch in left:
+                left.remove(watch)
+            if not left:
+                self._watches.pop(watch.run.encode(), None)
+
+    def _all(self) -> list[Watch[object]]:
+        return [watch for watches in self._watches.values() for watch in watches]
+
+    def _refuse_all(self, error: RefoldError) -> None:
+        for watch in self._all():
+            watch.refuse(error)
+
+    def _live(self) -> None:
+        listening, why = self._listening, RefoldError("the client has stopped listening", hint="ask again")
+        try:
+            news = KafkaNews(self._settings, (RUN_LOG, DEAD_LETTER), self._partitions)
+            self._used = time.monotonic()
+            listening.set_result(None)
+            with closing(news):
+                while self._goes_on():
+                    records = news.take(MOMENT_S)
+                    with self._lock:
+                        self._hear(records)
+                        self._look_back()
+        except RefoldError as error:
+            why = error
+        finally:
+            with self._lock:
+                if self._thread is threading.current_thread():  # it did not end for want of listeners
+                    self._thread = None
+                    self._refuse_all(why)
+            if not listening.done():
+                listening.set_exception(why)
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            self._used = now if self._watches else self._used
+            if self._closed or now - self._used > KEPT_S:
+                self._thread = None
+            return self._thread is not None
+
+    def _hear(self, records: list[Record]) -> None:
+        touched: dict[int, Watch[object]] = {}
+        for record in records:
+            if record.topic == DEAD_LETTER:
+                self._take_letter(record)
+                continue
+            for watch in self._watches.get(run_named(record), ()):
+                watch.hear(record)
+                touched[id(watch)] = watch
+        for watch in touched.values():
+            self._note_beginning(watch)
+            watch.judge()
+
+    def _take_letter(self, record: Record) -> None:
+        for position, refused in refusals(iter([record])):
+            self._refused[position] = refused
+            if len(self._refused) > REMEMBERED:
+                self._refused.popitem(last=False)
+            if (watch := self._sent.get(position)) is not None:
+                watch.refuse(refused)
+
+    def _note_beginning(self, watch: Watch[object]) -> None:
+        if watch.whole and watch.found.records and watch.run not in self._first:
+            # Void records before it change nothing of what counts behind it.
+            self._first[watch.run] = min(judged.record.offset for judged in watch.found.records)
+            if len(self._first) > REMEMBERED:
+                self._first.popitem(last=False)
+
+    def _look_back(self) -> None:
+        """Begins a pass over the past of all runs for which it is time, if none is under way."""
+        due = [watch for watch in self._all() if watch.look_back_at and watch.look_back_at <= time.monotonic()]
+        if due and not self._looks_back:
+            self._looks_back = True
+            threading.Thread(target=partial(self._read, due), name="refold-client-past", daemon=True).start()
+
+    def _read(self, due: list[Watch[object]]) -> None:
+        starts: dict[int, int] = {}
+        for watch in due:
+            number = home(watch.run, self._partitions)
+            starts[number] = min(starts.get(number, 1 << 62), self._first.get(watch.run, 0))
+        history: dict[bytes, list[Record]] = {watch.run.encode(): [] for watch in due}
+        try:
+            reading = KafkaLogReader(self._settings).since(RUN_LOG, starts)
+            for record in reading.to_the_end():
+                if (own := history.get(run_named(record))) is not None:
+                    own.append(record)
+        except RefoldError as error:
+            with self._lock:
+                self._looks_back = False
+                for watch in due:
+                    watch.refuse(error)
+            return
+        with self._lock:
+            self._looks_back = False
+            for watch in due:
+                watch.catch_up(history[watch.run.encode()], reading.ends[home(watch.run, self._partitions)])
+                self._note_beginning(watch)
+                watch.judge()

@@ -1,0 +1,129 @@
+"""Where a platform is reached: its log, what its authority has published, and what sends inputs."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from confluent_kafka import KafkaException
+
+from refold.adapters.kafka import clients
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client import catalog
+from refold.client.addresses import Addresses
+from refold.client.approvals import Approvals
+from refold.client.catalog import Shelves
+from refold.client.runs import Runs
+from refold.core.approval.people import spelt
+from refold.core.approval.trust import Trust
+from refold.core.errors import UnreachableError, UsageError
+from refold.runtime.settings import Settings
+
+KNOCK_S = 3.0
+"""How long a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
+KNOCK_AGAIN_S = 0.3
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What commands and clients talk to, `source` in CloudEvents. Nothing is opened before it is used."""
+
+    where: Addresses
+    source: str = "refold-cli"
+
+    @property
+    def settings(self) -> Settings:
+        """The settings by which it is reached."""
+        return self.where.settings
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs in the log. **Raises** UnreachableError at once when nobody listens."""
+        self.knock()
+        return Runs(KafkaLogReader(self.settings.kafka))
+
+    @cached_property
+    def trust(self) -> Trust:
+        """The root keys that the catalog has to be signed by. **Raises** UsageError when none is known here."""
+        if found := self.where.trust:
+            return found
+        hint = "set REFOLD_TRUST to what `refold keys init` has printed, or to @FILE with that"
+        raise UsageError("no root key is trusted here, so nothing in the catalog holds", hint=hint)
+
+    @property
+    def catalog(self) -> Shelves:
+        """The catalog, read now. **Raises** as `trust`."""
+        return catalog.read(self.runs.reader, self.trust)
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """The approvals in the log. **Raises** as `trust` and `runs`."""
+        most = self.settings.max_payload_bytes
+        return Approvals(self.runs.reader, self.trust, partitions=self.runs.partitions, payload_bytes=most)
+
+    @cached_property
+    def publisher(self) -> KafkaPublisher:
+        """Sends inputs and dead letters."""
+        most = self.settings.max_payload_bytes
+        return KafkaPublisher(
+            self.settings.kafka, partitions=self.runs.partitions, source=self.source, payload_bytes=most
+        )
+
+    def knock(self) -> None:
+        """**Raises** UnreachableError when no broker of the list accepts a connection."""
+        self.where.check()
+        if not self._listens():
+            raise UnreachableError(
+                f"nobody listens at {self.settings.kafka.bootstrap}, where Kafka should be",
+                hint="`refold dev` starts one here; --kafka or REFOLD_KAFKA__BOOTSTRAP names another",
+            )
+
+    def wait(self, timeout_s: float, tell: Callable[[str], object]) -> None:
+        """Waits for a Kafka that is being started again, and tells so once.
+
+        **Raises** as `knock` when it does not come back in time.
+        """
+        self.where.check()
+        deadline, told = time.monotonic() + timeout_s, False
+        while not self._answers(again=told):
+            if time.monotonic() + KNOCK_AGAIN_S > deadline:
+                return self.knock()
+            if not told:
+                tell(f"waiting for Kafka at {self.settings.kafka.bootstrap}")
+            told = True
+            time.sleep(KNOCK_AGAIN_S)
+        return None
+
+    def _listens(self) -> bool:
+        return any(map(listens, self.settings.kafka.bootstrap.split(",")))
+
+    def _answers(self, *, again: bool) -> bool:
+        if not self._listens():
+            return False
+        try:  # a broker that has just been started listens before it can be used
+            return not again or bool(clients.admin(self.settings.kafka).list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            return False
+
+
+def login() -> str:
+    """Who runs this process, as the history tells it, and as names are written."""
+    try:
+        return spelt(getpass.getuser())
+    except (OSError, KeyError):
+        return "cli"
+
+
+def listens(server: str) -> bool:
+    """Whether somebody accepts connections at `host:port`."""
+    host, _, port = server.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), KNOCK_S).close()
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,25 @@
+"""The blob store as services and commands open it."""
+
+from __future__ import annotations
+
+from refold.adapters.blobs.store import ObjectBlobs
+from refold.archive.vault import COPIES, Vault
+from refold.runtime.settings import Settings
+
+
+def blob_store(settings: Settings) -> ObjectBlobs | None:
+    """The blob store, if one is set. **Raises** UsageError for an address that is none."""
+    part = settings.blobs
+    return ObjectBlobs(part.url, most=part.max_bytes) if part.url else None
+
+
+def archived_blobs(settings: Settings, archive: str) -> ObjectBlobs:
+    """The copies of large values beside an archive."""
+    place, mark, options = archive.partition("?")
+    return ObjectBlobs(f"{place.rstrip('/')}{COPIES}{mark}{options}", most=settings.blobs.max_bytes)
+
+
+def vault(settings: Settings, archive: str) -> Vault | None:
+    """What an archivist does with large values, if a blob store is set; `archive` is empty where no copy is kept."""
+    blobs = blob_store(settings)
+    return Vault(blobs, archived_blobs(settings, archive) if archive else None) if blobs else None

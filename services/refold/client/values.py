@@ -1,0 +1,47 @@
+"""Large values of runs, for readers: read where somebody wants to see them, or drive code with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.client.rows import Pointing
+from refold.core.errors import BlobError, MalformedError
+from refold.core.events import Failure
+from refold.core.ids import RunId, child_id
+from refold.core.run.handed import Values, pointers
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.ports.blobs import Blobs
+
+
+def values_of(state: RunState, blobs: Blobs | None) -> Values:
+    """All that code is handed along a run's history, or why not. **Raises** UnreachableError."""
+    found: dict[tuple[RunId, str], str | Failure] = {}
+    for run, pointer in pointers(state):
+        if blobs is None:
+            found[run, pointer] = Failure("blob_missing", "no blob store is set: REFOLD_BLOBS__URL")
+            continue
+        try:
+            found[run, pointer] = blobs.get(run, pointer)
+        except BlobError as error:
+            found[run, pointer] = Failure(error.fields["code"], str(error))
+    return found
+
+
+def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
+    """What is told of a run, with the values that its records point to; of a `step` they may be its child's.
+
+    What is lost stays what stands for it. **Raises** UnreachableError.
+    """
+    if isinstance(data, dict):
+        step = data.get("step", step)
+        return {name: in_full(value, run, blobs, step) for name, value in data.items()}
+    if isinstance(data, list):
+        return [in_full(each, run, blobs, step) for each in data]
+    if isinstance(data, Pointing):
+        for owner in (run, child_id(run, step)) if step else (run,):
+            try:
+                return canonical.parse(blobs.get(owner, data))
+            except (BlobError, MalformedError):
+                continue
+    return data

@@ -1,0 +1,211 @@
+"""What may go out under a budget: reserved before every attempt, on every way, and billed by what came of it.
+
+A call has to fit into the budget of its run and of every run that waits for it. What is decided here stands in the log;
+nobody decides it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from refold.core import events
+from refold.core.errors import MalformedError
+from refold.core.events import Failure, Spendable
+from refold.core.ids import parse_call_id
+from refold.core.messages import ToolResult
+from refold.core.planning.verdict import Rules, Scope
+from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
+from refold.core.run.purse import BUDGET_CODES, NOTHING, Amount, Purse
+from refold.core.run.state import RunState
+
+DEGRADE = "degrade"
+"""The failure of a call that is to be made in a cheaper way."""
+
+REPEATED = "repeated"
+"""The failure of a call that was made too often with the same arguments."""
+
+
+class Attempted(NamedTuple):
+    """An attempt that is to go out. `most` is what it may take, None where nobody has said; `cheap` see `Reserve`."""
+
+    call: events.CallProposed
+    attempt: int
+    most: Amount | None
+    cheap: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """What goes out in an entry that is being made, and is not folded into the state yet."""
+
+    amount: Amount = NOTHING
+    told: set[str] = field(default_factory=set)
+    asked: dict[bytes, int] = field(default_factory=dict)
+
+
+class Found(NamedTuple):
+    """What budgets make of an attempt: it goes out, with what is `said` before; or else it has a `failure`."""
+
+    outcome: Literal["go", "ask", "degrade", "stop"]
+    said: list[events.Event]
+    failure: Failure | None = None
+
+
+class _Measure(NamedTuple):
+    """How far one thing that a budget bounds is used up."""
+
+    what: str
+    taken: int
+    limit: int
+
+    def beyond(self, percent: int) -> bool:
+        return self.limit > 0 and self.taken * 100 > self.limit * percent
+
+
+def judged(state: RunState, asked: Attempted, now: int, rules: Rules, tally: Tally | None = None) -> Found:
+    """What the budgets that a run counts for make of an attempt; with the `tally` of what goes out before it."""
+    purse, most = state.purse or Purse(since_ms=state.requested_ms), asked.most or NOTHING
+    tally = tally or Tally()
+    taken = purse.total.plus(tally.amount).plus(most)._replace(calls=purse.total.calls + tally.amount.calls + 1)
+    said: list[events.Event] = []
+    outcome, failure = "go", None
+    for scope in _scopes(state, purse, rules):
+        measures = list(_measures(scope.limits, scope.taken.plus(taken), max(0, now - scope.since_ms)))
+        if over := next((each for each in measures if each.beyond(100)), None):
+            return Found("stop", said, _spent(state, scope, over))
+        near = next((each for each in measures if each.beyond(scope.limits.soft_percent)), None)
+        if near is None or scope.limits.soft_percent >= 100:
+            continue
+        then = scope.limits.then
+        if scope.run not in purse.told and scope.run not in tally.told:
+            said.append(events.BudgetReached(scope.run, near.what, near.taken, near.limit, then))
+        if then == "ask" and not purse.passed:
+            outcome, failure = "ask", _near(scope, near)
+        elif then == "degrade" and outcome == "go" and near.what in ("tokens", "usd") and _may_degrade(asked):
+            outcome, failure = "degrade", replace(_near(scope, near), code=DEGRADE)
+    if failure is None and asked.most is not None:
+        tokens, nano = most.tokens, most.nano_usd
+        said.append(events.CallReserved(asked.call.step, asked.attempt, tokens, nano, asked.cheap))
+    return Found(outcome, said, failure)  # type: ignore[arg-type]
+
+
+def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
+    """The events of an attempt that does not go out."""
+    failure, step = found.failure, asked.call.step
+    assert failure is not None, "what is refused has a reason"
+    # What each attempt may take is known to whoever lets it out later.
+    most = [] if asked.most is None else [_most(asked)]
+    if found.outcome == "ask":
+        return [*most, *found.said, events.CallHeld(step, asked.attempt - 1, failure)]
+    if found.outcome == DEGRADE:
+        return [*found.said, events.CallFailed(step, asked.attempt - 1, failure)]
+    return [events.RunFailed(failure)]
+
+
+def _most(asked: Attempted) -> events.CallReserved:
+    assert asked.most is not None, "only of a call that is metered"
+    return events.CallReserved(asked.call.step, 0, asked.most.tokens, asked.most.nano_usd, asked.cheap)
+
+
+def kept_in(asked: Attempted, held: events.Event) -> list[events.Event]:
+    """The events of a call that waits for people, or is denied: what each attempt may take is known later on."""
+    return [held] if asked.most is None or isinstance(held, events.CallFailed) else [_most(asked), held]
+
+
+def bills(state: RunState, result: ToolResult, rules: Rules) -> list[events.Event]:
+    """What an executor's word on an attempt says of what it took. What nobody knows stays reserved."""
+    purse = state.purse
+    assert purse is not None, "only of a run that something is counted of"
+    try:
+        call = parse_call_id(result.call_id)[1]
+    except MalformedError:
+        return []
+    if (booked := purse.booked.get((call, result.attempt))) is None:
+        return []
+    if result.status == "completed":
+        took = _took(result.result, booked, rules)
+        return [events.CallBilled(result.step, call, result.attempt, took.tokens, took.nano_usd, twice=result.again)]
+    # "It did not happen" is said of one order: where there were two, the other may have been made.
+    if result.status in ("failed", "unauthorised") and not result.again:
+        return [events.CallBilled(result.step, call, result.attempt, 0, 0)]
+    return []
+
+
+def _took(result: str, booked: Amount, rules: Rules) -> Amount:
+    usage = usage_of(result)
+    if usage is None:
+        return booked
+    price = rules.price(usage) if rules.price else None
+    tokens = tokens_of(usage)
+    assert tokens is not None, "a usage has numbers of tokens"
+    return Amount(tokens, booked.nano_usd if price is None else price)
+
+
+def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
+    """What a reservation comes to; None where nobody knows what its model costs."""
+    if reserve.usd is not None:
+        return Amount(reserve.tokens, nano_usd(reserve.usd))
+    price = rules.price(reserve.usage) if rules.price and reserve.model else None
+    return None if price is None else Amount(reserve.tokens, price)
+
+
+def bounds_money(state: RunState, rules: Rules) -> bool:
+    """Whether a run counts for a budget of money."""
+    return state.purse is not None and any(each.limits.nano_usd for each in _scopes(state, state.purse, rules))
+
+
+def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") -> Spendable | None:
+    """The budget of a run: that of its agent, made smaller by who asked for it; `root`: it counts for that one."""
+    if own is None or asked is None:
+        limits = own or asked or (Spendable() if root else None)
+    else:
+        less = [_less(getattr(own, name), getattr(asked, name)) for name in ("tokens", "nano_usd", "calls", "ms")]
+        limits = replace(own, tokens=less[0], nano_usd=less[1], calls=less[2], ms=less[3])
+    return replace(limits, root=root) if limits else None
+
+
+def _less(one: int, other: int) -> int:
+    # What is below zero, as a request may say, bounds nothing: it is no limit, and takes none away.
+    return min(one, other) if one > 0 and other > 0 else max(one, other, 0)
+
+
+def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
+    """When a run has to be over, by what was asked for and by its budget; 0: never."""
+    return _less(asked_ms, now + limits.ms if limits and limits.ms else 0)
+
+
+def _scopes(state: RunState, purse: Purse, rules: Rules) -> Sequence[Scope]:
+    return rules.above(state) if rules.above else [Scope(state.run_id, purse.limits, purse.since_ms, NOTHING)]
+
+
+def _measures(limits: Spendable, taken: Amount, ms: int) -> Iterator[_Measure]:
+    yield _Measure("usd", taken.nano_usd, limits.nano_usd)
+    yield _Measure("tokens", taken.tokens, limits.tokens)
+    yield _Measure("calls", taken.calls, limits.calls)
+    yield _Measure("seconds", ms, limits.ms)
+
+
+def _may_degrade(asked: Attempted) -> bool:
+    nothing_happened = asked.attempt == 1 or asked.call.effect == "pure"
+    return asked.most is not None and not asked.cheap and nothing_happened
+
+
+def _spent(state: RunState, scope: Scope, over: _Measure) -> Failure:
+    whose = "its budget" if scope.run == state.run_id else f"the budget of run {scope.run}"
+    message = f"with this call it takes {_words(over.what, over.taken)} of {whose}, {_words(over.what, over.limit)}"
+    how = "deadline" if over.what == "seconds" else over.what
+    return Failure(BUDGET_CODES[over.what], f"{message}; `refold run retry --{how}` gives that more", scope.run)
+
+
+def _near(scope: Scope, near: _Measure) -> Failure:
+    taken, limit = _words(near.what, near.taken), _words(near.what, near.limit)
+    message = f"it takes {taken} of the budget of run {scope.run}, {limit}: over {scope.limits.soft_percent} %"
+    return Failure(BUDGET_CODES[near.what], message, scope.run)
+
+
+def _words(what: str, number: int) -> str:
+    if what == "usd":
+        return in_usd(number)
+    return f"{number / 1000:g} s" if what == "seconds" else f"{number:,} {what}"

@@ -1,0 +1,34 @@
+"""What lets an attempt of a call out: its order, and before that its place in the budgets that it counts for."""
+
+from __future__ import annotations
+
+from refold.core import events
+from refold.core.planning import budgets
+from refold.core.planning.verdict import Rules
+from refold.core.run.state import RunState
+
+
+def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:
+    """The event that sends an attempt to the executors, with the deadline for an answer."""
+    return events.CallDispatched(call.step, attempt, now + answer_ms(call, 0, rules))
+
+
+def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
+    """How long an answer may take, before a request that went out so many times more goes out again."""
+    return call.timeout_ms + min(rules.redispatch_cap_ms, rules.redispatch_ms << min(times, 20))
+
+
+def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, rules: Rules) -> list[events.Event]:
+    """The events with which an attempt goes out, or what a budget makes of it."""
+    out = dispatch(call, attempt, now, rules)
+    if state.purse is None or state.paused:  # what a pause keeps back is reserved when it goes out
+        return [out]
+    most, cheap = state.purse.most.get(call.step, (None, False))
+    asked = budgets.Attempted(call, attempt, most, cheap)
+    found = budgets.judged(state, asked, now, rules)
+    if found.failure is None:
+        return [*found.said, out]
+    opened = state.open[call.step]
+    if found.outcome == "stop" and opened.may_have_happened:  # a run does not end over an effect
+        return [events.CallDoubted(call.step, opened.attempt, found.failure)]
+    return budgets.turned_away(asked, found)

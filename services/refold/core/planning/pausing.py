@@ -1,0 +1,111 @@
+"""What a pause means: what it keeps back, and what goes out when it is over.
+
+While a run is paused its log says what came for it, and nothing that lets anything out: no attempt of a call, no start,
+no step of its code, no timer. So whoever takes the run over needs to know no more than the log, and what a decision has
+let go is judged once more when it goes out at last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from refold.core import events
+from refold.core.messages import RunOperation, RunSignal
+from refold.core.planning.asking import send
+from refold.core.planning.deadlines import missed
+from refold.core.planning.saying import is_signed, not_own, signed_at, word_content
+from refold.core.planning.verdict import Ignore, PauseAbove, Refuse, Rules, Ruling
+from refold.core.run.fold import advance
+from refold.core.run.pausing import OPERATOR, PARENT, REQUESTER, inherited, own
+from refold.core.run.state import LastSaid, RunState
+
+PAUSE, RESUME = "pause", "resume"
+
+OPERATORS_ONLY = "operators_only"
+"""The code of a dead letter for what a user says, and only operators may."""
+
+
+class Uttered(NamedTuple):
+    """When the record of a word was appended to its topic, and its offset there; 0: it is no record."""
+
+    ms: int
+    place: int = 0
+
+
+def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: Uttered) -> Ruling:
+    """What becomes of the word that a run is to be paused, or to go on."""
+    role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
+    if isinstance(said, RunSignal) and (why := not_own(state, said, rules)):
+        return Refuse(OPERATORS_ONLY, why)
+    data = word_content(said)
+    if isinstance(data, Refuse):
+        return data
+    signed = (signed_at(said, rules) or 0) if isinstance(said, RunSignal) and is_signed(state) else 0
+    if _is_old(state, role, sent, signed):
+        return Ignore("it was heard before, or something was said since")
+    pause, word = own(state), (role, *sent, signed)
+    if said.kind == PAUSE:
+        if pause is not None and role in (REQUESTER, pause.role):
+            return Ignore("the run is paused already")
+        return [events.RunPaused(said.actor, str(data.get("reason", "")), *word)]
+    if pause is None and state.paused:
+        return Refuse("conflict", f"run {state.run_id} is paused with the run above it: resume that one")
+    if pause is None:
+        return Ignore("the run is not paused")
+    if role == REQUESTER and pause.role != role:
+        return Refuse(OPERATORS_ONLY, f"{pause.actor!r} has paused run {state.run_id} as an operator: one resumes it")
+    return go_on(state, events.RunUnpaused(said.actor, *word), now, rules)
+
+
+def _is_old(state: RunState, role: str, sent: Uttered, signed: int) -> bool:
+    """Whether a word was overtaken. It comes again when positions are lost, and a signed one when anybody wants it to.
+
+    No word of an operator is overtaken by one of a user, whichever of the two is read first.
+    """
+    last, operators = state.pause_said.get(role, LastSaid()), state.pause_said.get(OPERATOR, LastSaid())
+    return 0 < signed <= last.signed_ms or (sent.ms > 0 and (sent <= last[:2] or sent.ms < operators.ms))
+
+
+def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Rules) -> Ruling:
+    """What a run makes of the pause of the one that has started it."""
+    if state is None or state.over:
+        return Ignore("the run is not there any more")
+    # What is answered may come once more before its answer is known, and the parent may stand otherwise by then.
+    if above.seq <= state.pause_said.get(PARENT, LastSaid()).place:
+        return Ignore("it has heard of its parent since")
+    if (above.pause is None) == (inherited(state) is None):
+        return Ignore("it stands as its parent does")
+    if above.pause is not None:
+        return [replace(above.pause, seq=above.seq)]
+    return go_on(state, events.RunUnpaused(above.parent, PARENT, seq=above.seq), now, rules)
+
+
+def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> list[events.Event]:
+    """The events of a pause that is over, with what it kept back if it was the last one."""
+    added: list[events.Event] = []
+    after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
+
+    def add(more: list[events.Event]) -> None:
+        advance(after, more, seq=seq + len(added), at_ms=at_ms)
+        added.extend(more)
+
+    add([over])
+    if not after.paused and (end := missed(after, now)) is not None:
+        return [over, end]
+    asked = after.request
+    if not after.paused and after.status == "pending" and asked and asked.not_before_ms <= now:
+        add([rules.start(asked.agent)])
+    for step in sorted(after.open) if not after.paused else ():
+        opened, said = after.open[step], after.resolved.get(step)
+        settled = opened.phase in ("doubt", "held") and said is not None and said.attempt == opened.attempt
+        if (opened.phase == "proposed" or settled) and not after.over:
+            add(send(after, step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened))
+    return added
+
+
+def keep_back(fresh: list[events.Event]) -> list[events.Event]:
+    """What is to be written of these events for a paused run: all but what lets a call out, unless it goes on now."""
+    if isinstance(fresh[0], events.RunUnpaused):
+        return fresh
+    return [event for event in fresh if not isinstance(event, events.CallDispatched)]

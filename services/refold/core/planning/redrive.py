@@ -1,0 +1,184 @@
+"""What an operator's retry of a failed run means: what of its history stays, and what is asked for anew.
+
+A call that was open when the run failed, or whose failure it failed for, is asked for anew under its own key: whatever
+became of it before, its effect meets what ledger, claim chain and receiver know. A step that is done again on purpose
+is a new step, and has a key of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.core import events
+from refold.core.errors import MalformedError, UsageError
+from refold.core.messages import RunOperation
+from refold.core.planning import asking, family
+from refold.core.planning.outgoing import let_out
+from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
+from refold.core.run.fold import advance
+from refold.core.run.redrive import kept
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+
+SAID = frozenset({"given_up"})
+"""Failures that say what a human has said: the call may have had its effect, and is not made again by itself."""
+
+HAPPENED = frozenset({"bad_result", "too_large"})
+"""Failures of calls that had their effect. A receiver that forgets keys would have another for the same one."""
+
+
+LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
+"""What a retry may give a run more of."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """What a retry says, read."""
+
+    from_step: int
+    edit: str
+    steps: int
+    history_bytes: int
+    deadline_ms: int
+    children: int
+    tokens: int
+    nano_usd: int
+    calls: int
+    reason: str
+
+
+def failure_named(said: RunOperation) -> int:
+    """The seq of the failure that a retry is about; 0 if it is about none, or cannot be read."""
+    try:
+        seq = canonical.parse(said.data)["seq"]
+    except (MalformedError, TypeError, KeyError):
+        return 0
+    return seq if type(seq) is int else 0
+
+
+def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling:
+    """The events of a retry of a run that is over, up to where its code goes on."""
+    # It names the failure, so that it is good for that one alone, however often it comes.
+    if not (seq := failure_named(said)):
+        return Ignore("the run is over")
+    if (state.status, state.head.seq) != ("failed", seq):
+        return Refuse("conflict", f"run {state.run_id} has not failed at {seq}: it is {state.status}")
+    if state.request is None:
+        return Refuse("conflict", f"run {state.run_id} has failed before its request was in the log: start another")
+    origin = family.origin_of(state)
+    if origin is not None and not origin.outlives:
+        why = f"run {origin.parent}, which has started it, has heard of its failure"
+        return Refuse("conflict", f"{why}: retry that one from step {origin.step}, which starts another")
+    wanted = _wanted(state, said, rules)
+    if isinstance(wanted, Refuse):
+        return wanted
+    fresh: list[events.Event] = [
+        events.RunRetried(
+            said.actor,
+            wanted.reason,
+            wanted.from_step,
+            [] if wanted.from_step else _failed(state),
+            edit=wanted.edit,
+            steps=wanted.steps,
+            history_bytes=wanted.history_bytes,
+            deadline_ms=wanted.deadline_ms,
+            children=wanted.children,
+            tokens=wanted.tokens,
+            nano_usd=wanted.nano_usd,
+            calls=wanted.calls,
+        )
+    ]
+    after = asking.foreseen(state, fresh, now)
+    if child := next((step for step in sorted(after.open) if after.open[step].phase == "child"), 0):
+        why = "has started a run that was cancelled with this one, or whose end nobody has heard"
+        return Refuse("conflict", f"step {child} {why}: retry from step {child} or before, which starts another")
+    return fresh + _anew(state, fresh, now, rules)
+
+
+def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | Refuse:
+    try:
+        data = canonical.parse(said.data) or {}
+        numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
+    except (MalformedError, AttributeError):
+        return Refuse(
+            "malformed",
+            f"a retry says `seq`, and maybe `from`, `edit`, `reason`, {', '.join(f'`{name}`' for name in LIMITS)}",
+        )
+    least = {"deadline_ms": -1}  # that is none
+    if wrong := [name for name, number in numbers.items() if type(number) is not int or number < least.get(name, 0)]:
+        return Refuse("malformed", f"{wrong[0]!r} is no number, or a negative one")
+    step, reason = numbers["from"], data.get("reason", "")
+    if step and not (0 < step <= len(state.steps) and state.retried.counts(step)):
+        return Refuse("conflict", f"run {state.run_id} has no step {step} that counts: `refold run show` lists them")
+    edit = _edit(state, step, data["edit"], rules) if data.get("edit") is not None else ""
+    if isinstance(edit, Refuse):
+        return edit
+    return RetryAsked(
+        step,
+        edit,
+        numbers["steps"],
+        numbers["bytes"],
+        deadline_ms=numbers["deadline_ms"],
+        children=numbers["children"],
+        tokens=numbers["tokens"],
+        nano_usd=numbers["nano_usd"],
+        calls=numbers["calls"],
+        reason=reason if isinstance(reason, str) else "",
+    )
+
+
+def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
+    """The other arguments of a step, in the form that keys are made of."""
+    asked = state.steps[step - 1] if step else None
+    if not isinstance(asked, events.CallProposed):
+        return Refuse("malformed", "an edit is for a call: name its step in `from`")
+    if not isinstance(edit, dict):
+        return Refuse("malformed", "an edit has all arguments of the call, as an object")
+    try:
+        text = canonical.dumps(edit)
+        return rules.fits(asked.tool, text) if rules.fits else text
+    except (UsageError, MalformedError) as error:
+        return Refuse("malformed", f"{asked.tool} does not take these arguments: {error}")
+
+
+def _failed(state: RunState) -> list[int]:
+    """The calls whose failure the run may have failed for: the code has asked for nothing more since they failed."""
+    stays = kept(state)
+    settled = [*state.outcomes.items()][stays.loose :]
+    return [
+        step
+        for step, (_, outcome, _) in settled
+        if step < stays.first and isinstance(outcome, events.CallFailed) and _may_go_out(state.call(step), outcome)
+    ]
+
+
+def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
+    """Whether a call that has failed may go out anew under its own key."""
+    return failed.failure.code not in (SAID | HAPPENED if call.key_window_ms else SAID)
+
+
+def _anew(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
+    """What follows of a retry: the start of a run that never started, and every call that is open."""
+    after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
+    advance(after, fresh, seq=seq, at_ms=at_ms)
+    added: list[events.Event] = []
+
+    def add(*more: events.Event) -> None:
+        advance(after, more, seq=seq + 1 + len(added), at_ms=at_ms)
+        added.extend(more)
+
+    if after.status == "pending" and after.request and after.request.not_before_ms <= now:
+        add(rules.start(after.request.agent))
+    for step in sorted(after.open):
+        if after.is_call(step) and not after.over:
+            add(events.CallRenewed(step))
+            add(*_out(after, step, now, rules))
+    return added
+
+
+def _out(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
+    """A call that is asked for anew is judged anew, by the policy that has judged it or one that is in force."""
+    if rules.authority is None:
+        return let_out(state, state.call(step), 1, now, rules)
+    maybe = state.open[step].may_have_happened
+    return asking.judge_again(state, step, 1, now, rules, may_have_happened=maybe)

@@ -1,0 +1,100 @@
+"""How events change what a run has taken of its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from refold.core import events
+from refold.core.parts import Used
+from refold.core.run.purse import NOTHING, Amount, Purse, call_digest
+from refold.core.run.state import RunState
+
+
+def purse_of(state: RunState) -> Purse:
+    """The purse of a run, an empty one if nothing was counted so far."""
+    return state.purse or Purse(since_ms=state.requested_ms)
+
+
+def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) -> None:
+    """Applies a reservation, in place."""
+    purse, most = purse_of(state), Amount(event.tokens, event.nano_usd)
+    purse = purse._replace(most=purse.most.set(event.step, (most, event.cheap)))
+    if event.attempt:
+        call = state.open[event.step].seq, event.attempt
+        before = purse.booked.get(call, NOTHING)
+        purse = purse._replace(booked=purse.booked.set(call, before.plus(most)), open=purse.open.plus(most))
+    state.purse = purse
+
+
+def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> None:
+    """Applies a bill, in place."""
+    purse, call = purse_of(state), (event.call, event.attempt)
+    purse = purse._replace(spent=purse.spent.plus(Amount(event.tokens, event.nano_usd)))
+    if not event.twice:
+        booked = purse.booked[call]
+        purse = purse._replace(booked=purse.booked.delete(call), open=purse.open.minus(booked))
+    state.purse = purse
+
+
+def child_billed(state: RunState, event: events.ChildBilled, seq: int, at_ms: int) -> None:
+    """Applies what a run below has taken, in place."""
+    add_child(state, event.run_id, event.used)
+
+
+def add_child(state: RunState, child: str, used: Used) -> None:
+    """Counts what a run below has taken, in place."""
+    purse, lost = purse_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
+    spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
+    state.purse = purse._replace(
+        spent=purse.spent.plus(spent), lost=purse.lost.plus(lost), heard=purse.heard | {str(child)}
+    )
+
+
+def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) -> None:
+    """Notes that a soft threshold was reached, in place."""
+    purse = purse_of(state)
+    state.purse = purse._replace(told=purse.told | {event.budget})
+
+
+def let_on(state: RunState) -> None:
+    """Notes that an operator lets a run go on beyond a soft threshold, in place."""
+    state.purse = purse_of(state)._replace(passed=True)
+
+
+def called(state: RunState) -> None:
+    """Counts a call that goes out, in place. Of a run that has a purse."""
+    assert state.purse is not None, "nothing is counted of a run without a purse"
+    state.purse = state.purse._replace(spent=state.purse.spent.plus(Amount(calls=1)))
+
+
+def proposed(state: RunState, event: events.CallProposed) -> None:
+    """Counts a call that is asked for, in place. Of a run that has a purse."""
+    assert state.purse is not None, "nothing is counted of a run without a purse"
+    if state.purse.limits.same:
+        name, asked = call_digest(event.tool, event.args), state.purse.asked
+        state.purse = state.purse._replace(asked=asked.set(name, asked.get(name, 0) + 1))
+
+
+def raised(state: RunState, event: events.RunRetried) -> None:
+    """Gives a run that goes on the limits that an operator has given it, in place."""
+    if state.purse is None or not (event.tokens or event.nano_usd or event.calls):
+        return
+    was = state.purse.limits
+    limits = replace(
+        was,
+        tokens=event.tokens or was.tokens,
+        nano_usd=event.nano_usd or was.nano_usd,
+        calls=event.calls or was.calls,
+    )
+    state.purse = state.purse._replace(limits=limits, told=frozenset(), passed=False)
+
+
+PURSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
+    events.CallReserved: reserved,
+    events.CallBilled: billed,
+    events.ChildBilled: child_billed,
+    events.BudgetReached: reached,
+    events.CallRepeated: lambda state, event, seq, at_ms: None,
+}

@@ -1,0 +1,83 @@
+"""What a call may take, said by whoever makes it, and what it took, said in its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import Any
+
+import orjson
+
+from refold.core.errors import UsageError
+
+NANO = 1_000_000_000
+
+COUNTED = ("input_tokens", "output_tokens")
+"""What of a usage counts as tokens. Those of the cache are among the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What each attempt of a call may take at most: so many tokens of a `model` (`provider:name`), or so many `usd`.
+
+    `cheap`: it is the cheaper way already, for which a budget that degrades keeps what is left.
+    """
+
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: Decimal | None = None
+    cheap: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """The same in the shape in which results say what they took."""
+        return {"model": self.model, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+
+
+def nano_usd(usd: Decimal) -> int:
+    """Dollars in billionths, rounded up: what is booked is never less than what is paid."""
+    return int((usd * NANO).to_integral_value(ROUND_CEILING))
+
+
+def dollars(usd: Decimal | str | int, what: str) -> Decimal:
+    """An amount of money. **Raises** UsageError, naming `what`, for a float too: nobody knows which number it was."""
+    try:
+        if isinstance(usd, str | int | Decimal) and not isinstance(usd, bool):
+            amount = Decimal(usd)
+            if amount.is_finite() and 0 <= amount < 1_000_000_000:
+                return amount
+    except InvalidOperation:
+        pass
+    raise UsageError(f"{what} is {usd!r}", hint='write dollars as a text: "2.50"')
+
+
+def in_usd(nano: int) -> str:
+    """Billionths of a dollar as people write them: `$0.0125`."""
+    text = f"{Decimal(nano).scaleb(-9):f}"
+    whole, _, part = text.partition(".")
+    return f"${whole}.{part.rstrip('0').ljust(2, '0')}"
+
+
+def usage_of(result: str) -> Mapping[str, Any] | None:
+    """What the result of a call (JSON) says that it took: `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
+    if '"usage"' not in result:  # most results say nothing, and some are long
+        return None
+    try:
+        parsed = orjson.loads(result)
+    except ValueError:
+        return None
+    usage = parsed.get("usage") if isinstance(parsed, dict) else None
+    return usage if isinstance(usage, dict) and tokens_of(usage) is not None else None
+
+
+def tokens_of(usage: Mapping[str, Any]) -> int | None:
+    """The tokens of a usage; None where what it says are no numbers of tokens."""
+    counts = [usage.get(name, 0) for name in COUNTED]
+    return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None

@@ -1,0 +1,55 @@
+"""How a pause changes the state of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from refold.core import events
+from refold.core.run.state import LastSaid, RunState
+
+OPERATOR: Final = "operator"
+REQUESTER: Final = "requester"
+PARENT: Final = "parent"
+"""The role of a pause that a run has because the one above it is paused."""
+
+
+def own(state: RunState) -> events.RunPaused | None:
+    """The pause that somebody has said of this run, if it is paused by that."""
+    return next((pause for pause in state.paused if pause.role != PARENT), None)
+
+
+def inherited(state: RunState) -> events.RunPaused | None:
+    """The pause that a run has from the one above it."""
+    return next((pause for pause in state.paused if pause.role == PARENT), None)
+
+
+def _paused(state: RunState, event: events.RunPaused, seq: int, at_ms: int) -> None:
+    state.paused = tuple(sorted((*_others(state, event), event), key=lambda pause: pause.role == PARENT))
+    _heard(state, event)
+
+
+def _unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) -> None:
+    left = _others(state, event)
+    if len(left) == len(state.paused):
+        raise KeyError(event.role)
+    state.paused = left
+    _heard(state, event)
+
+
+def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tuple[events.RunPaused, ...]:
+    """The pauses of the other kind: one that was said of the run, or one that it has from its parent."""
+    return tuple(pause for pause in state.paused if (pause.role == PARENT) != (event.role == PARENT))
+
+
+def _heard(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
+    last = state.pause_said.get(event.role, LastSaid())
+    place = event.seq if event.role == PARENT else event.offset
+    said = LastSaid(event.said_ms, place, max(last.signed_ms, event.signed_ms))
+    state.pause_said = state.pause_said.set(event.role, said)
+
+
+PAUSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
+    events.RunPaused: _paused,
+    events.RunUnpaused: _unpaused,
+}

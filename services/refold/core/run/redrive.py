@@ -1,0 +1,154 @@
+"""What a retry makes of a failed run: which of its history counts from then on.
+
+Steps are left behind as a whole: those from one step on, which is a point in the log, for they are numbered in the
+order of asking. Outcomes of steps before it stay, whenever they came. The code is run along what stays; where history
+had something else before, it may ask for what is new. A step that is left behind keeps its number, so that nothing new
+ever has its idempotency key.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import NamedTuple
+
+from immutables import Map
+
+from refold.core import events
+from refold.core.run.chain import Head, extends
+from refold.core.run.mailbox import KeptSignal
+from refold.core.run.retried import Retried
+from refold.core.run.shared import Table
+from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Status
+
+_SEQ = attrgetter("seq")
+
+
+class Staying(NamedTuple):
+    """What stays when the steps from `first` on are left behind.
+
+    The outcomes from place `loose` on, which came after event `since`, have no reaction that stays whole, nor has the
+    start where that is 0: what the code does there may be new. `whole`: nothing that was asked for there stays.
+    """
+
+    first: int
+    loose: int
+    since: int
+    whole: bool
+
+
+def kept(state: RunState, from_step: int = 0) -> Staying:
+    """What stays of a run that has failed. Without a step: all but what was asked for in the entry that ended it."""
+    asked = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
+    first = from_step or asked + 1
+    # Code that was held reacts in one entry to all that came in several: loose is what came after the last step that
+    # stays and was asked for in an entry before. What an earlier retry has left behind there was part of a reaction.
+    while (before := state.retried.step_before(asked)) != asked:
+        asked = _asked_before(state, state.seqs[before])
+    since = state.seqs[before - 1] if before else 0
+    loose = sum(seq < since for _, _, seq in state.outcomes.values())
+    return Staying(first, loose, since, whole=state.retried.step_before(first - 1) == before)
+
+
+def _asked_before(state: RunState, seq: int) -> int:
+    """How many steps were asked for before the entry that an event is part of."""
+    place = state.heads.place(seq, key=_SEQ)
+    return state.seqs.place(state.heads[place - 1].seq + 1 if place else 1)
+
+
+def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
+    """Whether an entry lets a run go on that had failed."""
+    return status == "failed" and isinstance(entry.events[0], events.RunRetried) and extends(head, entry)
+
+
+def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
+    """Applies a retry, in place."""
+    stays, last, again = kept(state, event.from_step), len(state.steps), frozenset(event.again)
+    was = state.retried
+    begun = state.started_ms > 0
+    loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
+    # What the code now does there happens now: a sleep that begins again takes its whole time.
+    fresh_ms = at_ms if stays.whole else 0
+    outcomes, unseen = Table[int, tuple[int, Settled, int]](), int(begun and not stays.since)
+    back: list[KeptSignal] = []
+    acted: set[int] = set()
+    for place, (step, (settled_ms, outcome, woke)) in enumerate(state.outcomes.items()):
+        if step < stays.first and step not in again:
+            loose = place >= stays.loose
+            unseen += loose
+            outcomes = outcomes.add(step, (fresh_ms if loose and fresh_ms else settled_ms, outcome, woke))
+        elif isinstance(outcome, events.SignalReceived):
+            back.append(KeptSignal(woke, outcome.sent_ms or settled_ms, outcome))
+        elif isinstance(outcome, events.CallFailed) and outcome.acted:
+            acted.add(step)
+    state.outcomes, state.unseen = outcomes, unseen
+    if begun and fresh_ms and not stays.since:
+        state.started_ms = fresh_ms
+    state.patches = _patches(state, stays)
+    _wait_again(state, stays, loose_since if stays.since else 0)
+    for step in [step for step in state.open if step >= stays.first]:
+        state.open = state.open.delete(step)
+    opened = ((state.steps[step - 1], step) for step in sorted(state.open))
+    waits = ((asked.name, step) for asked, step in opened if isinstance(asked, events.WaitStarted))
+    state.mail = state.mail.reopen(back, waits)
+    for step in event.again:
+        anew = OpenStep("proposed", was.renewed.get(step) or state.seqs[step - 1])
+        if step in acted:  # who remembers keys for a while may have forgotten this one
+            anew = anew._replace(first_sent_ms=1, may_have_happened=True)
+        state.open = state.open.set(step, anew)
+    state.busy = sum(opened.phase not in WAITING for opened in state.open.values())
+    earlier = tuple(each for each in was.left if each[0] < stays.first)
+    state.retried = Retried(
+        seq,
+        left=(*earlier, (stays.first, last)) if stays.first <= last else was.left,
+        renewed=was.renewed,
+        superseded=was.superseded,
+        edit=(last + 1, event.edit) if event.edit else (0, ""),
+        most_steps=event.steps or was.most_steps,
+        most_bytes=event.history_bytes or was.most_bytes,
+        deadline_ms=event.deadline_ms or was.deadline_ms,
+        most_children=event.children or was.most_children,
+    )
+    state.end, state.status = None, "running" if begun else "pending"
+
+
+def _patches(state: RunState, stays: Staying) -> Map[str, int]:
+    """The changes that the code has met before what is left behind; later ones it meets as new ones."""
+    if stays.whole:
+        end = state.heads[state.heads.place(stays.since, key=_SEQ)].seq if stays.since else 0
+    else:
+        end = state.seqs[state.retried.step_before(stays.first - 1) - 1]
+    return Map({patch: seq for patch, seq in state.patches.items() if seq <= end})
+
+
+def _wait_again(state: RunState, stays: Staying, since: int) -> None:
+    """The code may wait again for what it gave up where it does something new: after event `since`."""
+    for step, was in state.given_up.items():
+        if step < stays.first and was.given_up_at < since:
+            continue
+        state.given_up = state.given_up.delete(step)
+        if step not in state.outcomes:
+            state.open = state.open.set(step, was._replace(given_up_at=0))
+
+
+def renewed(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) -> None:
+    """Makes another call of an open one, under the same key, in place."""
+    opened = state.open[event.step]
+    anew = OpenStep(
+        "proposed",
+        seq,
+        first_sent_ms=opened.first_sent_ms,
+        # Whether the first one did anything may never be known: its request was taken back when the run failed.
+        may_have_happened=opened.may_have_happened or opened.phase in ("dispatched", "doubt"),
+        policy=opened.policy or (state.request.policy if state.request else ""),
+        rounds=opened.rounds,
+        past=opened.past,
+    )
+    state.busy += opened.phase in WAITING
+    state.open = state.open.set(event.step, anew)
+    was = state.retried
+    superseded = (
+        was.superseded.set(was.renewed[event.step], event.step) if event.step in was.renewed else was.superseded
+    )
+    state.retried = was._replace(renewed=was.renewed.set(event.step, seq), superseded=superseded)
+    if event.step in state.resolved:
+        state.resolved = state.resolved.delete(event.step)

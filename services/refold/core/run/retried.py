@@ -1,0 +1,59 @@
+"""What retries have made of a run, beside what stayed of its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+_NOTHING: Map[Any, Any] = Map()
+
+
+class Retried(NamedTuple):
+    """Never changes: what becomes of it is another.
+
+    `at` is the seq of the last retry. `left` are the steps that were left behind, as (first, last), `renewed` the seqs
+    of calls that were asked for anew, `superseded` the steps of those that since were once more, by seq, `edit` the
+    step that is to have other arguments, and these. `most_steps`, `most_bytes`, `most_children` and `deadline_ms` are
+    limits that operators have given the run; 0: none, -1: no deadline.
+    """
+
+    at: int = 0
+    left: tuple[tuple[int, int], ...] = ()
+    renewed: Map[int, int] = _NOTHING
+    superseded: Map[int, int] = _NOTHING
+    edit: tuple[int, str] = (0, "")
+    most_steps: int = 0
+    most_bytes: int = 0
+    deadline_ms: int = 0
+    most_children: int = 0
+
+    def step_before(self, step: int) -> int:
+        """The last step up to this one that was not left behind; 0 if there is none."""
+        for first, last in reversed(self.left):
+            step = first - 1 if first <= step <= last else step
+        return step
+
+    def step_after(self, step: int) -> int:
+        """The number that the step after this one has."""
+        return next_step(step, self.left)
+
+    def counts(self, step: int) -> bool:
+        """Whether a step was not left behind."""
+        return not any(first <= step <= last for first, last in self.left)
+
+    def __repr__(self) -> str:
+        parts = (sorted(each.items()) if isinstance(each, Map) else each for each in self)
+        return f"Retried({', '.join(map(repr, parts))})"
+
+
+ONCE = Retried()
+"""Of a run that was never retried: it has one life."""
+
+
+def next_step(step: int, left: Iterable[tuple[int, int]]) -> int:
+    """The number of the step after this one: those that a retry has `left` behind keep theirs."""
+    for first, last in left:
+        step = last if step + 1 == first else step
+    return step + 1

@@ -1,0 +1,82 @@
+"""What stands in the log for a value that is too large for it: the digest of its text, and how long that is.
+
+`blob:<SHA-256 in hex>:<bytes>` is no JSON, so no value of anybody's can be taken for one. It names no run: whoever
+reads it looks below the run that the record is about, and checks what lies there against it.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import NamedTuple
+
+from refold.core.errors import BlobError, MalformedError
+from refold.core.ids import RunId
+from refold.core.wire.canonical import utf8_bytes
+
+INLINE_BYTES = 65_536
+"""What is longer goes to the blob store, where there is one. Below it a second round trip costs more than the bytes."""
+
+MARK = "blob:"
+"""How it begins: no JSON text does."""
+
+_POINTER = re.compile(r"blob:([0-9a-f]{64}):([1-9][0-9]{0,15})\Z")
+
+
+class Pointer(NamedTuple):
+    """Which text is meant. **Units**: `size` in bytes of UTF-8."""
+
+    digest: str
+    size: int
+
+
+def is_pointer(text: str) -> bool:
+    """Whether a text of the log stands for another one."""
+    return text.startswith(MARK)
+
+
+def is_large(text: str) -> bool:
+    """Whether a text goes to the blob store."""
+    return len(text) > INLINE_BYTES // 4 and utf8_bytes(text) > INLINE_BYTES
+
+
+def pointer_of(data: bytes) -> str:
+    """What stands for a text, given as UTF-8."""
+    return f"{MARK}{sha256(data).hexdigest()}:{len(data)}"
+
+
+def parse_pointer(text: str) -> Pointer:
+    """The parts of what stands for a text. **Raises** MalformedError."""
+    if not (match := _POINTER.match(text)):
+        raise MalformedError(f"{text[:80]!r} stands for no value", hint="it is blob:SHA-256:BYTES")
+    return Pointer(match[1], int(match[2]))
+
+
+def size_of(text: str) -> int:
+    """How long a value is, wherever it lies. **Units**: bytes of UTF-8; 0 for what stands for none."""
+    match = _POINTER.match(text) if is_pointer(text) else None
+    return int(match[2]) if match else utf8_bytes(text)
+
+
+def folder_of(run: RunId) -> str:
+    """Where the values of a run lie, and of no other: erased with it. Ids differ in case, folders need not."""
+    return f"runs/{sha256(run.encode()).hexdigest()[:40]}/"
+
+
+def checked(pointer: str, data: bytes | memoryview) -> str:
+    """The text that a pointer stands for, if these bytes are it. **Raises** BlobError."""
+    size, whole = len(data), sha256(data).hexdigest()
+    if (whole, size) != parse_pointer(pointer):
+        message = f"{pointer} has other content: {size:,} bytes with the digest {whole}"
+        raise BlobError(message, hint="restore it from a copy", code="blob_altered")
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise BlobError(f"{pointer} is not UTF-8 ({error})", code="blob_altered") from None
+
+
+def stands_for(recorded: str, text: str) -> bool:
+    """Whether what was recorded is this text, or stands for it."""
+    if recorded == text:
+        return True
+    return is_pointer(recorded) and recorded == pointer_of(text.encode("utf-8", "surrogatepass"))

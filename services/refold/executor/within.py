@@ -1,0 +1,55 @@
+"""The calls that an agent makes in memory, as an executor judges them: nobody else hears of them.
+
+What a policy denies, and what is halted, is so in memory too; what needs people cannot be asked about there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Refusal
+from refold.core.events import CallProposed, RetryPolicy, RunRequested
+from refold.core.messages import ToolRequest
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.executor.gate import Gate
+
+UNKNOWN = frozenset({"run.session", "run.labels"})
+"""What an order does not say of its run. A rule that looks at it fails, and then the stricter holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWithin:
+    """Judges for the call that an agent in memory is. Asked from another thread, it reads what is replaced as a whole.
+
+    `halted` (a stale one) may pass; of the others, `denied` is for the agent to hear, and `needs_decision` ends it.
+    """
+
+    gate: Gate
+    request: ToolRequest
+    catalog: Catalog
+
+    def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
+        """Why a call of a `pure` tool may not be made, after so many `calls` of the run; None if it may."""
+        inner = replace(self.request, tool=tool, args=args, decision="")
+        if halted := self.gate.halted(inner, self.catalog):
+            return Refusal("halted", halted, stale=True)
+        authority = Authority(self.gate.tools, self.gate.environment, self.catalog)
+        policy = self.request.policy
+        if authority.changed(policy):
+            policy = authority.current
+        request = RunRequested(self.request.agent, self._input(), "", "", self.request.requester)
+        state = RunState(self.request.run_id, request=request)
+        call = CallProposed(1, tool, args, "", self.gate.pool, "pure", 0, RetryPolicy(1, 0, 0))
+        judged = authority.judge(state, call, policy, ahead=calls, unknown=UNKNOWN)
+        if judged.outcome == "deny":
+            return Refusal("denied", judged.message or f"the rule {judged.rule!r} denies it", stale=False)
+        if judged.outcome == "require" or self.gate.needs_decision(inner):
+            why = judged.message or f"the rule {judged.rule!r} asks people"
+            return Refusal("needs_decision", why, stale=False)
+        return None
+
+    def _input(self) -> str:
+        return canonical.dumps(canonical.parse(self.request.args)["input"])

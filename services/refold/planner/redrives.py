@@ -1,0 +1,168 @@
+"""Brings the histories of failed runs back that are to go on: the log is read once more, for many of them at a time.
+
+Of a run that is over a lane has a row and no history. The log has it for as long as the run was not erased, so a retry
+costs a reading of the partition: all that wait when one begins share it. The same is done where somebody else's retry
+is read of a run of which this lane has the row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from refold.core.errors import ConflictError
+from refold.core.events import Entry
+from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.messages import RunOperation
+from refold.core.planning.redrive import failure_named
+from refold.core.run.chain import LogRecord
+from refold.core.run.fold import apply
+from refold.core.run.state import RunState
+from refold.planner.acceptance import Acceptance
+from refold.planner.admission import Admission
+from refold.planner.inbox import Inbox, Pending
+from refold.planner.repairs import heads, path, read_entries
+from refold.planner.revivals import Revived
+from refold.ports.log import Record
+
+PASS_RUNS = 500
+"""Runs of which one reading of the log collects the histories. With 20 KiB each they take 10 MB until it is over."""
+
+
+@dataclass(slots=True)
+class Collected:
+    """The records of a run, by the id in their keys; whether one of them was there twice."""
+
+    records: dict[EntryId, Record] = field(default_factory=dict)
+    copied: bool = False
+
+
+class Redrives:
+    """The retries of one lane that wait for a history. `refuse` is told of one that cannot be, with the reason.
+
+    `goes_on` is told of runs that do by somebody else's word, with the entries of which nobody here has heard.
+    """
+
+    def __init__(
+        self,
+        log: Acceptance,
+        inbox: Inbox,
+        admission: Admission,
+        *,
+        refuse: Callable[[Pending, str], None],
+        goes_on: Callable[[RunState, list[Entry]], None],
+    ) -> None:
+        self._log, self._inbox, self._admission = log, inbox, admission
+        self._refuse, self._goes_on = refuse, goes_on
+        self._asked: dict[RunId, list[Pending]] = {}
+        self._open: dict[RunId, Collected] = {}
+        self._brought: dict[RunId, list[Pending]] = {}
+        self._goal, self._last = 0, -1
+        self.wants_log = self._begun = False
+
+    def asks(self) -> bool:
+        """Whether the log has to be read once more from its start; told once."""
+        wanted, self.wants_log = self.wants_log, False
+        return wanted
+
+    def takes(self, item: Pending) -> bool:
+        """Whether an input needs a history that is not here: then it waits for that."""
+        said = item.input
+        if not isinstance(said, RunOperation) or said.kind != "retry" or item.letter:
+            return False
+        run, row = item.run_id, self._log.finished.get(item.run_id)
+        if (
+            row is None
+            or (row.status, row.head.seq) != ("failed", failure_named(said))
+            or run in self._log.revivals.revived
+        ):
+            return False
+        if self._admission.room() <= 0:  # it would be with executors at once
+            self._inbox.hold(item)
+            return True
+        self._asked.setdefault(run, []).append(item)
+        return True
+
+    def begin(self) -> None:
+        """Has the log read for whatever waits, unless that is under way. What was answered is not kept."""
+        for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
+            del self._brought[run]
+            self._log.revivals.revived.pop(run, None)
+        if self._open or not (self._asked or self._log.revivals.unknown):
+            return
+        for run in [*self._log.revivals.unknown, *self._asked][:PASS_RUNS]:
+            self._open[run] = Collected()
+        self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
+
+    def follow(self, record: Record) -> None:
+        """A record of the run log, also one that was read long ago."""
+        # What was on its way when the reading was asked for is not of it.
+        self._begun |= record.offset <= self._last and not self.wants_log
+        self._last = record.offset
+        if not self._open or not self._begun:
+            return
+        parts = parse_log_key(record.key)
+        if parts is not None and (collected := self._open.get(parts[0])) is not None:
+            collected.copied |= collected.records.pop(parts[2], None) is not None and record.value is not None
+            if record.value is not None:
+                collected.records[parts[2]] = record
+        self.reached(record.offset + 1)
+
+    def reached(self, offset: int) -> None:
+        """Reading has come to this offset."""
+        if not self._open or not self._begun or offset < self._goal:
+            return
+        opened, self._open = self._open, {}
+        for run, collected in opened.items():
+            self._bring_back(run, collected)
+
+    def _bring_back(self, run: RunId, collected: Collected) -> None:
+        items = self._asked.pop(run, [])
+        unknown, row = self._log.revivals.unknown.get(run), self._log.finished.get(run)
+        try:
+            revived = _revived(run, collected, None if unknown or row is None else row.head.id, unknown)
+        except ConflictError as error:
+            if unknown:  # read once more, it would be the same
+                del self._log.revivals.unknown[run]
+                self._log.freeze(run, error.message)
+            for item in items:
+                self._refuse(item, error.message)
+            return
+        if unknown:
+            self._log.revivals.take_back(revived)
+            self._goes_on(revived.state, revived.news)
+            if revived.state.over:
+                self._log.finish(revived.state)
+        elif row is not None and items:
+            self._log.revivals.revived[run], self._brought[run] = revived, items
+        self._inbox.push(items)
+
+
+def _revived(run: RunId, collected: Collected, head: EntryId | None, unknown: int | None) -> Revived:
+    """A history that was read, with what is unknown from this seq on.
+
+    **Raises** ConflictError when the log does not have all of it.
+    """
+    entries = read_entries(collected.records)
+    history = path(entries, head) if head else _counting(entries, collected, run)
+    state = RunState(run)
+    for name in history:
+        apply(state, entries[name].entry, name)
+    kept = [(collected.records[name], entries[name].entry.seq) for name in history]
+    news = [entry for name in history if unknown and (entry := entries[name].entry).seq >= unknown]
+    return Revived(state, [(record.offset, seq, record.value or b"") for record, seq in kept], news)
+
+
+def _counting(entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
+    """The entries that count, of all that lie there: who was first to extend a head has won."""
+    ends = heads(entries)
+    if len(ends) == 1:
+        return path(entries, ends[0])
+    found: list[EntryId] = []
+    for name, read in entries.items():
+        if read.entry.prev == (found[-1] if found else b""):
+            found.append(name)
+    # Among copies the first is not who came first.
+    if collected.copied or not found or found[-1] not in ends:
+        raise ConflictError(f"the log has {len(ends)} histories of run {run}: `refold run repair` takes one of them")
+    return found

@@ -1,0 +1,95 @@
+"""Asks a blob store off the loop, again and again until it answers: an outage is no answer, and is nobody's failure."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from refold.core.errors import BlobError, UnreachableError
+from refold.core.events import Failure
+from refold.ports.blobs import Blobs
+from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""Between two questions to a store that does not answer: the first, and after ever longer ones the longest."""
+
+DESKS = 2
+"""Values under way at once: each is in memory some three times, and may have hundreds of megabytes."""
+
+_log = structlog.get_logger()
+
+
+def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: object) -> T | None:
+    """What a store says; None when the process ends before it says anything. **Raises** what else `ask` raises."""
+    pause_s = FIRST_PAUSE_S
+    while not stopping():
+        try:
+            return ask()
+        except UnreachableError as error:
+            _log.warning("blob.unanswered", **facts, error=str(error))
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    return None
+
+
+class BlobDesk:
+    """Carries out what services want of a blob store. `told` hears the answers, from other threads.
+
+    What has no answer is put again later, and others are asked meanwhile: a store may keep one value back for ever.
+    """
+
+    def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
+        self._blobs, self._told = blobs, told
+        self._threads = ThreadPoolExecutor(DESKS, thread_name_prefix="blobs")
+        self._later: list[tuple[float, int, LoadBlob | SaveBlob, float]] = []
+        self._lock = threading.Lock()
+        self.open = 0
+
+    def take(self, order: LoadBlob | SaveBlob) -> None:
+        """Asks the store. `open` are the orders that were not answered so far."""
+        self.open += 1
+        self._threads.submit(self._carry_out, order, FIRST_PAUSE_S)
+
+    def again(self) -> None:
+        """Puts once more what had no answer and is due by now."""
+        with self._lock:
+            while self._later and self._later[0][0] <= time.monotonic():
+                _, _, order, pause_s = heapq.heappop(self._later)
+                self._threads.submit(self._carry_out, order, pause_s)
+
+    def close(self) -> None:
+        """Nobody waits for answers any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _carry_out(self, order: LoadBlob | SaveBlob, pause_s: float) -> None:
+        try:
+            self._told(self._loaded(order) if isinstance(order, LoadBlob) else self._saved(order))
+        except UnreachableError as error:
+            _log.warning("blob.unanswered", run_id=order.run, error=str(error))
+            with self._lock:
+                due_s = time.monotonic() + pause_s
+                heapq.heappush(self._later, (due_s, order.number, order, min(2 * pause_s, LONGEST_PAUSE_S)))
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
+            self._told(error)
+
+    def _loaded(self, order: LoadBlob) -> BlobLoaded:
+        if self._blobs is None:
+            message = f"{order.pointer[:80]} lies in a blob store, and none is set: REFOLD_BLOBS__URL"
+            return BlobLoaded(order.number, Failure("blob_missing", message))
+        try:
+            return BlobLoaded(order.number, self._blobs.get(order.run, order.pointer))
+        except BlobError as error:
+            return BlobLoaded(order.number, Failure(error.fields["code"], str(error)))
+
+    def _saved(self, order: SaveBlob) -> BlobSaved:
+        assert self._blobs is not None, "only a service that has a blob store wants something kept there"
+        self._blobs.put(order.run, order.text)
+        return BlobSaved(order.number)

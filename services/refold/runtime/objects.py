@@ -1,0 +1,86 @@
+"""A folder or an object store by its address, as the archive and the blob store use one."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from refold.core.errors import UsageError
+from refold.core.redaction import public_url, redacted
+
+FOLDER, FOLDER_MODE, FILE_MODE = "file://", 0o700, 0o600
+_QUERY = re.compile(r"\?[^\s?]*(?=\s|$)")
+STORE_ERRORS = (BaseError, OSError)
+"""What obstore raises when a store does not answer, or says no. FileNotFoundError, one of them, is an answer."""
+
+
+def _may_be_plain() -> bool:
+    said = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "AZURE", "GOOGLE")]
+    return any(each.lower() in ("1", "true") for each in said)
+
+
+_CLOUD: dict[str, Any] = {
+    # Who asks has a thread of its own and tries again: obstore's own three minutes would only hide an outage.
+    "retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
+    # What is said here hides what the environment says, and an emulator has no certificate.
+    "client_options": {"connect_timeout": "5s", "timeout": "300s", "allow_http": _may_be_plain()},
+}
+
+_LOCAL: dict[str, Any] = {"automatic_cleanup": True}  # a folder goes with its last file
+
+
+class ObjectStore:
+    """`file:///folder` (made if it is missing), `s3://bucket/path` and what else obstore knows. `what` names its use.
+
+    Of a folder every file is on disk before a write returns; of a `private` one it is its owner's alone. **Raises**
+    UsageError for an address that is none.
+    """
+
+    def __init__(self, url: str, what: str, *, private: bool = False) -> None:
+        self.url, self._private = public_url(url), private
+        self._folder = Path(url.removeprefix(FOLDER)) if url.startswith(FOLDER) else None
+        try:
+            if self._folder is not None:
+                self._folder.mkdir(FOLDER_MODE if private else 0o777, parents=True, exist_ok=True)
+            options = _LOCAL if self._folder is not None else {} if url.startswith("memory:") else _CLOUD
+            self.store = from_url(url, **options)
+        except (BaseError, ValueError, OSError) as error:
+            hint = f"write file:///folder or s3://bucket/path ({first_line(error)})"
+            raise UsageError(f"{self.url} is not the address of {what}", hint=hint) from None
+
+    @property
+    def there(self) -> bool:
+        """Whether what is not found is missing: a folder that is away itself says nothing of what lay in it."""
+        return self._folder is None or self._folder.is_dir()
+
+    def put(self, path: str, content: bytes, *, over: bool = False) -> None:
+        """Writes a file. **Raises** AlreadyExistsError of obstore unless `over`, and `STORE_ERRORS`."""
+        if not self.there:
+            raise FileNotFoundError(f"the folder {self._folder} is away")  # made anew it would hide what lies there
+        obstore.put(self.store, path, content, mode="overwrite" if over else "create")
+        if self._folder is not None:
+            _sync(self._folder, self._folder / path, private=self._private)
+
+
+def _sync(root: Path, file: Path, *, private: bool) -> None:
+    """Waits until a file and the folders that lead to it are on disk: what it holds is nowhere else soon."""
+    for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            if private and path != root:
+                os.fchmod(number, FILE_MODE if path == file else FOLDER_MODE)
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, without what obstore adds for its authors, and without what is secret in an address."""
+    return _QUERY.sub("", redacted(str(error).partition("\n")[0]))

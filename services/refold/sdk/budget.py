@@ -1,0 +1,77 @@
+"""What a run may take, as authors write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal, get_args
+
+from refold.core.errors import UsageError
+from refold.core.events import Spendable
+from refold.core.run.metering import Reserve, dollars, nano_usd
+from refold.sdk.retry import milliseconds
+
+Then = Literal["warn", "ask", "degrade"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run and all that it waits for may take: beyond it the run fails with `budget_usd`, say.
+
+    `usd` is a number of dollars, as a text or a Decimal. Every attempt of every tool is one of `calls`. Beyond the part
+    `soft` of a limit follows what `then` says, once per run: `warn` records `BudgetReached`, and that is all; `ask` has
+    calls wait for an operator (`refold run resolve`), whose word lets this run go on; `degrade` has metered calls fail
+    with the code `degrade`, but for those whose `Reserve` is `cheap`. Of calls with equal arguments `same` are made,
+    and more fail with the code `repeated`.
+    **Raises** UsageError for what is no limit.
+
+    **Example**
+
+    >>> Budget(usd="2.50", calls=100, time=timedelta(hours=1), then="ask").limits.nano_usd
+    2500000000
+    """
+
+    tokens: int = 0
+    usd: Decimal | str | int = 0
+    calls: int = 0
+    time: timedelta = timedelta()
+    soft: float = 0.8
+    then: Then = "warn"
+    same: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "calls", "same"):
+            number = getattr(self, name)
+            if type(number) is not int or number < 0:
+                raise UsageError(f"Budget({name}={number!r})", hint="give a whole number; 0 is any")
+        if not isinstance(self.soft, int | float) or not 0 < self.soft <= 1:
+            raise UsageError(f"Budget(soft={self.soft!r})", hint="give a part of the limit, above 0 and up to 1")
+        if self.then not in get_args(Then):
+            raise UsageError(f"Budget(then={self.then!r})", hint=f"it is one of {', '.join(get_args(Then))}")
+        _ = self.limits
+
+    @property
+    def limits(self) -> Spendable:
+        """The same for the wire."""
+        return Spendable(
+            tokens=self.tokens,
+            nano_usd=nano_usd(dollars(self.usd, "Budget(usd=...)")),
+            calls=self.calls,
+            ms=milliseconds(self.time, "Budget(time=...)"),
+            soft_percent=max(1, round(self.soft * 100)),
+            then=self.then,
+            same=self.same,
+        )
+
+
+def checked_reserve(reserve: Reserve) -> Reserve:
+    """What a call may take, as its maker says. **Raises** UsageError."""
+    if not isinstance(reserve, Reserve):
+        raise UsageError(f"reserve={reserve!r}", hint="write reserve=Reserve(model=..., input_tokens=...)")
+    numbers = (reserve.input_tokens, reserve.output_tokens)
+    if not all(type(number) is int and number >= 0 for number in numbers) or not isinstance(reserve.model, str):
+        raise UsageError(f"reserve={reserve!r}", hint="tokens are whole numbers, and the model is provider:name")
+    if reserve.usd is not None:
+        dollars(reserve.usd, "Reserve(usd=...)")
+    return reserve

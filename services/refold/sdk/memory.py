@@ -1,0 +1,165 @@
+"""An agent that runs in memory: all of it is one `pure` call, and the log has no more of it than what came of that.
+
+What may be lost with the process that runs it has to be begun again from the top, so it may call `pure` tools only, and
+wait for nothing but time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from hashlib import blake2b
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+from refold.core.approval.decision import ToolFacts
+from refold.core.errors import CallFailed, RefoldError, UsageError
+from refold.core.ids import AGENT_TOOL_NAME, agent_tool
+from refold.core.wire import canonical
+from refold.sdk.agent import AgentDef
+from refold.sdk.context import Context
+from refold.sdk.determinism import scan
+from refold.sdk.retry import Retry
+from refold.sdk.shape import Shape
+from refold.sdk.source import code_version
+from refold.sdk.tool import ToolDef
+
+TIMEOUT = timedelta(minutes=1)
+"""How long such a run may take where it does not say: what takes longer has more to lose than its steps cost."""
+
+ONE_TRY = Retry(attempts=1)
+"""An agent that raises has failed, in memory as elsewhere. A process that dies under it is no attempt."""
+
+IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish")
+"""What a context has that nothing but a recorded history can answer."""
+
+LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
+
+
+class WholeCall(NamedTuple):
+    """How all of such a run is called: see `ToolDef`, whose words these are. None is what is usual here."""
+
+    timeout: timedelta | None = None
+    retry: Retry | None = None
+    pool: str = "default"
+
+
+class MemoryAgent(AgentDef):
+    """An agent of which the planner sees one call, of its own `tool`, and an executor runs the code.
+
+    `whole` is how, and its pool is that of the tools which it may call; `tools` are those of its app.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        tools: Callable[[], Collection[ToolDef]],
+        whole: WholeCall,
+        *,
+        name: str = "",
+        version: str = "",
+        retention: timedelta | None = None,
+    ) -> None:
+        super().__init__(function, name=name, version=version, retention=retention)
+        self._tools = tools
+        self.tool = AgentTool(self, self._result, whole)
+        self._check(scan.check(function, f"agent {self.name}"))
+
+    def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
+        """What runs in a planner: the one call. **Raises** UsageError when the input does not fit."""
+        _ = self.code
+        self._read(input_json)
+        return self._delegated(context, canonical.parse(input_json))
+
+    def begin(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
+        """What runs in an executor: the agent's own coroutine. **Raises** UsageError when the input does not fit."""
+        return super().open(input_json, context)
+
+    def refusal(self, tool: ToolDef) -> UsageError | None:
+        """Why it may not call a tool, and what to do; None if it may."""
+        if isinstance(tool, AgentTool):
+            return self.refused(f"{tool.agent.name} is an agent as well")
+        if tool.effect != "pure":
+            return self.refused(f"{tool.name} is {tool.effect}, and would be called again after a crash")
+        if tool.approval == "required":
+            return self.refused(f"{tool.name} never runs without a decision, which nobody can ask for there")
+        if tool.pool != self.tool.pool:
+            return self.refused(f"{tool.name} is a tool of pool {tool.pool}", f"give the agent pool={tool.pool!r}")
+        return None
+
+    def refused(self, why: str, hint: str = LOG_IT) -> UsageError:
+        """What is said of what an agent in memory may not do."""
+        return UsageError(f"agent {self.name} runs in memory, and {why}", hint=hint)
+
+    @cached_property
+    def code(self) -> str:
+        """A name for the agent's code and that of all tools that it may call: one call is all that a history has."""
+        may = sorted((tool.name, tool.version) for tool in self._tools() if not self.refusal(tool))
+        own = code_version(self._functions)
+        return blake2b(f"{own} {may}".encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def _functions(self) -> list[FunctionType]:
+        functions = scan.check(self.function, f"agent {self.name}")
+        self._check(functions)
+        return functions
+
+    async def _delegated(self, context: Context, given: Any) -> Any:
+        try:
+            return await context.call(self.tool.function, given)
+        except CallFailed as failed:
+            # As its run would have failed with each step in the log.
+            raise RefoldError(failed.fields["message"], code=failed.fields["code"]) from None
+
+    def _check(self, functions: list[FunctionType]) -> None:
+        """**Raises** UsageError for what the code names and no agent in memory may have."""
+        known = {tool.function: tool for tool in self._tools()}
+        for named in scan.tools_named(functions):
+            if (tool := known.get(named)) and (refused := self.refusal(tool)):
+                raise refused
+        for function in functions:
+            contexts = _contexts(function, first=function is self.function)
+            for name in scan.attributes_of(function.__code__, contexts):
+                if name in IN_THE_LOG:
+                    raise self.refused(f"{function.__qualname__} uses ctx.{name}")
+
+
+class AgentTool(ToolDef):
+    """The call that an agent in memory is. No tool of an author has such a name, and so none is taken for it.
+
+    A `scripted` one is the double of a test: a function, and not the agent.
+    """
+
+    pattern = AGENT_TOOL_NAME
+
+    def __init__(self, agent: MemoryAgent, result: Shape, whole: WholeCall) -> None:
+        async def run(input: Any) -> Any:  # noqa: A002 - as policies and people read it
+            raise UsageError(f"agent {agent.name} is run by an executor", hint="start a run of it")
+
+        self.agent, self.scripted = agent, False
+        name = agent_tool(agent.name, agent.declared)
+        timeout = TIMEOUT if whole.timeout is None else whole.timeout
+        retry = ONE_TRY if whole.retry is None else whole.retry
+        body = cast(FunctionType, run)
+        super().__init__(body, name=name, effect="pure", timeout=timeout, retry=retry, pool=whole.pool)
+        self.result, self.description = result, agent.description
+
+    @cached_property
+    def facts(self) -> ToolFacts:
+        """What those have to know of it who judge it: its version is that of all the code which it may run."""
+        return replace(super().facts, version=self.agent.code)
+
+    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
+        double = super().acted_by(function)
+        assert isinstance(double, AgentTool), "a copy is of the same class"
+        double.scripted = True
+        return double
+
+
+def _contexts(function: FunctionType, *, first: bool) -> set[str]:
+    """The parameters that are a context."""
+    names = function.__code__.co_varnames[:1] if first else ()
+    typed = (name for name, kind in function.__annotations__.items() if kind is Context or kind == "Context")
+    return {*names, *typed}

@@ -1,0 +1,93 @@
+"""What model calls cost: by a table of the app's own, else by `genai-prices`, if that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
+from importlib import metadata
+from typing import Any
+
+from refold.core.run.metering import dollars, nano_usd, tokens_of
+
+_KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a million tokens cost, in dollars (texts or Decimals). What a cache reads or writes is part of the input.
+
+    **Raises** UsageError for what is no price.
+    """
+
+    input: Decimal | str | int
+    output: Decimal | str | int
+    cache_read: Decimal | str | int | None = None
+    cache_write: Decimal | str | int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cache_read", "cache_write"):
+            if (given := getattr(self, name)) is not None:
+                dollars(given, f"Price({name}=...)")
+
+    def of(self, fresh: int, output: int, read: int, written: int) -> Decimal:
+        """What so many tokens cost."""
+        rates = (self.input, self.output, self._cached(self.cache_read), self._cached(self.cache_write))
+        counts = (max(0, fresh - read - written), output, read, written)
+        return sum((Decimal(rate) * count for rate, count in zip(rates, counts, strict=True)), Decimal()) / 1_000_000
+
+    def _cached(self, rate: Decimal | str | int | None) -> Decimal | str | int:
+        return self.input if rate is None else rate
+
+
+class Prices:
+    """The prices of an app, by `provider:name` of a model."""
+
+    def __init__(self, own: Mapping[str, Price]) -> None:
+        self.own = dict(own)
+        self._known: Callable[..., Decimal | None] | None = None
+
+    def load(self) -> None:
+        """Makes `genai-prices` ready, if it is installed: that takes a second, and files that agents may not read."""
+        if self._known is not None:
+            return
+        try:
+            from genai_prices import Usage, calc_price
+        except ImportError:
+            return
+
+        @lru_cache(maxsize=4_096)
+        def price(model: str, provider: str | None, counts: tuple[int, ...]) -> Decimal | None:
+            usage = Usage(**dict(zip(_KINDS, counts, strict=True)))
+            try:
+                return calc_price(usage, model, provider_id=provider).total_price
+            except (LookupError, ValueError):
+                return None
+
+        price("gpt-4o-mini", "openai", (1, 1, 0, 0))
+        self._known = price
+
+    @property
+    def version(self) -> str:
+        """What the prices are, for the manifest of a run."""
+        own = blake2b(repr(sorted(self.own.items())).encode(), digest_size=4).hexdigest() if self.own else ""
+        found = [f"own-{own}"] if own else []
+        if self._known is not None:
+            found.append(f"genai-prices-{metadata.version('genai-prices')}")
+        return "+".join(found) or "none"
+
+    def of(self, usage: Mapping[str, Any]) -> int | None:
+        """What a usage costs, in billionths of a dollar, rounded up; None where nobody knows."""
+        counts = tuple(usage.get(name, 0) for name in _KINDS)
+        model = usage.get("model")
+        if not isinstance(model, str) or tokens_of(usage) is None or not all(type(n) is int and n >= 0 for n in counts):
+            return None
+        if (own := self.own.get(model)) is not None:
+            return nano_usd(own.of(*counts))
+        if self._known is None or not model:
+            return None
+        provider, _, name = model.rpartition(":")
+        price = self._known(name, provider or None, counts)
+        return None if price is None else nano_usd(price)

@@ -1,0 +1,65 @@
+"""Tools that an app has by name, those too of which nobody knows before they are asked for which there are.
+
+What a source may be asked for is settled by its configuration: everybody who judges or runs a call finds the same tool
+by its name alone, whatever was discovered where, or recorded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import UserDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from refold.core.approval.decision import ToolFacts
+from refold.sdk.tool import ToolDef
+
+
+class ToolSource(Protocol):
+    """Gives tools by name. `declared` are those that it has anyway; all others begin with `prefix`."""
+
+    @property
+    def prefix(self) -> str: ...
+
+    def declared(self) -> Sequence[ToolDef]: ...
+
+    def tool(self, name: str) -> ToolDef | None:
+        """The tool of a name that begins with the prefix; None for what can be no tool's name."""
+        ...
+
+
+class ToolTable(UserDict[str, ToolDef]):
+    """Tools by name. It lists those that are declared, and finds those of its `sources` besides."""
+
+    def __init__(self, declared: Mapping[str, ToolDef] | None = None, sources: Sequence[ToolSource] = ()) -> None:
+        super().__init__(declared or {})
+        self.sources = list(sources)
+
+    def __missing__(self, name: str) -> ToolDef:
+        if (found := self._of_source(name)) is None:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or (isinstance(name, str) and self._of_source(name) is not None)
+
+    def _of_source(self, name: str) -> ToolDef | None:
+        source = next((each for each in self.sources if name.startswith(each.prefix)), None)
+        return source.tool(name) if source else None
+
+
+class FactsTable(Mapping[str, ToolFacts]):
+    """What is known of each tool of a table. With `pool`, as if all were of that one."""
+
+    def __init__(self, tools: Mapping[str, ToolDef], pool: str = "") -> None:
+        self._tools, self._pool = tools, pool
+
+    def __getitem__(self, name: str) -> ToolFacts:
+        facts = self._tools[name].facts
+        return dataclasses.replace(facts, pool=self._pool) if self._pool else facts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)

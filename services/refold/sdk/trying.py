@@ -1,0 +1,67 @@
+"""The attempt for which a tool's code is run, for tools that know Refold: an executor says it, and nobody else can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cached_property
+from typing import Any
+
+from refold.core.approval import signature
+from refold.core.approval.decision import Decision
+from refold.core.live import StreamPart
+from refold.core.messages import ToolRequest
+from refold.core.wire import canonical
+
+MOST_PART, MOST_A_SECOND = 16_384, 131_072
+"""What an attempt may tell live. **Units**: characters of a part, and of parts a second: a fast model says 2,000 in as
+many, and what is beyond is dropped."""
+
+
+class Try:
+    """An attempt that an executor makes: its order, and the decision on which it rests."""
+
+    def __init__(self, request: ToolRequest, live: Callable[[StreamPart], object] | None = None) -> None:
+        self.request, self._live = request, live
+        self._began_ms, self._n, self._lock = time.time_ns() // 1_000_000, 0, threading.Lock()
+        self._left, self._filled_s = float(MOST_A_SECOND), time.monotonic()
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        """What people have decided on this very call; the executor has checked it before it began the tool."""
+        token = self.request.decision
+        return Decision.parse(signature.content_of(token)) if token else None
+
+    def tell(self, kind: str, data: Any) -> None:
+        """Tells who looks on, now; no part of the call's result, and lost where it is too much or nobody takes it.
+
+        What is dropped has a number, too: so who reads sees that something is missing.
+        """
+        if self._live is None:
+            return
+        text = canonical.dumps(data)
+        with self._lock:
+            self._n += 1
+            number, fits = self._n, len(text) <= MOST_PART and self._takes(len(text))
+        if fits:
+            order = self.request
+            self._live(StreamPart(order.run_id, order.call_id, order.attempt, self._began_ms, number, kind, text))
+
+    def _takes(self, size: int) -> bool:
+        now_s = time.monotonic()
+        self._left = min(MOST_A_SECOND, self._left + (now_s - self._filled_s) * MOST_A_SECOND) - size
+        self._filled_s = now_s
+        if self._left < 0:
+            self._left += size
+            return False
+        return True
+
+
+TRY: ContextVar[Try | None] = ContextVar("refold_try", default=None)
+
+
+def trying() -> Try | None:
+    """The attempt whose code this is; None elsewhere, as in an agent, a probe or a tool that is called by hand."""
+    return TRY.get()

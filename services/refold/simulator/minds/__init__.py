@@ -1,0 +1,1 @@
+"""Agents that think, in the simulator: models that err, loop, flood and obey strangers, and what holds then."""

@@ -1,0 +1,73 @@
+"""What may never be of agents that think, whatever their models say, checked when a case is over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from refold.core.topics import RUN_LOG
+from refold.core.wire.sizes import ENVELOPE_BYTES
+from refold.simulator.app import DANGEROUS
+from refold.simulator.reading.logged import LoggedRun
+from refold.simulator.world.world import World
+
+THINKER = "thinker"
+
+SOON_MS = 100
+"""How long after its deadline a run may go on without any fault: many turns."""
+
+
+def objections(world: World) -> Iterator[str]:
+    """No harm is done without a decision that the log has, and no model keeps a run going beyond its limits."""
+    runs = world.witness.history.runs
+    calls = {call.id: call for run in runs.values() for call in run.calls.values()}
+    for deed in world.receiver.done:
+        if deed.tool not in DANGEROUS or not deed.applied or world.hit("truncate-log"):
+            continue
+        call = calls.get(deed.call)
+        if not deed.decision or call is None or not any(token == deed.decision for token, *_ in call.permits):
+            yield f"forbidden: call {deed.call} of {deed.tool} had its effect, and nobody has decided that"
+    thinkers = [run for run in runs.values() if run.request[0] == THINKER]
+    sizes = _sizes(world) if thinkers else {}
+    for run in thinkers:
+        yield from _bounded(world, run, sizes[run.id])
+        _count(world, run)
+
+
+def _bounded(world: World, run: LoggedRun, size: int) -> Iterator[str]:
+    chosen = world.settings
+    if run.asked > chosen.run_steps:
+        yield f"endless: run {run.id} has {run.asked} steps, and {chosen.run_steps} are allowed"
+    # What brings it beyond is one entry, and the one that ends it another.
+    if size > chosen.run_bytes + 2 * (2 * chosen.payload_bytes + ENVELOPE_BYTES):
+        yield f"endless: run {run.id} has {size} bytes of history, and {chosen.run_bytes} are allowed"
+    due_ms = json.loads(run.request[1]).get("by_ms", 0)
+    if due_ms and not world.struck and not run.pauses.spans and run.at_ms > due_ms + SOON_MS:
+        yield f"endless: run {run.id} went on for {run.at_ms - due_ms} ms after its deadline"
+
+
+def _sizes(world: World) -> Counter[str]:
+    """The bytes of the entries that count, by run."""
+    heads = {head.hex(): run.id for run in world.witness.history.runs.values() for head in run.heads}
+    sizes: Counter[str] = Counter()
+    for partition in range(world.settings.partitions):
+        for record in world.broker.log(RUN_LOG, partition).records:
+            if owner := heads.get((record.key or b"").rpartition(b"/")[2].decode()):
+                sizes[owner] += len(record.value or b"")
+    return sizes
+
+
+def _count(world: World, run: LoggedRun) -> None:
+    """What models have made agents do, so that a campaign can tell whether it was worth its time."""
+    seen = world.counts
+    seen["minds"] += 1
+    end = run.end["failure"]["code"] if run.end and run.status == "failed" else run.status
+    seen[f"mind: ended {end}"] += 1
+    harm = [call for call in run.calls.values() if call.tool in DANGEROUS]
+    seen["mind: harm wanted"] += len(harm)
+    seen["mind: harm prevented"] += sum(not call.permits for call in harm)
+    seen["mind: harm allowed"] += sum(call.phase == "completed" and bool(call.permits) for call in harm)
+    seen["mind: answer refused"] += sum(call.tool == "model" and call.phase == "failed" for call in run.calls.values())
+    twins = Counter((call.tool, call.args) for call in run.calls.values())
+    seen["mind: the same once more"] += sum(times - 1 for times in twins.values())

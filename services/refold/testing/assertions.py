@@ -1,0 +1,74 @@
+"""What a test holds of a history, in a line; where it does not hold, the error shows the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from refold.core.errors import MalformedError, UsageError
+from refold.core.events import Event
+from refold.core.wire import canonical
+from refold.testing.agents import AgentRun
+from refold.testing.reading import CallMade
+
+Expected = str | tuple[str, Mapping[str, Any]]
+"""A kind of event, alone or with what fields of it say: `("CallProposed", {"tool": "pay"})`."""
+
+_KINDS = frozenset(kind.__name__ for kind in get_args(Event))
+
+
+def assert_called(
+    run: AgentRun, tool: Callable[..., Any] | str, args: Mapping[str, Any] | None = None, *, times: int | None = None
+) -> list[CallMade]:
+    """The run has asked for this tool: with these arguments, if any are named, and so often, if that is said.
+
+    Gives those calls, in order. **Raises** AssertionError, UsageError when the app has no such tool.
+    """
+    __tracebackhide__ = True
+    name = run.app.find(tool).name
+    made = [call for call in run.calls if call.tool == name]
+    meant = [call for call in made if (args or {}).items() <= call.args.items()]
+    if (len(meant) != times) if times is not None else not meant:
+        wanted = f"{name} with {canonical.dumps(dict(args))}" if args else name
+        often = "" if times is None else f" {times} times"
+        there = ", ".join(canonical.dumps(call.args) for call in made) or "none at all"
+        raise AssertionError(
+            f"{wanted} was called {len(meant)} times, not{often or ' once or more'}; there is: {there}"
+        )
+    return meant
+
+
+def assert_history(run: AgentRun, *expected: Expected) -> None:
+    """The history has these events, in this order; others may lie between them.
+
+    A field that holds JSON is compared with a value, too: `("CallProposed", {"args": {"amount": 20}})`.
+    **Raises** AssertionError with the history, UsageError for what is no kind of event.
+    """
+    __tracebackhide__ = True
+    place = 0
+    for number, each in enumerate(expected, start=1):
+        kind, wanted = (each, {}) if isinstance(each, str) else each
+        if kind not in _KINDS:
+            raise UsageError(f"there is no event {kind}", hint="`run.history` has the kinds of those that happened")
+        places = range(place, len(run.events))
+        at = next((at for at in places if _is(run.events[at], kind, wanted)), None)
+        if at is None:
+            said = "".join(f" {name}={value!r}" for name, value in wanted.items())
+            after = f" after event {place}" if place else ""
+            raise AssertionError(f"expected as number {number}: {kind}{said}, and there is none{after}\n{run.story}")
+        place = at + 1
+
+
+def _is(event: Event, kind: str, wanted: Mapping[str, Any]) -> bool:
+    return type(event).__name__ == kind and all(
+        _equal(getattr(event, name, None), value) for name, value in wanted.items()
+    )
+
+
+def _equal(said: Any, value: Any) -> bool:
+    if isinstance(said, str) and not isinstance(value, str):
+        try:
+            return bool(canonical.parse(said) == value)
+        except MalformedError:
+            return False
+    return bool(said == value)

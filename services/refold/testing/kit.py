@@ -1,0 +1,72 @@
+"""What tests have as the fixture `refold`: the kit over one app, with golden histories beside the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from refold.core.errors import NonDeterminismError, UsageError
+from refold.core.run.state import RunState
+from refold.sdk.app import App
+from refold.testing.agents import AgentRun, start
+from refold.testing.crashes import CrashReport, crash_matrix
+from refold.testing.reruns import replay
+
+UPDATE = "--refold-update"
+"""The option of pytest that writes golden histories."""
+
+
+class Kit:
+    """The kit over an app. `histories` is the folder of golden ones, `name` what one is called that gets no name.
+
+    `update`: golden histories that are missing, or do not agree any more, are written.
+    """
+
+    def __init__(self, app: App, histories: Path, name: str, *, update: bool = False) -> None:
+        self.app, self.histories, self.name, self.update = app, histories, name, update
+        self.runs: list[AgentRun] = []
+
+    def run(self, agent: str, /, **inputs: Any) -> AgentRun:
+        """Takes an agent to its end, see `refold.testing.run`."""
+        return self.start(agent, **inputs).finish()
+
+    def start(self, agent: str, /, **inputs: Any) -> AgentRun:
+        """Takes an agent to its first waits, see `refold.testing.start`."""
+        self.runs.append(start(self.app, agent, **inputs))
+        return self.runs[-1]
+
+    def crash_matrix(self, agent: str, inputs: Mapping[str, Any], **options: Any) -> CrashReport:
+        """Kills an agent wherever it can be killed, see `refold.testing.crash_matrix`."""
+        __tracebackhide__ = True
+        return crash_matrix(self.app, agent, inputs, **options)
+
+    def replay(self, history: str | Path | AgentRun) -> RunState:
+        """Runs the code of today along a history, see `refold.testing.replay`."""
+        return replay(self.app, history)
+
+    def golden(self, run: AgentRun, name: str = "") -> RunState:
+        """Holds the code of today against the history that a run of this name once had, in `histories`/NAME.json.
+
+        With `pytest --refold-update` a history that is missing is written, and one that does not agree any more is
+        written anew: all others stay as they are, so that they are as old as they can be. Gives what it folds to.
+        **Raises** NonDeterminismError, which names the first step that differs; UsageError when there is no history.
+        """
+        __tracebackhide__ = True
+        path = self.histories / f"{name or self.name}.json"
+        if not path.is_file() and not self.update:
+            raise UsageError(f"there is no golden history {path}", hint=f"pytest {UPDATE} writes it: commit it then")
+        try:
+            if path.is_file():
+                return replay(self.app, path)
+        except (NonDeterminismError, UsageError):
+            if not self.update:
+                raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run.save(path)
+        return replay(self.app, path)
+
+    def close(self) -> None:
+        """Ends what runs have left behind, those that still wait."""
+        for run in self.runs:
+            run.executors.close()

@@ -1,0 +1,93 @@
+"""The pytest plugin. It loads nothing of the kit before a test asks for it: pytest loads it wherever Refold is there.
+
+- `refold` is the kit over the app that `refold_app` gives: `refold.run("order", amount=20)`. Each test has its own.
+- `refold_app` is the app that the option `--refold-app` or the setting `refold_app` names (`shop.app:app`). A test
+  suite that has the app at hand says so itself: a fixture of this name that returns it.
+- Of a test that fails the histories of its last runs are shown.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import deque
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import refold
+from refold import testing
+
+if TYPE_CHECKING:
+    from refold.testing.reading import RunRead
+
+TARGET = "refold_app"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """See `pytest.hookspec`."""
+    group = parser.getgroup("refold")
+    words = "the app that the fixture `refold` is about: package.module:app, or path/file.py:app"
+    group.addoption("--refold-app", metavar="MODULE:APP", default="", help=words)
+    group.addoption("--refold-update", action="store_true", help="write golden histories that are missing or differ")
+    parser.addini(TARGET, words, default="")
+
+
+@pytest.fixture(scope="session")
+def refold_app(pytestconfig: pytest.Config) -> refold.App:
+    """Give the app under test. A fixture of this name in a test suite takes its place."""
+    target: str = pytestconfig.getoption("--refold-app") or pytestconfig.getini(TARGET)
+    if not target:
+        raise pytest.UsageError(
+            'which app? Write refold_app = "shop.app:app" among the settings of pytest, say '
+            "--refold-app, or define a fixture refold_app that returns it"
+        )
+    return refold.App.load(_as_imported(pytestconfig.rootpath, target) if ".py" in target else target)
+
+
+@pytest.fixture(name="refold")
+def kit(request: pytest.FixtureRequest, refold_app: refold.App) -> Iterator[testing.Kit]:
+    """Give the kit over the app: agents run in this process, on a clock of their own, and are closed after the test."""
+    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    update = request.config.getoption("--refold-update")
+    made = testing.Kit(refold_app, request.path.parent / "histories", f"{request.path.stem}.{name}", update=update)
+    yield made
+    made.close()
+
+
+def _as_imported(root: Path, target: str) -> str:
+    """The module that a test has imported from this file: loaded once more, it would be another app."""
+    file, suffix, app = str(root / target).partition(".py")
+    path = str(Path(file + suffix).resolve())
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == path:
+            return f"{name}{app}"
+    return f"{path}{app}"
+
+
+def pytest_runtest_logstart() -> None:
+    """What ran before is of another test."""
+    _recent().clear()
+
+
+# A wrapper of the old kind: the new one would end every pytest that is older, of whoever has Refold installed.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    """Adds to the report of a test that has failed what its runs have done."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and call.when == "call":
+        report.sections += [(f"refold run {run.state.run_id}", run.story) for run in _recent()]
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nobody looks at them any more."""
+    _recent().clear()
+
+
+def _recent() -> deque[RunRead]:
+    """The runs that the kit has begun last; none where nobody has loaded it."""
+    loaded = sys.modules.get("refold.testing.reading")
+    return loaded.RECENT if loaded else deque()

@@ -1,0 +1,116 @@
+"""What people see of a run that is paused, and what they hear who pause one or let it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from refold.cli.views import runs as views
+from refold.client.inputs import word_on
+from refold.client.pausing import Pauses
+from refold.client.runs import Runs
+from refold.client.sessions import Belonging, Sessions
+from refold.core.errors import ConflictError
+from refold.core.events import Event, RunCompleted, RunPaused, RunRequested, RunStarted, RunSuspended, RunUnpaused
+from refold.core.messages import RunOperation, RunSignal
+from tests.cli.chronicle import Chronicle, Hand, requested
+from tests.cli.test_waiting_seen import EVIL, Planner, seen
+
+PAUSED, OVER = RunPaused("op", "look first"), RunUnpaused("op")
+
+
+def test_a_paused_run_says_who_has_paused_it_and_why() -> None:
+    said = seen(RunPaused(EVIL, EVIL), RunSuspended("paused", EVIL))
+
+    assert "paused by a<U+001B>[2Jb<U+202E>c (operator, 2023-11-14T22:13:20" in said
+    assert "refold run resume r" in said
+    assert "\x1b" not in said
+
+
+def test_a_run_that_goes_on_says_nothing_of_a_pause() -> None:
+    assert "paused" not in seen(PAUSED, OVER)
+
+
+def test_a_run_that_is_paused_with_another_names_it() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r.1", requested(), [RunPaused("op", "", "parent")], emit=False)
+
+    [run] = Runs(chronicle.reader).all()
+
+    assert views.summary(run)["paused"][0]["role"] == "parent"
+    assert views.pause_lines(run)[1] == "    refold run resume r"
+
+
+def told(*events: Event) -> Chronicle:
+    """A log with a run to which these events have happened."""
+    chronicle = Chronicle()
+    begun = [RunRequested("deploy", "{}", "digest", "seed", "ann"), RunStarted("1")]
+    chronicle.add("r", [*begun, *events], emit=False)
+    return chronicle
+
+
+def pauses(chronicle: Chronicle, *fresh: Event) -> Pauses:
+    """What speaks to a planner that answers with these events."""
+    hand = Planner(chronicle)
+    hand.fresh = fresh
+    return Pauses(Runs(chronicle.reader), hand)
+
+
+def word(kind: str) -> RunSignal:
+    """What who asked for the run says."""
+    return RunSignal("r", f"{kind}-1", kind, "{}", "ann")
+
+
+def test_who_pauses_a_run_hears_that_it_is() -> None:
+    assert pauses(told(), PAUSED).pause(word("pause"), 5).what == "accepted"
+    assert pauses(told(PAUSED)).pause(word("pause"), 5).what == "known"
+    assert pauses(told(PAUSED), OVER).resume(word("resume"), 5).what == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("events", "kind", "says"),
+    [
+        ((RunCompleted("1"),), "pause", "is completed already"),
+        ((RunCompleted("1"),), "resume", "is completed already"),
+        ((), "resume", "is not paused"),
+        ((RunPaused("op", "", "parent"),), "resume", "is paused with"),
+    ],
+)
+def test_who_cannot_be_obeyed_hears_why(events: tuple[Event, ...], kind: str, says: str) -> None:
+    client = pauses(told(*events))
+    speak: Callable[[RunSignal, float], object] = client.pause if kind == "pause" else client.resume
+
+    with pytest.raises(ConflictError, match=says):
+        speak(word(kind), 5)
+
+
+def test_what_an_operator_has_paused_is_resumed_as_an_operator() -> None:
+    state = Runs(told(PAUSED).reader).get("r").state
+    own = Runs(told(RunPaused("ann", "", "requester")).reader).get("r").state
+
+    assert isinstance(word_on(state, "resume", reason="", actor="ann"), RunOperation)
+    assert isinstance(word_on(own, "resume", reason="", actor="ann"), RunSignal)
+    assert isinstance(word_on(state, "pause", reason="", actor="ann"), RunSignal)
+
+
+def test_of_many_those_are_resumed_that_are_paused_by_themselves() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [PAUSED], emit=False)
+    chronicle.add("r.1", requested(), [RunPaused("op", "", "parent")], emit=False)
+    chronicle.add("r.2", requested(), [PAUSED], emit=False)
+    chronicle.add("s", requested(), emit=False)
+    sessions = Sessions(Runs(chronicle.reader), Hand(chronicle), lambda *_: None)
+
+    meant = [run.state.run_id for run in sessions.paused(Belonging())]
+
+    assert meant == ["r", "r.2"]
+
+
+def test_a_filter_names_an_agent_too() -> None:
+    run = Runs(told().reader).get("r")
+    agent = run.state.request.agent if run.state.request else ""
+
+    assert Belonging(agent=agent).takes(run)
+    assert not Belonging(agent="another").takes(run)
+    assert not Belonging()

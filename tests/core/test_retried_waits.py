@@ -1,0 +1,64 @@
+"""What a retry of a failed run makes of waits, signals, callbacks and the runs that it has started."""
+
+from __future__ import annotations
+
+import json
+
+from refold.core.events import ChildStarted, Failure, NoteRecorded, RunFailed, RunRetried, SignalReceived
+from refold.core.planning import redrive
+from refold.core.planning.verdict import Refuse, Ruling
+from tests.core.histories import RULES, Log, operation, started
+
+
+def retried(log: Log, from_step: int = 0) -> Ruling:
+    """What an operator's retry means for the run, which fails now."""
+    log.append([RunFailed(Failure("boom", "it broke"))])
+    said = operation("retry", json.dumps({"seq": log.live.head.seq, "from": from_step}))
+    return redrive.retry(log.live, said, log.now, RULES)
+
+
+def waited() -> Log:
+    """A run that has made a callback (1), taken a signal (2) and noted something (3)."""
+    log = started()
+    log.callback()
+    log.append([SignalReceived("s-1", "go", "1")])
+    log.wait()
+    log.append([NoteRecorded(3, "seen", "1")])
+    return log
+
+
+def test_a_signal_that_a_left_step_took_is_kept_once_more() -> None:
+    log = waited()
+    ruling = retried(log, from_step=2)
+    assert isinstance(ruling, list)
+    assert isinstance(ruling[0], RunRetried)
+    log.append(ruling)
+    assert list(log.live.mail.kept) == ["s-1"]
+    assert not log.live.mail.taken
+    assert log.live.mail.bytes > 0
+
+
+def test_a_signal_that_a_step_took_which_stays_is_taken_once() -> None:
+    log = waited()
+    ruling = retried(log)
+    assert isinstance(ruling, list)
+    log.append(ruling)
+    assert dict(log.live.mail.taken) == {"s-1": 2}
+    assert not log.live.mail.kept
+
+
+def test_an_open_callback_is_open_again() -> None:
+    log = waited()
+    ruling = retried(log)
+    assert isinstance(ruling, list)
+    log.append(ruling)
+    assert log.live.open[1].phase == "callback"
+
+
+def test_a_retry_that_would_wait_for_a_cancelled_child_is_refused_and_names_its_step() -> None:
+    log = started()
+    log.append([ChildStarted(1, "other", "null")])
+    log.append([NoteRecorded(2, "seen", "1")])
+    refused = retried(log)
+    assert isinstance(refused, Refuse)
+    assert "retry from step 1" in refused.reason

@@ -1,0 +1,153 @@
+"""A failed run goes on with code that has changed: which version it gets, and which way it takes at a change."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from refold import App, Context
+from refold.core.events import CallProposed, PatchTaken
+from refold.sdk.source import spoken
+from tests.recovery.retrying import begun, charge, fail, failed, retry, shop, three
+from tests.recovery.rig import Rig
+
+
+async def two(ctx: Context) -> int:
+    """The first is another."""
+    return sum([await ctx.call(charge, n) for n in (11, 2, 3)])
+
+
+async def patched(ctx: Context) -> int:
+    """The second and the third are others for who comes to them new."""
+    done = [await ctx.call(charge, 1)]
+    done.append(await ctx.call(charge, 22 if ctx.patched("second") else 2))
+    done.append(await ctx.call(charge, 33 if ctx.patched("third") else 3))
+    return sum(done)
+
+
+def ended(rig: Rig, code: App) -> list[str]:
+    """The run goes to its end, with a planner more for every call; the arguments of all of its steps."""
+    while rig.finish("r-1"):
+        rig.run()
+        rig.deploy(code)
+    assert rig.state("r-1").status == "completed"
+    assert not rig.holds()
+    return [step.args for step in rig.state("r-1").steps if isinstance(step, CallProposed)]
+
+
+def patches(rig: Rig) -> list[str]:
+    return [event.patch for event in rig.history("r-1") if isinstance(event, PatchTaken)]
+
+
+def test_a_retried_run_goes_on_with_its_version() -> None:
+    rig = failed(shop(three, named=True))
+    rig.deploy(both := shop(three, two, named=True))
+
+    retry(rig, **{"from": 2})
+
+    assert ended(rig, both) == ['{"n":1}', '{"n":2}', '{"n":3}', '{"n":2}', '{"n":3}']
+    assert spoken(rig.state("r-1").version)[0] == "three"
+
+
+def test_a_retried_run_whose_version_is_gone_stalls_until_it_is_there() -> None:
+    rig = failed(shop(three, named=True))
+    rig.deploy(shop(two, named=True))
+
+    retry(rig, **{"from": 2})
+
+    hold = rig.hold("r-1")
+    assert hold is not None
+    assert (hold.reason, spoken(hold.needs)[0]) == ("non_determinism", "three")
+    assert not rig.asked("r-1")
+    rig.deploy(both := shop(three, two, named=True))
+    assert ended(rig, both)[3:] == ['{"n":2}', '{"n":3}']
+
+
+def test_a_retry_of_the_call_that_failed_keeps_the_way_to_it() -> None:
+    rig = failed(shop(three))
+    rig.deploy(code := shop(patched))
+
+    retry(rig)
+
+    assert ended(rig, code) == ['{"n":1}', '{"n":2}', '{"n":3}']
+    assert patches(rig) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "again", "taken"),
+    [(3, ['{"n":33}'], ["third"]), (2, ['{"n":22}', '{"n":33}'], ["second", "third"])],
+)
+def test_a_step_that_is_done_again_comes_to_a_change_as_new(step: int, again: list[str], taken: list[str]) -> None:
+    rig = failed(shop(three))
+    rig.deploy(code := shop(patched))
+
+    retry(rig, **{"from": step})
+
+    assert ended(rig, code)[3:] == again
+    assert patches(rig) == taken
+
+
+def test_a_change_that_was_taken_before_what_is_done_again_stays_taken() -> None:
+    rig = failed(shop(patched))
+    assert patches(rig) == ["second", "third"]
+
+    retry(rig, **{"from": 3})
+
+    assert sorted(rig.state("r-1").patches) == ["second", "third"]
+    assert ended(rig, shop(patched))[3:] == ['{"n":33}']
+    assert patches(rig) == ["second", "third", "third"]
+
+
+def test_a_change_that_is_left_behind_is_none_any_more() -> None:
+    rig = failed(shop(patched))
+    rig.deploy(code := shop(three))
+
+    retry(rig, **{"from": 2})
+
+    assert dict(rig.state("r-1").patches) == {}
+    assert ended(rig, code)[3:] == ['{"n":2}', '{"n":3}']
+
+
+async def side(ctx: Context) -> None:
+    """Three calls in one turn."""
+    await asyncio.gather(*(ctx.call(charge, n) for n in (1, 2, 3)))
+
+
+async def side_patched(ctx: Context) -> None:
+    """The same, with a change before the first and one before the third."""
+
+    async def call(name: str, new: int, old: int) -> None:
+        await ctx.call(charge, new if ctx.patched(name) else old)
+
+    await asyncio.gather(call("first", 11, 1), ctx.call(charge, 2), call("third", 33, 3))
+
+
+def torn(app: App) -> Rig:
+    """A run that has failed by the third of three calls in one turn."""
+    rig = begun(app)
+    first, second, third = rig.asked("r-1")
+    rig.finish_one(first)
+    rig.finish_one(second)
+    rig.run()
+    fail(rig, third.call_id)
+    return rig
+
+
+def test_of_a_turn_that_stays_in_part_the_rest_comes_to_a_change_as_new() -> None:
+    rig = torn(shop(side))
+    rig.deploy(code := shop(side_patched))
+
+    retry(rig, **{"from": 3})
+
+    assert ended(rig, code) == ['{"n":1}', '{"n":2}', '{"n":3}', '{"n":33}']
+    assert patches(rig) == ["third"]
+
+
+def test_of_a_turn_that_stays_in_part_a_change_before_the_rest_stays_taken() -> None:
+    rig = torn(code := shop(side_patched))
+
+    retry(rig, **{"from": 3})
+
+    assert ended(rig, code)[3:] == ['{"n":33}']
+    assert patches(rig) == ["first", "third", "third"]

@@ -1,0 +1,27 @@
+"""Bugs of the code that waits: what it lets go of is not let go of, and its order is that of addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.core.run.intents import GiveUp
+from refold.planner.hosting import Agents
+from refold.sdk import loop
+from tests.sim.bugs.planting import Bug
+
+_record = Agents._record
+
+
+def _gives_up_nothing(self: Agents, state: Any, intent: Any, frontier: Any, **more: Any) -> Any:
+    """What the code waits for no longer is not in the log."""
+    return [] if isinstance(intent, GiveUp) else _record(self, state, intent, frontier, **more)
+
+
+WAKEFUL: dict[str, Bug] = {
+    "give-up-lost": Bug(("race", "hurried"), ((Agents, "_record", _gives_up_nothing),)),
+    "loser-left-open": Bug((), ((loop.StepFuture, "cancel", loop.Future.cancel),), programs=100),
+    "address-hashes": Bug(
+        (), ((loop.Task, "__hash__", object.__hash__), (loop.Future, "__hash__", object.__hash__)), programs=400
+    ),
+}
+"""By name."""

@@ -1,0 +1,60 @@
+"""A slice of the agents with erring models that `make sim` runs, and proof that the checker sees what they may not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from refold.simulator.campaign import NEEDED_MINDS, minds
+from refold.simulator.case import run_minds
+from refold.simulator.minds.models import HARMFUL, MINDS, answer
+from refold.simulator.workload.minds import mind_schedule
+from tests.sim.bugs.bugs import planted
+
+CASES = 40
+"""About 4 s of one core. `make sim` runs 20,000 of them."""
+
+
+@pytest.fixture(scope="module")
+def seen() -> Counter[str]:
+    """What happened in the cases of this file."""
+    return Counter()
+
+
+def test_whatever_models_say_no_harm_is_done_without_a_decision_and_every_run_ends(seen: Counter[str]) -> None:
+    for case in minds(CASES, seed=7_000_000):
+        outcome = case.run()
+        assert not outcome.wrong, f"run it again: {case.command}\n{outcome.report}"
+        seen.update(outcome.counts)
+
+    assert seen["minds"] >= CASES
+
+
+@pytest.mark.parametrize("what", [what for what in NEEDED_MINDS if what.startswith("mind: ")])
+def test_models_have_made_agents_meet(what: str, seen: Counter[str]) -> None:
+    assert seen[what] > 0, "models that never did this prove nothing"
+
+
+@pytest.mark.parametrize(
+    ("bug", "objection"),
+    [("harm-as-wanted", "forbidden: call"), ("limits-unread", "endless: run"), ("deadline-unseen", "endless: run")],
+)
+def test_the_checker_names_what_a_model_was_let_do(bug: str, objection: str) -> None:
+    with planted(bug):
+        wrong = (what for case in minds(200) for what in case.run().wrong)
+
+        assert next((what for what in wrong if what.startswith(objection)), None)
+
+
+def test_the_same_seed_has_the_same_trace() -> None:
+    assert run_minds(4).trace == run_minds(4).trace != run_minds(5).trace
+
+
+def test_schedules_have_models_of_every_kind_and_harm_is_wanted_in_many_of_them() -> None:
+    drawn = str([mind_schedule(seed)[0].inputs for seed in range(100)])
+
+    assert [mind for mind in MINDS if f'"{mind}"' not in drawn] == []
+    said = [answer(f'{{"mind":"fickle","turn":{turn}}}', number) for turn in range(40) for number in range(5)]
+    assert all(any(f'"{tool}"' in each for each in said) for tool in HARMFUL)
+    assert len(set(said)) > len(said) / 4
