@@ -1,0 +1,158 @@
+"""What an agent of pydantic-ai asks people: one question of Refold for each call that needs one, and no other.
+
+`requires_approval`, `ApprovalRequired` and a policy that asks all end as the question about the very call that is to
+run. What the framework calls approved only says that such a call is to be asked about (`CLAIM`): whether people have
+agreed the executor finds by itself, in the signed decision that came with the call, and that alone is what the tool's
+code is told. Questions and calls of external tools are calls that only people or programs with their rights `answer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapToolExecuteHandler, leaf_capabilities
+from pydantic_ai.durable_exec import BaseDurabilityCapability
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.tools import (
+    AgentDepsT,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+    ToolApproved,
+    ToolDefinition,
+    ToolDenied,
+)
+
+from refold.contrib.pydantic_ai.options import WORD
+from refold.core.approval.decision import Decision
+from refold.core.errors import CallFailed, TerminalError, UsageError
+from refold.core.wire import canonical
+from refold.sdk import loop
+from refold.sdk.context import Context, current
+from refold.sdk.trying import trying
+
+if TYPE_CHECKING:
+    from refold.contrib.pydantic_ai.conversation import Wire
+
+CLAIM = "$approved"
+"""What a call has among its arguments that the framework takes for approved: people are asked about it."""
+
+_SAID_NO = ("rejected", "denied", "approval_expired")
+
+
+class RefoldApprovals(AbstractCapability[AgentDepsT]):
+    """Has people decide on calls through Refold. `durable()` gives it to an agent that has none.
+
+    The model hears a rejection, an expiry and what a rule denies as `ToolDenied`, with the words of whoever said so.
+    Before any other handler: none can say yes in people's place, as no executor would take it.
+    """
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """The first that is asked."""
+        return CapabilityOrdering(position="outermost")
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Lets calls that wait for an approval be proposed, and asks for the results of those that wait for one.
+
+        Where another capability handles deferred calls, results are its affair: `RequestInput`, say.
+        """
+        context = current()
+        if context is None:
+            return None
+        results = requests.build_results(approvals={call.tool_call_id: ToolApproved() for call in requests.approvals})
+        if requests.calls and not _others(ctx):
+            asked = [_asked(context, ctx, call, requests) for call in requests.calls]
+            for call, answer in zip(requests.calls, await asyncio.gather(*asked), strict=True):
+                results.calls[call.tool_call_id] = answer
+        return results
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[AgentDepsT],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Makes the call, and tells the model when people or a rule have said no."""
+        if current() is not None and ctx.tool_call_approved and (tool_def.metadata or {}).get(WORD) is False:
+            hint = f"leave {WORD!r}: False out, so that it is a call"
+            raise UsageError(f"nobody can be asked about {call.tool_name}, which runs in the planner", hint=hint)
+        try:
+            return await handler(args)
+        except CallFailed as failed:
+            if failed.fields.get("code") not in _SAID_NO:
+                raise
+            return ToolDenied(_words(failed))
+
+
+def question_tool(agent: str, kind: str) -> str:
+    """The tool of which a `question`, or a call of an `external` tool, is a call."""
+    return f"{agent}__deferred.{kind}"
+
+
+async def without_answer(arguments: Wire, *rest: Any) -> Any:
+    """What is done for a call that wants an answer when people let it out: there is nothing to do."""
+    raise TerminalError("it was approved, and has no answer: give one with `refold approval answer`", code="no_answer")
+
+
+def decided() -> Decision | None:
+    """The decision of people on the call for which this code runs."""
+    return found.decision if (found := trying()) else None
+
+
+def edited(decision: Decision | None) -> bool:
+    """Whether people have let the call out with other arguments than the model has asked for."""
+    return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
+
+
+def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
+    """What a tool has returned, and beside it for the model what it was called with instead."""
+    if said["kind"] != "tool_return":
+        return said
+    sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
+    people = ", ".join(vote.actor for vote in decision.votes)
+    text = f"Before this call was made {people} changed its arguments to: {sent}"
+    result = said["result"]
+    if not (isinstance(result, dict) and result.get("kind") == "tool-return"):
+        result = {"kind": "tool-return", "return_value": result}
+    content = result.get("content") or []
+    return {**said, "result": {**result, "content": [*([content] if isinstance(content, str) else content), text]}}
+
+
+async def _asked(
+    context: Context, ctx: RunContext[Any], call: ToolCallPart, requests: DeferredToolRequests
+) -> Any | ToolFailed:
+    """The answer to a question, or the result of an external call, as people or their programs give it."""
+    agent = next(leaf.name for leaf in _leaves(ctx) if isinstance(leaf, BaseDurabilityCapability))
+    tool = context.find(question_tool(agent, requests.kind(call.tool_call_id)))
+    asked = {"tool": call.tool_name, "args": call.args_as_dict()}
+    if metadata := requests.metadata.get(call.tool_call_id):
+        asked["metadata"] = metadata
+    try:
+        text = canonical.dumps(asked)
+        return await loop.step(tool.call(text, label=call.tool_name))
+    except CallFailed as failed:
+        if failed.fields.get("code") not in (*_SAID_NO, "no_answer"):
+            raise
+        return ToolFailed(_words(failed))
+
+
+def _others(ctx: RunContext[Any]) -> bool:
+    """Whether another capability of the agent handles deferred calls."""
+    usual = (AbstractCapability.handle_deferred_tool_calls, RefoldApprovals.handle_deferred_tool_calls)
+    return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _leaves(ctx))
+
+
+def _leaves(ctx: RunContext[Any]) -> list[AbstractCapability[Any]]:
+    return leaf_capabilities(ctx.agent.root_capability) if ctx.agent else []
+
+
+def _words(failed: CallFailed) -> str:
+    return str(failed.fields.get("message") or failed.message)

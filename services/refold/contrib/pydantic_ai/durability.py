@@ -1,0 +1,274 @@
+"""What pydantic-ai asks of a durable engine, answered by the run whose code is being run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from types import FunctionType
+from typing import Any, ClassVar, Literal, Optional, cast
+from weakref import WeakKeyDictionary
+
+from pydantic_ai import _model_request_attempts, _utils
+from pydantic_ai._utils import disable_threads
+from pydantic_ai.agent import Agent, EventStreamHandler
+from pydantic_ai.agent.abstract import AbstractAgent
+from pydantic_ai.capabilities import ModelFallback, SetToolMetadata
+from pydantic_ai.capabilities.abstract import WrapRunHandler, leaf_capabilities
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    DurabilityEngineSpec,
+    DurableOperationId,
+    RoleBasedOperationConfig,
+    ToolsetCallToolId,
+    conversation_id_from_run_id,
+    external_event_scope,
+    replay_scope,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.tools import AgentDepsT, RunContext, Tool
+from pydantic_ai.toolsets import FunctionToolset
+
+from refold.contrib.pydantic_ai import run_context
+from refold.contrib.pydantic_ai.approvals import question_tool, without_answer
+from refold.contrib.pydantic_ai.conversation import Wire
+from refold.contrib.pydantic_ai.metering import Models
+from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
+from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, usual
+from refold.contrib.pydantic_ai.run_context import RefoldRunContext
+from refold.contrib.pydantic_ai.streaming import told_live
+from refold.contrib.pydantic_ai.transports import RefoldTransports
+from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
+from refold.core.errors import TerminalError, UsageError
+from refold.core.wire import canonical
+from refold.sdk import patches
+from refold.sdk.context import Context, current
+from refold.sdk.determinism import scan
+from refold.sdk.shape import Shape
+
+_DEPS = "deps"
+
+for _module in (_model_request_attempts, _utils):
+    patches.tell_time(_module)
+
+_BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
+"""How many agents of pydantic-ai the code of a run has run so far."""
+
+
+class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
+    """Makes an agent durable inside a run of Refold; elsewhere it is an ordinary agent.
+
+    `models` are those that a run may ask for by name, besides the agent's own; `cheaper` is the one of them that is
+    asked from where a budget that degrades says so. `model` and `tools` are how model
+    requests and tool calls are called where nothing else is said, `toolsets` the same for one toolset, by its id; a
+    tool says it itself in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
+    **Raises** UsageError at once for an option that there is not.
+    """
+
+    engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
+        engine_name="Refold",
+        durable_unit_noun="call",
+        durable_container_noun="run",
+        codec=JSON_CODEC,
+        serialization_failure=lambda error: TerminalError(f"a result has no JSON form: {error}", code="bad_result"),
+        tool_config_key=WORD,
+        unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
+        toolset_lifecycles={
+            "function": "enter-outside-durable",
+            "mcp": "enter-outside-durable",
+            "dynamic": "enter-never",
+        },
+        # The loop of a run is deterministic, and refuses what comes from other threads.
+        accepts_cancellation_token=True,
+    )
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, Model] | None = None,
+        cheaper: str = "",
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        stream: bool = False,
+        name: str | None = None,
+        model: CallOptions | None = None,
+        tools: CallOptions | None = None,
+        toolsets: Mapping[str, CallOptions] | None = None,
+        run_context_type: type[RefoldRunContext[Any]] = RefoldRunContext,
+    ) -> None:
+        super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
+        if cheaper and cheaper not in (models or {}):
+            raise UsageError(f"cheaper={cheaper!r} is none of models=", hint="give it there under this name")
+        self._model_options, self._tool_options = checked_options(model, "model="), checked_options(tools, "tools=")
+        self._toolset_options = {
+            name: checked_options(each, f"toolsets[{name!r}]") for name, each in (toolsets or {}).items()
+        }
+        self._run_context_type, self._streams, self._cheaper = run_context_type, stream, cheaper
+        self._backend: RefoldBackend | None = None
+        self._deps: Shape | None = None
+
+    def get_durable_operation_backend(self) -> RefoldBackend:
+        """The one of the agent that it is bound to."""
+        assert self._backend is not None, "it is asked for once there is an agent"
+        return self._backend
+
+    @property
+    def in_durable_context(self) -> bool:
+        """Whether the code of a run is being run."""
+        return current() is not None
+
+    def get_default_run_id(self) -> str | None:
+        """The run's id, and the how manieth agent this is in it: the same in every replay."""
+        if (context := current()) is None:
+            return None
+        _BEGUN[context] = _BEGUN.get(context, 0) + 1
+        return f"{context.run_id}/{_BEGUN[context]}"
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """One that follows from the run's id."""
+        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    def get_run_clock(self) -> Callable[[], datetime] | None:
+        """The time of the log."""
+        return context.now if (context := current()) is not None else None
+
+    async def get_run_start_time(self, run_id: str) -> datetime | None:
+        """When the agent begins, by the log."""
+        return context.now() if (context := current()) is not None else None
+
+    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Runs the agent with sleeps of the log, without threads, and without telling of what is replayed."""
+        context = current()
+        if context is None:
+            return await handler()
+        replaying = replay_scope(is_replaying=lambda: context.replaying)
+        waits = external_event_scope(RefoldWaiter(context, self))
+        with disable_threads(), Agent.using_sleep(asyncio.sleep), replaying, waits:
+            return await super().wrap_run(ctx, handler=handler)
+
+    @property
+    def has_wrap_run_event_stream(self) -> bool:
+        """Whether requests to models are streamed: for a handler of events, or for who looks on at a run."""
+        return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
+
+    def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
+        return told_live(super()._model_stream_event_handler())
+
+    def dump_context(self, ctx: RunContext[Any]) -> Wire:
+        """What executors get of a run context, its `deps` with it. **Raises** UsageError for what is not JSON."""
+        assert self._deps is not None, "the agent is known by then"
+        told = run_context.dump(self._run_context_type, ctx)
+        return told if ctx.deps is None else {**told, _DEPS: canonical.parse(self._deps.dump(ctx.deps))}
+
+    def load_context(self, carried: Wire) -> RunContext[Any]:
+        """The run context in an executor."""
+        assert self._deps is not None, "the agent is known by then"
+        deps = self._deps.load(canonical.dumps(carried[_DEPS])) if _DEPS in carried else None
+        whole = run_context.with_usual({name: value for name, value in carried.items() if name != _DEPS})
+        return self._run_context_type.restore(whole, deps=deps, agent=self._agent, engine_spec=self.engine_spec)
+
+    def operation_tools(self) -> Iterator[OperationTool]:
+        """The Refold tools that its units are, those of functions that the agent has by now among them."""
+        backend = self.get_durable_operation_backend()
+        yield from backend.tools.values()
+        for kind in ("question", "external"):
+            yield OperationTool(
+                question_tool(self.name, kind), without_answer, {"effect": "pure", "approval": "required"}
+            )
+        leaves = leaf_capabilities(cast(AbstractAgent[Any, Any], self._agent).root_capability)
+        yield from ask_tools(self, leaves, self._tool_options)
+        for toolset in self._toolsets_by_id.values():
+            if isinstance(functions := toolset.wrapped, FunctionToolset):
+                for name, tool in functions.tools.items():
+                    yield from self._function_tool(backend, cast(str, functions.id), name, tool)
+
+    def _function_tool(
+        self, backend: RefoldBackend, toolset: str, name: str, tool: Tool[Any]
+    ) -> Iterator[OperationTool]:
+        what = f"tool {name} of agent {self.name}"
+        unit = ToolsetCallToolId("function", toolset_id=toolset)
+        metadata = _metadata(cast(AbstractAgent[Any, Any], self._agent), tool)
+        options = self._options_of(unit, metadata, what, asks=tool.requires_approval)
+        if options is False:
+            if not tool.function_schema.is_async:
+                raise UsageError(
+                    f"{what} is to run in the planner, and is not async", hint=f"leave {WORD!r}: False out"
+                )
+            scan.check(cast(Any, tool.function), what)
+            return
+        handler = backend.functions[backend.namer.operation_name(unit)]
+        called, schema = (
+            backend.namer.invocation_name(unit, label=name).operation_name,
+            tool.function_schema.json_schema,
+        )
+        body = tool.function if isinstance(tool.function, FunctionType) else None
+        yield OperationTool(called, handler, options, function=body, text=tool.description or "", schema=schema)
+
+    def _bind_models(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
+        super()._bind_models(agent)
+        for capability in leaf_capabilities(agent.root_capability):
+            for model in capability.models if isinstance(capability, ModelFallback) else ():
+                if isinstance(model, Model) and not any(model is known for known in self._models_by_id.values()):
+                    self._models_by_id[f"fallback-{len(self._models_by_id)}-{model.model_id}"] = model
+
+    def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
+        what = f"deps of agent {self.name}"
+        self._deps = Shape(Optional[agent.deps_type], what)  # noqa: UP045 - the type is a value here
+        config = _Config(self._base_options, self._resolve_tool)
+        models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
+        self._backend = RefoldBackend(RefoldNamer(self.name), config, RefoldTransports(self), models)
+        super()._bind_to_agent(agent)
+        if self._event_stream_handler is not None:
+            self._bound_event_operation = self._bind_event_operation(self._backend)
+
+    def _base_options(self, operation_id: DurableOperationId) -> CallOptions:
+        own = self._toolset_options.get(getattr(operation_id, "toolset_id", ""), {})
+        return usual(operation_id, self._model_options, CallOptions(**{**self._tool_options, **own}))
+
+    def _resolve_tool(self, unit: DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
+        """How a tool is called: what was registered holds, and what says otherwise by now is refused."""
+        metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
+        asks = tool is not None and tool.tool_def.kind == "unapproved"
+        return self._options_of(unit, metadata, f"tool {name} of agent {self.name}", asks=asks)
+
+    def _options_of(
+        self, unit: DurableOperationId, metadata: Mapping[str, Any], what: str, *, asks: bool = False
+    ) -> CallOptions | Literal[False]:
+        own = metadata.get(WORD)
+        if own is False and asks:
+            raise UsageError(f"{what} requires an approval", hint=f"leave {WORD!r}: False out: people decide on calls")
+        if own is False and getattr(unit, "toolset_kind", "") == "function":
+            return False
+        if own is False:
+            raise UsageError(f"{what} reaches the world", hint=f"only an async function may say {WORD!r}: False")
+        base = self._base_options(unit)
+        needs: CallOptions = {"approval": "required"} if asks else {}
+        return CallOptions(**{**base, **checked_options(own, what), **needs})
+
+
+class _Config(RoleBasedOperationConfig[CallOptions]):
+    """How units are called: by what they are, where their tools say nothing."""
+
+    def __init__(
+        self,
+        base: Callable[[DurableOperationId], CallOptions],
+        resolve: Callable[[DurableOperationId, Any, str], CallOptions | Literal[False]],
+    ) -> None:
+        super().__init__(model={}, event={}, capability={}, tool={}, resolve_tool=resolve)
+        self._base = base
+
+    def base(self, role: str, *, operation_id: DurableOperationId) -> CallOptions:
+        return self._base(operation_id)
+
+
+def _metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
+    """A tool's metadata with what capabilities of the agent set, where that is known before it runs."""
+    found = dict(tool.metadata or {})
+    for capability in leaf_capabilities(agent.root_capability):
+        if isinstance(capability, SetToolMetadata):
+            selector = capability.tools
+            names = [selector] if isinstance(selector, str) and selector != "all" else selector
+            if names == "all" or (isinstance(names, list | tuple) and tool.name in names):
+                found |= capability.metadata
+    return found

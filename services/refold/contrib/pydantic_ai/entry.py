@@ -1,0 +1,139 @@
+"""An agent of pydantic-ai as an agent of an app: `durable(app, agent)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import cached_property
+from hashlib import blake2b
+from types import FunctionType
+from typing import Any, Optional, cast
+
+from pydantic_ai.agent import Agent
+from pydantic_ai.capabilities.abstract import leaf_capabilities
+from pydantic_ai.capabilities.combined import CombinedCapability
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelMessage, UserContent
+from pydantic_ai.usage import UsageLimits
+
+from refold.contrib.pydantic_ai.approvals import RefoldApprovals
+from refold.contrib.pydantic_ai.durability import RefoldDurability
+from refold.core.errors import UsageError
+from refold.core.wire import canonical
+from refold.sdk.agent import AgentDef
+from refold.sdk.app import App
+from refold.sdk.budget import Budget
+from refold.sdk.context import Context
+from refold.sdk.determinism import scan
+from refold.sdk.source import code_version
+
+
+def durable(
+    app: App,
+    agent: Agent[Any, Any],
+    durability: RefoldDurability[Any] | None = None,
+    *,
+    name: str = "",
+    version: str = "",
+    retention: timedelta | None = None,
+    usage_limits: UsageLimits | None = None,
+    budget: Budget | None = None,
+) -> AgentDef:
+    """Makes an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
+
+    Its runs are started as those of any agent, on an object with `prompt` and, where it has them, `deps` and
+    `message_history`. What it returns is its output. `durability` says how models and tools are called, where the
+    agent was not made with one already; `usage_limits` are for each run (50 requests, where nothing is said), and a
+    `budget` holds over all that it starts.
+    In the code of another agent, `await agent.run(...)` is durable as well.
+    **Raises** UsageError, by name, for what cannot be: deps without a JSON form, a tool's option that there is not.
+    """
+    try:
+        bound = RefoldDurability.from_agent(agent) or _attached(agent, durability, name)
+    except UserError as error:
+        raise UsageError(f"agent {name or agent.name} cannot be durable", hint=str(error)) from None
+    _ask_through_refold(agent)
+    for tool in bound.operation_tools():
+        app.add_tool(tool)
+    body = _entry(agent, usage_limits)
+    options = {"name": name or bound.name, "version": version, "retention": retention, "budget": budget}
+    return app.add_agent(ThinkingAgent(agent, body, **options))
+
+
+def _attached(agent: Agent[Any, Any], durability: RefoldDurability[Any] | None, name: str) -> RefoldDurability[Any]:
+    """The agent gets what it would have been made with: `Agent(..., capabilities=[RefoldDurability()])`."""
+    durability = durability or RefoldDurability(name=name or None)
+    bound = durability.for_agent(agent)
+    agent._root_capability = CombinedCapability([*agent.root_capability.capabilities, bound])
+    found = RefoldDurability.from_agent(agent)
+    assert found is not None, "it was put there"
+    return found
+
+
+def _ask_through_refold(agent: Agent[Any, Any]) -> None:
+    leaves = leaf_capabilities(agent.root_capability)
+    if not any(isinstance(leaf, RefoldApprovals) for leaf in leaves):
+        capabilities = [RefoldApprovals[Any](), *agent.root_capability.capabilities]
+        agent._root_capability = CombinedCapability(capabilities)
+
+
+class ThinkingAgent(AgentDef):
+    """An agent of pydantic-ai. Its code is that of the functions which run in the planner: prompts, validators."""
+
+    def __init__(self, agent: Agent[Any, Any], body: FunctionType, **options: Any) -> None:
+        self.agent = agent
+        super().__init__(body, **options)
+        self.description = str(agent.description or "")
+        _ = self.code
+
+    @cached_property
+    def code(self) -> str:
+        """A name for the code of the agent, and for what it tells its model."""
+        functions = sorted(set(_planned(self.agent)), key=lambda each: (each.__module__, each.__qualname__))
+        for function in functions:
+            scan.check(function, f"agent {self.name}")
+        told = canonical.dumps([repr(self.agent.output_type), *_texts(self.agent)])
+        return blake2b(f"{code_version([self.function, *functions])} {told}".encode(), digest_size=8).hexdigest()
+
+
+def _entry(agent: Agent[Any, Any], limits: UsageLimits | None) -> FunctionType:
+    async def run(
+        ctx: Context,
+        prompt: str | list[UserContent] | None = None,
+        deps: Any = None,
+        message_history: list[ModelMessage] | None = None,
+    ) -> Any:
+        result = await agent.run(prompt, deps=deps, message_history=message_history, usage_limits=limits)
+        return result.output
+
+    run.__annotations__ |= {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here
+    if isinstance(agent.output_type, type):
+        run.__annotations__["return"] = agent.output_type
+    return cast(FunctionType, run)
+
+
+def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
+    """The functions of the author's that run with the agent's loop."""
+    held = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
+    held += leaf_capabilities(agent.root_capability)
+    for toolset in agent.toolsets:
+        held += [tool.prepare for tool in getattr(toolset, "tools", {}).values()]
+    for function in _functions(held):
+        if not function.__module__.startswith("pydantic_ai"):
+            yield function
+
+
+def _functions(held: Any) -> Iterator[FunctionType]:
+    if isinstance(held, FunctionType):
+        yield held
+    elif isinstance(held, list | tuple):
+        for each in held:
+            yield from _functions(each)
+    elif not isinstance(held, str | type) and held is not None:
+        for name in ("function", "instruction", "output_function", "processor"):
+            yield from _functions(getattr(held, name, None))
+
+
+def _texts(agent: Agent[Any, Any]) -> list[str]:
+    told = [getattr(each, "instruction", each) for each in agent._instructions]
+    return [each for each in (*agent._system_prompts, *told) if isinstance(each, str)]

@@ -1,0 +1,106 @@
+"""What goes wrong with a model, from the executor that asked it to the agent's loop: as what it is, not as a text.
+
+What another attempt may mend is tried again by the run, after the time that the provider has asked for: those attempts
+are events, and survive a crash. What is left after them, or cannot be mended, is raised in the loop as the class that
+pydantic-ai has for it, so that fallbacks to other models and hooks find what they look for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic_ai.exceptions import (
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRequestRejectedError,
+    ModelRequestTimeout,
+    RetryModelRequest,
+    UserError,
+)
+from pydantic_core import to_jsonable_python
+
+from refold.core.errors import CallFailed, RefoldError, TerminalError, TransientError, text_of
+
+_HOPELESS = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTimeout)
+"""What the next attempt of the same request would hear, too."""
+
+_BUSY = (408, 409, 425, 429)
+"""Of the statuses below 500 those that may be others in a moment."""
+
+_MOST = 3_000
+"""Characters of what an error carries; of more there is its class, and what it says."""
+
+
+def as_failure(error: Exception) -> RefoldError | None:
+    """An error of a unit as a tool raises it; None: it is none of pydantic-ai's, and is what it is."""
+    if isinstance(error, RetryModelRequest):
+        return _terminal(error, {"retry_model": error.model if isinstance(error.model, str) else None})
+    if isinstance(error, UserError):
+        return TerminalError(text_of(error), code="UserError")
+    parts = list(error.exceptions) if isinstance(error, FallbackExceptionGroup) else [error]
+    failed = [each for each in parts if isinstance(each, ModelAPIError)]
+    if not failed:
+        return None
+    detail: dict[str, Any] = {"errors": [_dumped(each) for each in failed]}
+    if isinstance(error, FallbackExceptionGroup):
+        detail["group"] = error.message
+    mendable = [each.retry_after or 0.0 for each in failed if _may_be_mended(each)]
+    if not mendable:
+        return _terminal(error, detail)
+    told = json.dumps(detail)
+    return TransientError(text_of(error), retry_after=min(mendable) or None, code=type(error).__name__, detail=told)
+
+
+def as_raised(failed: CallFailed) -> Exception:
+    """What the loop gets for a unit that has failed: the error of pydantic-ai, if it was one."""
+    try:
+        detail = json.loads(failed.fields.get("detail") or "{}")
+        if "retry_model" in detail:
+            return RetryModelRequest(detail["retry_model"])
+        errors = [_loaded(each) for each in detail.get("errors", ())]
+    except (KeyError, TypeError, ValueError):
+        return failed
+    if "group" in detail:
+        return FallbackExceptionGroup(detail["group"], errors)
+    return errors[0] if errors else failed
+
+
+def _may_be_mended(error: ModelAPIError) -> bool:
+    if isinstance(error, _HOPELESS):
+        return False
+    return not isinstance(error, ModelHTTPError) or error.status_code >= 500 or error.status_code in _BUSY
+
+
+def _terminal(error: Exception, detail: dict[str, Any]) -> TerminalError:
+    return TerminalError(text_of(error), code=type(error).__name__, detail=json.dumps(detail))
+
+
+def _dumped(error: ModelAPIError) -> dict[str, Any]:
+    """An error by its class, what it is made of and what it says."""
+    http = isinstance(error, ModelHTTPError)
+    made_of = ModelHTTPError.__reduce__(error)[1] if isinstance(error, ModelHTTPError) else error.__reduce__()[1]
+    said = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
+    found = {"class": type(error).__name__, "http": http, "args": list(made_of), "state": said}
+    plain: dict[str, Any] = to_jsonable_python(found, fallback=str)
+    if len(json.dumps(plain)) > _MOST:  # what a provider has sent may be anything
+        plain["args"] = [each if isinstance(each, int | float) else str(each)[:100] for each in plain["args"]]
+        plain["state"] = {"retry_after": error.retry_after}
+    return plain
+
+
+def _loaded(found: dict[str, Any]) -> ModelAPIError:
+    """The error again, of its class if that is one of pydantic-ai's own."""
+    usual = ModelHTTPError if found["http"] else ModelAPIError
+    own = (each for each in _kinds(usual) if each.__module__.startswith("pydantic_ai."))
+    kind: Any = next((each for each in own if each.__name__ == found["class"]), usual)
+    made: ModelAPIError = kind(*found["args"])
+    state = made.__getstate__() | found["state"]
+    made.__setstate__(state)
+    return made
+
+
+def _kinds(kind: type[ModelAPIError]) -> list[type[ModelAPIError]]:
+    return [kind, *(each for below in kind.__subclasses__() for each in _kinds(below))]

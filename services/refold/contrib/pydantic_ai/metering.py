@@ -1,0 +1,50 @@
+"""What a request to a model may take at most, said before it goes out: without it no budget could hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic_ai.durable_exec import ModelCompactMessagesParams, ModelRequestParams
+from pydantic_ai.models import Model
+
+from refold.contrib.pydantic_ai.conversation import OF_RUN, Conversations, Prepared
+from refold.core.run.metering import Reserve
+from refold.core.wire import canonical
+
+MOST_OUTPUT = 4_096
+"""Tokens of an answer, where the settings have no `max_tokens`."""
+
+BYTES_A_TOKEN = 2
+"""Fewer than any tokenizer makes of text, so that the estimate is rather too large. Pictures count as their base64."""
+
+ModelAsked = ModelRequestParams | ModelCompactMessagesParams
+
+
+def most_of(params: ModelAsked, model: str, prepared: Prepared, so_far: Conversations) -> Reserve:
+    """What each attempt of a request may take. Of what was said up to the one that it goes on from the provider has
+    counted the tokens; of what is new the bytes are counted.
+    """
+    asked = params if isinstance(params, ModelRequestParams) else params.request_context
+    known = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
+    told = {name: value for name, value in prepared.arguments.items() if name != OF_RUN}
+    new = len(canonical.dumps(told)) + sum(so_far.sizes.get(step, 0) for step in prepared.builds_on)
+    most = (asked.model_settings or {}).get("max_tokens") or MOST_OUTPUT
+    return Reserve(model, known + new // BYTES_A_TOKEN, most, cheap=so_far.cheaper)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of an agent by the names that runs ask for; `cheaper` is the one for when little money is left."""
+
+    known: Mapping[str, Model]
+    usual: Callable[[], str | None]
+    cheaper: str = ""
+
+    def name(self, asked: str | None) -> str:
+        """One as prices know it, `provider:name`. Of several that stand in for each other it is the first."""
+        model = self.known.get(asked or "default")
+        while model is not None and getattr(model, "models", None):
+            model = cast(Any, model).models[0]
+        return model.model_id if model is not None else asked or self.usual() or ""

@@ -1,0 +1,281 @@
+"""The units of pydantic-ai as Refold tools: a call of the planner's, and what an executor does for it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import cached_property
+from types import FunctionType
+from typing import Any, cast
+from uuid import uuid4
+
+from pydantic_ai.durable_exec import (
+    BoundDurableOperation,
+    CapabilityOperationId,
+    DurableOperation,
+    DurableOperationConfig,
+    DurableOperationId,
+    JournalOperationNamer,
+    ModelCancelSuspendedResponseId,
+    ModelCompactMessagesId,
+    ModelRequestId,
+    RegisteredOperationBackend,
+    ToolsetCallToolId,
+    durable_unit_scope,
+)
+
+from refold.contrib.pydantic_ai import errors, results
+from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
+from refold.contrib.pydantic_ai.conversation import Before, Conversations, Wire, conversations
+from refold.contrib.pydantic_ai.metering import Models, most_of
+from refold.contrib.pydantic_ai.options import CallOptions
+from refold.contrib.pydantic_ai.transports import RefoldTransports, Transport
+from refold.core.approval.decision import ToolFacts
+from refold.core.errors import CallFailed, UsageError
+from refold.core.planning.budgets import DEGRADE
+from refold.core.wire import canonical
+from refold.core.wire.fits import misfit
+from refold.sdk import loop
+from refold.sdk.context import current
+from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.secret import Secrets
+from refold.sdk.source import code_version
+from refold.sdk.tool import Body, EarlierCalls, ToolDef
+
+Handler = Callable[[Wire, Before], Awaitable[Any]]
+"""What an executor does for the arguments of a call and those on which it builds; its value is JSON data."""
+
+FORM = "1"
+"""The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
+
+
+_CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
+
+
+def idempotency_key() -> str:
+    """The key of the call for which this tool's code is run, the same in all its attempts: for receivers to know.
+
+    Outside a run there are no attempts, and it is another one each time.
+    """
+    return _CALL.get() or uuid4().hex
+
+
+class OperationTool(ToolDef):
+    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports.
+
+    `function` is what it calls in the end, if that is one of the author's.
+    """
+
+    pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
+
+    def __init__(
+        self,
+        name: str,
+        handler: Handler,
+        options: CallOptions,
+        *,
+        function: FunctionType | None = None,
+        text: str = "",
+        schema: dict[str, Any] | None = None,
+    ) -> None:
+        async def unit(arguments: Any) -> Any:
+            raise NotImplementedError("its body is the handler")
+
+        said: Any = {"version": code_version([function]) if function else FORM, **options}
+        super().__init__(cast(FunctionType, unit), name=name, **said)
+        self.function = function or self.function
+        self.arguments = cast(Any, UnitArguments(name, schema or {"type": "object"}))
+        self.options, self._handler, self._schema, self.description = options, handler, schema, text
+
+    @cached_property
+    def facts(self) -> ToolFacts:
+        """What those have to know of the tool who judge its calls: what the framework takes for approved is asked."""
+        return replace(super().facts, claim=CLAIM)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments: of a function its own, and of all else any object."""
+        return self._schema or {"type": "object"}
+
+    def canonical_args(self, *args: Any, **kwargs: Any) -> str:
+        """The arguments as canonical JSON."""
+        return canonical.dumps(kwargs)
+
+    def run(
+        self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
+    ) -> Body:
+        """An attempt, not begun yet."""
+        return self._attempt(canonical.parse(args_json), idempotency_key)
+
+    def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
+        """An attempt of a call whose arguments name earlier ones, not begun yet."""
+        return self._attempt(canonical.parse(args_json), idempotency_key, earlier)
+
+    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
+        """The same with another body, for tests: it takes any of the arguments."""
+        names = inspect.signature(function).parameters
+
+        async def act(arguments: Wire, before: Before) -> Any:
+            return function(**{name: arguments[name] for name in names})
+
+        double = copy.copy(self)
+        double._handler = act
+        return double
+
+    async def _attempt(self, arguments: Wire, key: str, earlier: EarlierCalls | None = None) -> Any:
+        _CALL.set(key)
+        before: Before = await asyncio.to_thread(earlier) if earlier is not None else {}
+        with durable_unit_scope():
+            return await self._handler(arguments, before)
+
+
+class UnitArguments:
+    """The arguments of a unit, for people who give others: what belongs to the run stays beside them."""
+
+    def __init__(self, name: str, schema: dict[str, Any]) -> None:
+        self.what, self._schema = f"tool {name}", canonical.dumps(schema)
+        self.names = tuple(schema.get("properties", ()))
+
+    def load(self, text: str, secrets: Secrets | None = None) -> Wire:
+        """The arguments. **Raises** UsageError for what does not fit the function."""
+        found = canonical.parse(text)
+        if not isinstance(found, dict):
+            raise UsageError(f"{self.what}: its arguments are an object")
+        if reason := misfit(self._schema, {name: found[name] for name in found if not name.startswith("$")}):
+            raise UsageError(f"{self.what}: {reason}")
+        return found
+
+
+class RefoldNamer(JournalOperationNamer):
+    """The names of pydantic-ai's own journal; what a later release adds has one, too."""
+
+    def operation_name(self, operation_id: DurableOperationId) -> str:
+        """The name that a unit has in histories, for ever."""
+        try:
+            return super().operation_name(operation_id)
+        except AssertionError:
+            facts = "__".join(value for value in vars(operation_id).values() if isinstance(value, str))
+            return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
+
+    def tool_name(self, unit: DurableOperationId, params: Any) -> str:
+        """The tool that a unit with these parameters is a call of: of functions each is one."""
+        if not is_function_call(unit):
+            return self.operation_name(unit)
+        label = getattr(params.tool, "original_name", None) or params.name
+        return self.invocation_name(unit, label=label).operation_name
+
+
+class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
+    """A unit as the agent's loop asks for it: one call, of the tool that was registered for it."""
+
+    def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
+        self._operation, self._namer, self._models = operation, namer, models
+
+    @property
+    def operation(self) -> DurableOperation[Any, Wire, Any]:
+        """What it is the caller of."""
+        return self._operation
+
+    async def __call__(self, params: Any, *, config: object | None = None) -> Any:
+        """Asks for the call and waits for its outcome. **Raises** CallFailed when there is none."""
+        context, unit = current(), self._operation
+        assert context is not None, "pydantic-ai asks only within a run"
+        tool = context.find(self._namer.tool_name(unit.operation_id, params))
+        if is_function_call(unit.operation_id) and isinstance(tool, OperationTool) and tool.options != config:
+            hint = "say how it is called before durable(app, agent), and the same in every run"
+            raise UsageError(f"tool {tool.name} is to be called in another way by now", hint=hint)
+        so_far = conversations(context)
+        try:
+            step, found = await self._ask(tool, params, so_far)
+        except CallFailed as failed:
+            if failed.fields["code"] != DEGRADE or so_far.cheaper or not self._models.cheaper:
+                raise errors.as_raised(failed) from failed
+            so_far.cheaper = True
+            return await self(params, config=config)
+        said, spent = results.heard(unit.operation_id, found)
+        if spent is not None:
+            params.ctx.usage.incr(spent)
+        elif isinstance(unit.operation_id, ToolsetCallToolId) and (call := params.ctx.tool_call_id):
+            so_far.results[call] = step, found
+        return unit.result_codec.load(said)
+
+    async def _ask(self, tool: ToolDef, params: Any, so_far: Conversations) -> tuple[int, Any]:
+        unit = self._operation
+        metered = isinstance(unit.operation_id, ModelRequestId | ModelCompactMessagesId)
+        if metered and so_far.cheaper:
+            params = replace(params, model_id=self._models.cheaper or params.model_id)
+        prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
+        claimed = isinstance(unit.operation_id, ToolsetCallToolId) and params.ctx.tool_call_approved
+        text = canonical.dumps({**prepared.arguments, CLAIM: True} if claimed else prepared.arguments)
+        label = unit.invocation_label(params) if unit.invocation_label else ""
+        most = most_of(params, self._models.name(params.model_id), prepared, so_far) if metered else None
+        asked = tool.call(text, label=label, builds_on=prepared.builds_on, reserve=most)
+        step = loop.running("a unit of pydantic-ai").ask(asked)
+        found = await step
+        prepared.settled(step.step, found)
+        return step.step, found
+
+
+class RefoldBackend(RegisteredOperationBackend[CallOptions]):
+    """Makes a tool of every unit; `tools` has them by name, for an app to take.
+
+    What calls functions is a tool for each of them, as each may be called in its own way: `functions` has how they are
+    called, by the name of the unit.
+    """
+
+    def __init__(
+        self,
+        namer: RefoldNamer,
+        config: DurableOperationConfig[CallOptions],
+        transports: RefoldTransports,
+        models: Models,
+    ) -> None:
+        super().__init__(namer=namer, config=config, parameter_transports=transports)
+        self.namer, self.models = namer, models
+        self.tools: dict[str, OperationTool] = {}
+        self.functions: dict[str, Handler] = {}
+
+    def register(
+        self, operation: DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
+    ) -> tuple[BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
+        """The caller of a unit, and its handler, which becomes a tool called `name`."""
+        unit = operation.operation_id
+
+        async def handle(arguments: Wire, before: Before) -> Any:
+            sent = {name: value for name, value in arguments.items() if name != CLAIM}
+            params, decision = operation.parameter_transport.load(sent, runtime=before), decided()
+            ctx = getattr(params, "ctx", None)
+            if isinstance(unit, ToolsetCallToolId):
+                params.ctx.tool_call_approved = decision is not None
+            used = copy.copy(ctx.usage) if ctx is not None else None
+            try:
+                said = operation.result_codec.dump(await operation.handler(params))
+            except Exception as error:
+                if (failure := errors.as_failure(error)) is None or not _is_models(unit):
+                    raise
+                raise failure from error
+            if isinstance(unit, ToolsetCallToolId) and decision is not None and edited(decision):
+                said = as_edited(cast(Wire, said), sent, decision)
+            return results.as_recorded(unit, said, ctx.usage - used if ctx is not None else None)
+
+        if is_function_call(unit):
+            self.functions[name] = handle
+        else:
+            self.tools[name] = OperationTool(name, handle, config)
+        return RefoldBoundOperation(operation, self.namer, self.models), [handle]
+
+
+def _is_models(unit: DurableOperationId) -> bool:
+    """Whether what goes wrong with a unit is for the loop to react to: of a tool it may have happened all the same."""
+    return isinstance(
+        unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
+    )
+
+
+def is_function_call(unit: DurableOperationId) -> bool:
+    """Whether a unit calls the functions of a toolset that is known from the beginning."""
+    return isinstance(unit, ToolsetCallToolId) and unit.toolset_kind == "function"

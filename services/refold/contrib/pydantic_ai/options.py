@@ -1,0 +1,85 @@
+"""How the calls of an agent's units are made: `metadata={"refold": CallOptions(effect="keyed")}`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, cast, get_args
+
+from pydantic_ai.durable_exec import DurableOperationId, ModelCancelSuspendedResponseId
+from pydantic_ai.durable_exec._operation import (
+    EventStreamHandlerId,
+    ModelCompactMessagesId,
+    ModelRequestId,
+    ToolsetGetInstructionsId,
+    ToolsetGetToolsId,
+    ToolsetValidateToolArgumentsId,
+)
+
+from refold.core.errors import UsageError
+from refold.sdk.app import MODEL_POOL
+from refold.sdk.retry import Retry
+from refold.sdk.tool import ApprovalNeed, EffectClass
+
+WORD = "refold"
+"""The word in a tool's metadata that is ours."""
+
+MODEL_TIMEOUT = timedelta(minutes=10)
+"""Executors of model calls wait for providers, some minutes at a time, and need their keys: they are a pool apart."""
+
+ToolEffect = Literal["pure", "keyed", "once"]
+
+
+class CallOptions(TypedDict, total=False):
+    """What may be said of a call; the words of `ToolDef`. A tool without any is `once`, in the pool `default`."""
+
+    effect: EffectClass
+    pool: str
+    timeout: timedelta
+    retry: Retry
+    approval: ApprovalNeed
+    key_window: timedelta
+    lease: timedelta
+    version: str
+    tags: Collection[str]
+
+
+_PURE = (
+    ModelRequestId,
+    ModelCompactMessagesId,
+    ToolsetGetToolsId,
+    ToolsetGetInstructionsId,
+    ToolsetValidateToolArgumentsId,
+    EventStreamHandlerId,
+)
+
+
+def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions:
+    """The options, if they are some. **Raises** UsageError, by name: an unknown word, or an effect of another kind."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise UsageError(f"{what}: {options!r} are no options of a call", hint="write CallOptions(effect=...)")
+    known = ", ".join(CallOptions.__annotations__)
+    if unknown := ", ".join(sorted(map(str, options.keys() - CallOptions.__annotations__.keys()))):
+        raise UsageError(f"{what}: {unknown} is no option of a call", hint=f"there is {known}")
+    if (effect := options.get("effect", "once")) not in get_args(ToolEffect):
+        hint = "use pure, keyed or once; a tool with a probe is one of Refold's own"
+        raise UsageError(f"{what}: effect={effect!r} is not for a tool of pydantic-ai", hint=hint)
+    return cast(CallOptions, dict(options))
+
+
+def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
+    """How a unit is called where nobody says anything else: what nothing is known of may have acted on the world."""
+    if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
+        return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
+    if isinstance(operation, ModelCancelSuspendedResponseId):
+        return {"pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model, "effect": "keyed"}
+    if isinstance(operation, _PURE):
+        return {**_without_effect(tools), "effect": "pure"}
+    return tools
+
+
+def _without_effect(options: CallOptions) -> CallOptions:
+    kept = {word: value for word, value in options.items() if word not in ("effect", "key_window", "approval")}
+    return cast(CallOptions, kept)

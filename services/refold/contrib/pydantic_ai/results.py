@@ -1,0 +1,58 @@
+"""What units say, in the forms that the log has: readable by people, and by budgets, which know no pydantic-ai."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_ai.durable_exec import DurableOperationId, ModelCompactMessagesId, ModelRequestId, ToolsetCallToolId
+from pydantic_ai.usage import RunUsage
+
+UNIT, USAGE = "$unit", "usage"
+"""A tool's result that is more than its value has it under this word; and what was spent for it under that one."""
+
+_RUN_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
+_COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None) -> Any:
+    """The result of a call, for what a unit said and what models took on its behalf."""
+    if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
+        return {"response": _brief(dumped), USAGE: _used(dumped)}
+    if not isinstance(operation, ToolsetCallToolId):
+        return dumped
+    if spent is not None and spent.has_values():
+        return {UNIT: dumped, USAGE: _RUN_USAGE.dump_python(spent, mode="json", exclude_defaults=True)}
+    if dumped["kind"] == "tool_return" and not _is_wrapped(dumped["result"]):
+        return dumped["result"]
+    return {UNIT: dumped}
+
+
+def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
+    """What a unit said and what was spent for it; a result of people, or of a test, is a tool's plain value."""
+    if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
+        return result["response"], None
+    if not isinstance(operation, ToolsetCallToolId):
+        return result, None
+    if not _is_wrapped(result):
+        return {"kind": "tool_return", "result": result}, None
+    return result[UNIT], _RUN_USAGE.validate_python(result[USAGE]) if USAGE in result else None
+
+
+def _brief(response: dict[str, Any]) -> dict[str, Any]:
+    """A response without all that it has not: dozens of names for each."""
+    kept = {name: value for name, value in response.items() if value is not None}
+    kept["parts"] = [{name: value for name, value in part.items() if value is not None} for part in kept["parts"]]
+    kept["usage"] = {name: value for name, value in (kept.get("usage") or {}).items() if value}
+    return kept
+
+
+def _is_wrapped(result: Any) -> bool:
+    return isinstance(result, dict) and UNIT in result
+
+
+def _used(response: dict[str, Any]) -> dict[str, Any]:
+    """What a request took, in the shape that is the same for all frameworks."""
+    usage = response.get("usage") or {}
+    model = f"{response.get('provider_name') or ''}:{response.get('model_name') or ''}"
+    return {"model": model, **{name: usage.get(name) or 0 for name in _COUNTED}, "requests": 1}

@@ -1,0 +1,102 @@
+"""The run context of pydantic-ai, as far as it goes with a call to the executor that makes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from pydantic_ai._run_context import AnchoredEvidence
+from pydantic_ai.durable_exec import DurableRunContext
+from pydantic_ai.tools import RunContext
+from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from refold.core.errors import UsageError
+
+DepsT = TypeVar("DepsT", covariant=True)
+
+_NONE_OF_IT = dict[str, Any](
+    metadata=None,
+    retries={},
+    tool_call_id=None,
+    tool_name=None,
+    tool_call_approved=False,
+    tool_call_metadata=None,
+    retry=0,
+    max_retries=0,
+    run_step=0,
+    partial_output=False,
+    trace_include_content=False,
+    usage={},
+    usage_limits={},
+    deadline=None,
+    loaded_capability_ids=[],
+    discovered_tool_names=[],
+    _anchored_evidence={},
+    available_tool_names=[],
+    _tool_names_by_kind={},
+    active_capability_ids=[],
+    _deferred_capability_ids=[],
+    capability_active=None,
+)
+"""What is not sent, as it says nothing: most fields of most runs."""
+
+
+class RefoldRunContext(DurableRunContext[DepsT]):
+    """The `RunContext` that tools, model and handlers get in an executor. A subclass may carry more fields."""
+
+    def unavailable_field_message(self, name: str) -> str:
+        """What is said of a field that an executor has not."""
+        return (
+            f"{name!r} of the run context stays in the planner: have a subclass of RefoldRunContext carry it "
+            "(serialize_run_context), and give it to RefoldDurability(run_context_type=...)"
+        )
+
+
+def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, Any]:
+    """A run context as JSON data, the same for the same context in every process. **Raises** UsageError."""
+    fields = [each for each in kind.serialize_run_context(ctx).items() if each[1] or each[0] not in _NONE_OF_IT]
+    carried = {name: as_json(value, f"{name} of the run context") for name, value in fields}
+    return {name: value for name, value in carried.items() if name not in _NONE_OF_IT or value != _NONE_OF_IT[name]}
+
+
+def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
+    """What was dumped, with what was left out."""
+    return {**_NONE_OF_IT, **carried}
+
+
+def as_json(value: Any, what: str) -> Any:
+    """JSON data for a value, sets as sorted lists. **Raises** UsageError when it has no JSON form."""
+    try:
+        return to_jsonable_python(_ordered(value), inf_nan_mode="constants", by_alias=True)
+    except (PydanticSerializationError, ValueError) as error:
+        raise UsageError(f"{what} is not JSON", hint=str(error).partition("\n")[0]) from None
+
+
+def _ordered(value: Any) -> Any:
+    """Without the order of a set, and without ids that are drawn: neither is the same in another process."""
+    if isinstance(value, set | frozenset):
+        return sorted((_ordered(each) for each in value if not _is_drawn(each)), key=repr)
+    if isinstance(value, BaseModel):
+        return _ordered(value.model_dump(by_alias=True))
+    if isinstance(value, RunUsage | UsageLimits | AnchoredEvidence):
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {field.name: _ordered(each) for field, each in fields if not _is_usual(field, each)}
+    if isinstance(value, Mapping):
+        return {key: _ordered(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_ordered(each) for each in value]
+    return value
+
+
+def _is_drawn(name: Any) -> bool:
+    """Whether this is an id that pydantic-ai has drawn for a capability without one: `<Instrumentation:4ede3c>`."""
+    return isinstance(name, str) and name.startswith("<") and ":" in name
+
+
+def _is_usual(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return field.default is not dataclasses.MISSING and bool(value == field.default)

@@ -1,0 +1,96 @@
+"""A model that answers from a file: examples and tests run offline, and the same whatever is killed and tried again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+
+from refold.core.errors import TerminalError, UsageError
+
+
+class ScriptedCall(BaseModel):
+    """A tool that the model wants, with these arguments."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: str
+    args: dict[str, Any] = {}
+
+
+class ScriptedAnswer(BaseModel):
+    """A line of a script: the model's answer in this `turn` of a conversation, 1 the first.
+
+    Of several for one turn the first counts whose text `when` stands in the newest message, or that has none.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    turn: int = Field(ge=1)
+    when: str = ""
+    text: str = ""
+    calls: list[ScriptedCall] = []
+
+
+class ScriptedModel(FunctionModel):
+    """A model whose answers are lines of JSON in a file, found by how far the conversation is.
+
+    What it says rests on nothing else: in any process, asked the same again it says the same again. `asked` counts what
+    this process asks of it.
+    **Raises** UsageError when the script cannot be read; TerminalError in a call for which it has no line.
+
+    **Example**
+
+        {"turn": 1, "calls": [{"tool": "price", "args": {"item": "egg"}}]}
+        {"turn": 2, "when": "sold out", "text": "There are no eggs."}
+        {"turn": 2, "text": "An egg costs 3."}
+    """
+
+    def __init__(self, script: str | Path) -> None:
+        self.script = Path(script)
+        self.answers, self.asked = _lines(self.script), 0
+        super().__init__(self._asked, stream_function=self._streamed, model_name=f"scripted:{self.script.stem}")
+
+    def find(self, turn: int, newest: str) -> ScriptedAnswer:
+        """The answer in this turn to what was said last."""
+        for each in self.answers:
+            if each.turn == turn and each.when in newest:
+                return each
+        raise TerminalError(f"{self.script.name} has no answer in turn {turn} to: {newest[:200]}", code="no_answer")
+
+    def _next(self, messages: list[ModelMessage]) -> ScriptedAnswer:
+        self.asked += 1
+        turn = 1 + sum(isinstance(message, ModelResponse) for message in messages)
+        return self.find(turn, " ".join(str(getattr(part, "content", "")) for part in messages[-1].parts))
+
+    # async, or pydantic-ai would call it in a thread
+    async def _asked(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        found = self._next(messages)
+        wanted = [ToolCallPart(call.tool, call.args, tool_call_id=_id(found, n)) for n, call in enumerate(found.calls)]
+        return ModelResponse(parts=[*([TextPart(found.text)] if found.text else []), *wanted])
+
+    async def _streamed(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        found = self._next(messages)
+        for word in found.text.splitlines(keepends=True):
+            yield word
+        for n, call in enumerate(found.calls):
+            yield {n: DeltaToolCall(call.tool, json.dumps(call.args), tool_call_id=_id(found, n))}
+
+
+def _id(found: ScriptedAnswer, number: int) -> str:
+    return f"call-{found.turn}-{number + 1}"
+
+
+def _lines(script: Path) -> list[ScriptedAnswer]:
+    try:
+        lines = [line for line in script.read_text().splitlines() if line.strip()]
+        return [ScriptedAnswer.model_validate_json(line) for line in lines]
+    except OSError as error:
+        raise UsageError(f"the script {script} cannot be read", hint=str(error)) from None
+    except ValidationError as error:
+        raise UsageError(f"a line of {script} is no answer of a model", hint=str(error)) from None

@@ -1,0 +1,64 @@
+"""What a model says while it says it: for people who look on, beside the call and never in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+from pydantic_ai.agent import EventStreamHandler
+from pydantic_ai.messages import (
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.tools import RunContext
+
+from refold.sdk.trying import trying
+
+
+def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
+    """A handler that tells who looks on of each event, and then the agent's own, if it has one."""
+
+    async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+        if handler is not None:
+            await handler(ctx, _telling(events))
+            return
+        async for _ in _telling(events):
+            pass
+
+    return tell
+
+
+async def _telling(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    attempt = trying()
+    async for event in events:
+        if attempt is not None and (said := _said(event)) is not None:
+            attempt.tell(*said)
+        yield event
+
+
+def _said(event: Any) -> tuple[str, dict[str, Any]] | None:
+    """What there is to tell of an event; `part` numbers the parts of an answer."""
+    if isinstance(event, PartStartEvent):
+        part: Any = event.part
+    elif isinstance(event, PartDeltaEvent):
+        part = event.delta
+    else:
+        return None
+    if isinstance(part, ToolCallPart):
+        return "tool_call", {"part": event.index, "tool": part.tool_name, "args": part.args}
+    if isinstance(part, ToolCallPartDelta):
+        return "tool_call", {"part": event.index, "args": part.args_delta}
+    text = getattr(part, "content_delta" if isinstance(event, PartDeltaEvent) else "content", None)
+    if not text:
+        return None
+    if isinstance(part, TextPart | TextPartDelta):
+        return "text", {"part": event.index, "text": text}
+    if isinstance(part, ThinkingPart | ThinkingPartDelta):
+        return "thinking", {"part": event.index, "text": text}
+    return None

@@ -1,0 +1,359 @@
+"""What crosses between the planner, where an agent's loop runs, and the executors, where its units do.
+
+A unit's parameters are the arguments of a call: JSON data, the same in every process that asks for the same. What
+pydantic-ai draws by itself, times and ids, is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from pydantic import TypeAdapter
+from pydantic_ai.durable_exec import (
+    CapabilityMethodDeclaration,
+    CapabilityOperationParams,
+    DurabilityEngineSpec,
+    DynamicToolsetCallToolParams,
+    EventStreamHandlerParams,
+    ModelCancelSuspendedResponseParams,
+    ModelCompactMessagesParams,
+    ModelRequestParams,
+    ParameterTransport,
+    ParameterTransports,
+    ToolsetCallToolParams,
+    ToolsetGetToolsParams,
+    WorkspaceCall,
+    WorkspaceCallParams,
+    revalidate_function_call,
+)
+from pydantic_ai.messages import AgentStreamEvent, ModelMessage, ModelResponse
+from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
+from pydantic_ai.toolsets.function import FunctionToolsetTool
+from pydantic_ai.workspaces import WorkspaceRef
+
+from refold.contrib.pydantic_ai import run_context
+from refold.contrib.pydantic_ai.conversation import (
+    AS,
+    OF_RUN,
+    Before,
+    Conversations,
+    Prepared,
+    Wire,
+    dump_message,
+    whole_context,
+    whole_request,
+    without_drawn,
+)
+from refold.contrib.pydantic_ai.options import WORD
+from refold.core.errors import UsageError
+
+ParamsT = TypeVar("ParamsT")
+
+_MESSAGES: TypeAdapter[list[ModelMessage]] = TypeAdapter(list[ModelMessage])
+_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+_PARAMETERS: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParameters)
+_EVENT: TypeAdapter[AgentStreamEvent] = TypeAdapter(AgentStreamEvent)
+_TOOL: TypeAdapter[ToolDefinition] = TypeAdapter(ToolDefinition)
+_WORKSPACE_CALL: TypeAdapter[WorkspaceCall] = TypeAdapter(WorkspaceCall)
+_WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
+
+
+class Crossing(Protocol):
+    """What transports need of the engine: how `deps` and the run context of this agent cross."""
+
+    @property
+    def engine_spec(self) -> DurabilityEngineSpec:
+        """How the engine is described."""
+        ...
+
+    def dump_context(self, ctx: RunContext[Any]) -> Wire:
+        """What executors get of a run context, its `deps` with it."""
+        ...
+
+    def load_context(self, carried: Wire) -> RunContext[Any]:
+        """The run context in an executor."""
+        ...
+
+
+class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
+    """How the parameters of one kind of unit become arguments, and back."""
+
+    def __init__(self, dump: Callable[[ParamsT], Wire], load: Callable[[Wire], ParamsT]) -> None:
+        self._dump, self._load = dump, load
+
+    def prepare(self, params: ParamsT, so_far: Conversations) -> Prepared:
+        """The arguments, short of what the run has said before. **Raises** UsageError for what has no JSON form."""
+        wire = self._dump(params)
+        if wire.get(OF_RUN):
+            wire[OF_RUN] = so_far.context(wire[OF_RUN])
+        return Prepared(wire, (wire[OF_RUN][AS],) if AS in (wire.get(OF_RUN) or ()) else ())
+
+    def dump(self, params: ParamsT) -> Wire:
+        """The arguments as they are."""
+        return self._dump(params)
+
+    def load(self, payload: Wire, *, runtime: object) -> ParamsT:
+        """The parameters; `runtime` are the calls on which this one builds. **Raises** TerminalError."""
+        return self._load(whole_context(payload, cast(Before, runtime)))
+
+
+class ModelTransport(Transport[ModelRequestParams]):
+    """How a request to a model does: with what is new since an earlier one."""
+
+    def __init__(self, crossing: Crossing) -> None:
+        super().__init__(self._whole, self._request)
+        self._crossing = crossing
+
+    def prepare(self, params: ModelRequestParams, so_far: Conversations) -> Prepared:
+        """The arguments, short of what the run has said before. **Raises** UsageError for what has no JSON form."""
+        run = self._crossing.dump_context(params.run_context)
+        settings = run_context.as_json(params.model_settings, "the model's settings")
+        return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
+
+    def load(self, payload: Wire, *, runtime: object) -> ModelRequestParams:
+        """The parameters; `runtime` are the calls on which this one builds. **Raises** TerminalError."""
+        return self._request(whole_request(payload, cast(Before, runtime)))
+
+    def _whole(self, params: ModelRequestParams) -> Wire:
+        return self.prepare(params, Conversations()).arguments
+
+    def _request(self, wire: Wire) -> ModelRequestParams:
+        return ModelRequestParams(
+            wire["model"],
+            messages=_MESSAGES.validate_python(wire["messages"]),
+            # The run tries again, where everybody can see it; and what is tried twice in here is paid for twice.
+            model_settings=cast(ModelSettings, {**(wire["settings"] or {}), "max_retries": 0}),
+            model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
+            run_context=self._crossing.load_context(wire[OF_RUN]),
+        )
+
+
+class RefoldTransports(ParameterTransports):
+    """All of them, for one agent."""
+
+    def __init__(self, crossing: Crossing) -> None:
+        self._crossing = crossing
+
+    def model_request(self, result_type: object) -> ModelTransport:
+        """A request to a model: the messages, settings, and what tools and output it is told of."""
+        return ModelTransport(self._crossing)
+
+    def compact_messages(self) -> Transport[ModelCompactMessagesParams]:
+        """A request to make a conversation shorter."""
+
+        def dump(params: ModelCompactMessagesParams) -> Wire:
+            asked = params.request_context
+            return {
+                "model": params.model_id,
+                "messages": [dump_message(each) for each in asked.messages],
+                "settings": run_context.as_json(asked.model_settings, "the model's settings"),
+                "parameters": _parameters(asked.model_request_parameters),
+                "streaming": asked.streaming,
+                "instructions": params.instructions,
+                OF_RUN: self._crossing.dump_context(params.run_context),
+            }
+
+        def load(wire: Wire) -> ModelCompactMessagesParams:
+            asked = ModelRequestContext(
+                model=cast(Any, None),  # the handler puts in the one that it finds by `model`
+                messages=_MESSAGES.validate_python(wire["messages"]),
+                model_settings=wire["settings"],
+                model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
+            )
+            asked.model_id, asked.streaming = wire["model"], wire["streaming"]
+            return ModelCompactMessagesParams(
+                wire["model"],
+                request_context=asked,
+                instructions=wire["instructions"],
+                run_context=self._crossing.load_context(wire[OF_RUN]),
+            )
+
+        return Transport(dump, load)
+
+    def cancel_suspended_response(self) -> Transport[ModelCancelSuspendedResponseParams]:
+        """The word to a provider that nobody waits for its answer any more."""
+
+        def dump(params: ModelCancelSuspendedResponseParams) -> Wire:
+            ctx = params.run_context
+            return {
+                "model": params.model_id,
+                "response": _RESPONSE.dump_python(params.response, mode="json"),
+                OF_RUN: None if ctx is None else self._crossing.dump_context(ctx),
+            }
+
+        def load(wire: Wire) -> ModelCancelSuspendedResponseParams:
+            ctx = None if wire[OF_RUN] is None else self._crossing.load_context(wire[OF_RUN])
+            response = _RESPONSE.validate_python(wire["response"])
+            return ModelCancelSuspendedResponseParams(wire["model"], response=response, run_context=ctx)
+
+        return Transport(dump, load)
+
+    def event_stream_handler(self) -> Transport[EventStreamHandlerParams]:
+        """One event for a handler of events."""
+
+        def dump(params: EventStreamHandlerParams) -> Wire:
+            event = without_drawn(_EVENT.dump_python(params.event, mode="json"))
+            return {"event": event, OF_RUN: self._crossing.dump_context(params.run_context)}
+
+        def load(wire: Wire) -> EventStreamHandlerParams:
+            ctx = self._crossing.load_context(wire[OF_RUN])
+            return EventStreamHandlerParams(_EVENT.validate_python(wire["event"]), run_context=ctx)
+
+        return Transport(dump, load)
+
+    def capability_operation(self, declaration: CapabilityMethodDeclaration) -> Transport[CapabilityOperationParams]:
+        """A durable method of a capability."""
+
+        def dump(params: CapabilityOperationParams) -> Wire:
+            codec = self._crossing.engine_spec.codec
+            return {
+                "model": params.model_id,
+                "arguments": run_context.as_json(codec.dump(dict[str, Any], params.arguments), "the arguments"),
+                OF_RUN: self._crossing.dump_context(params.run_context),
+            }
+
+        def load(wire: Wire) -> CapabilityOperationParams:
+            ctx = self._crossing.load_context(wire[OF_RUN])
+            return CapabilityOperationParams(ctx, arguments=wire["arguments"], model_id=wire["model"])
+
+        return Transport(dump, load)
+
+    def workspace_call(self) -> Transport[WorkspaceCallParams]:
+        """A call of a workspace."""
+
+        def dump(params: WorkspaceCallParams) -> Wire:
+            return {
+                "call": _WORKSPACE_CALL.dump_python(params.call, mode="json"),
+                "workspace": _WORKSPACE.dump_python(params.ref, mode="json"),
+                OF_RUN: self._crossing.dump_context(params.run_context),
+            }
+
+        def load(wire: Wire) -> WorkspaceCallParams:
+            ctx, ref = self._crossing.load_context(wire[OF_RUN]), _WORKSPACE.validate_python(wire["workspace"])
+            return WorkspaceCallParams(ctx, ref=ref, call=_WORKSPACE_CALL.validate_python(wire["call"]))
+
+        return Transport(dump, load)
+
+    def function_call(self, toolset: FunctionToolset[Any]) -> Transport[ToolsetCallToolParams]:
+        """A call of a function: its arguments stand as they are, for policies and people to judge."""
+
+        def dump(params: ToolsetCallToolParams) -> Wire:
+            tool = params.tool
+            assert tool is not None, "the planner has listed it"
+            told = self._crossing.dump_context(params.ctx)
+            original = (tool.original_name if isinstance(tool, FunctionToolsetTool) else None) or params.name
+            known = toolset.tools.get(original)
+            if known is None or known.tool_def != tool.tool_def:  # a `prepare` function has made it another
+                told["tool"] = {"name": original, "as": _definition(tool.tool_def)}
+            return with_run(params.tool_args, told)
+
+        def load(wire: Wire) -> ToolsetCallToolParams:
+            args, told = without_run(wire)
+            prepared = told.pop("tool", None)
+            ctx = self._crossing.load_context(told)
+            name = prepared["name"] if prepared else cast(str, ctx.tool_name)
+            definition = _TOOL.validate_python(prepared["as"]) if prepared else toolset.tools[name].tool_def
+            tool = toolset.tool_for_tool_def(definition, ctx=ctx, original_name=name)
+            return ToolsetCallToolParams(definition.name, tool_args=args, ctx=ctx, tool=tool)
+
+        return Transport(dump, load)
+
+    async def prepare_function_call(
+        self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
+    ) -> ToolsetCallToolParams:
+        """The same with arguments of the types that the function takes."""
+        return await revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
+
+    def mcp_call(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetCallToolParams]:
+        """A call of a tool of an MCP server."""
+
+        def dump(params: ToolsetCallToolParams) -> Wire:
+            assert params.tool is not None, "the planner has listed it"
+            return self._listed_call(params.name, params.tool_args, params.ctx, params.tool.tool_def)
+
+        def load(wire: Wire) -> ToolsetCallToolParams:
+            ctx, definition = self._crossing.load_context(wire[OF_RUN]), _TOOL.validate_python(wire["tool"])
+            tool = cast(Any, toolset).tool_for_tool_def(definition, ctx=ctx)
+            return ToolsetCallToolParams(wire["name"], tool_args=wire["args"], ctx=ctx, tool=tool)
+
+        return Transport(dump, load)
+
+    def dynamic_call(self, toolset: DynamicToolset[Any]) -> Transport[DynamicToolsetCallToolParams]:
+        """A call of a tool that a function has come up with."""
+
+        def dump(params: DynamicToolsetCallToolParams) -> Wire:
+            return self._listed_call(params.name, params.tool_args, params.ctx, params.tool_def)
+
+        def load(wire: Wire) -> DynamicToolsetCallToolParams:
+            ctx = self._crossing.load_context(wire[OF_RUN])
+            definition = _TOOL.validate_python(wire["tool"]) if wire["tool"] else None
+            return DynamicToolsetCallToolParams(wire["name"], tool_args=wire["args"], ctx=ctx, tool_def=definition)
+
+        return Transport(dump, load)
+
+    def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
+        """The question which tools there are."""
+        return self._listing()
+
+    def get_instructions(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
+        """The question what a server says of itself."""
+        return self._listing()
+
+    def dynamic_get_tools(self, toolset: DynamicToolset[Any]) -> Transport[ToolsetGetToolsParams]:
+        """The question which tools there are by now."""
+        return self._listing()
+
+    def _listing(self) -> Transport[ToolsetGetToolsParams]:
+        def dump(params: ToolsetGetToolsParams) -> Wire:
+            return {OF_RUN: self._crossing.dump_context(params.ctx)}
+
+        def load(wire: Wire) -> ToolsetGetToolsParams:
+            return ToolsetGetToolsParams(self._crossing.load_context(wire[OF_RUN]))
+
+        return Transport(dump, load)
+
+    def _listed_call(
+        self, name: str, args: dict[str, Any], ctx: RunContext[Any], definition: ToolDefinition | None
+    ) -> Wire:
+        return {
+            "name": name,
+            "args": run_context.as_json(args, f"an argument of {name}"),
+            "tool": _definition(definition) if definition else None,
+            OF_RUN: self._crossing.dump_context(ctx),
+        }
+
+
+def with_run(args: dict[str, Any], told: Wire) -> Wire:
+    """A tool's arguments with what it is told of the run. **Raises** UsageError for an argument of that name."""
+    if OF_RUN in args:
+        raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
+    return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: told}
+
+
+def without_run(wire: Wire) -> tuple[Wire, Wire]:
+    """A tool's own arguments, and what it is told of the run."""
+    return {name: value for name, value in wire.items() if name != OF_RUN}, dict(wire.get(OF_RUN) or {})
+
+
+def _parameters(parameters: ModelRequestParameters) -> Wire:
+    found: Wire = run_context.as_json(_PARAMETERS.dump_python(parameters), "the definition of a tool")
+    for kind in ("function_tools", "output_tools"):
+        for tool in found.get(kind) or ():
+            _forget_options(tool)
+    return found
+
+
+def _definition(definition: ToolDefinition) -> Wire:
+    return _forget_options(run_context.as_json(_TOOL.dump_python(definition), f"tool {definition.name}"))
+
+
+def _forget_options(tool: Wire) -> Wire:
+    """How a tool is called is no affair of a model."""
+    if metadata := tool.get("metadata"):
+        metadata.pop(WORD, None)
+        tool["metadata"] = metadata or None
+    return tool

@@ -1,0 +1,112 @@
+"""Waiting for the world in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability.
+
+A wait is a callback of the run: nothing is held meanwhile, and whoever has its token answers once, with the client or
+`refold callback`. What hands the token out is a call, so it is made once by the log, and by an executor.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from types import FunctionType
+from typing import Any, Protocol, cast
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.capabilities import AbstractCapability, RequestInput
+from pydantic_ai.durable_exec import ExternalEventError, ExternalEventWaiter
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
+
+from refold.contrib.pydantic_ai.conversation import OF_RUN, Before, Wire
+from refold.contrib.pydantic_ai.operations import OperationTool
+from refold.contrib.pydantic_ai.options import CallOptions
+from refold.core.errors import CallbackError, UsageError
+from refold.core.wire import canonical
+from refold.sdk import loop
+from refold.sdk.callback import Callback
+from refold.sdk.context import Context
+
+Asking = Callable[[str], Awaitable[JsonValue]]
+
+_REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
+_RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
+
+
+class Crossings(Protocol):
+    """What waits need of the engine: its agent's name, and how a run context crosses to executors."""
+
+    @property
+    def name(self) -> str: ...
+
+    def dump_context(self, ctx: RunContext[Any]) -> Wire: ...
+
+    def load_context(self, carried: Wire) -> RunContext[Any]: ...
+
+
+class RefoldWaiter(ExternalEventWaiter):
+    """The waits of a run. Two of one name have tokens of their own, in the order in which they begin."""
+
+    def __init__(self, context: Context, crossings: Crossings) -> None:
+        self._context, self._crossings = context, crossings
+
+    async def wait(self, name: str, *, ask: Asking, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
+        """What `ask`, or else whoever gets the token, answers. **Raises** ExternalEventError; UsageError."""
+        asked = _asked(ask)
+        schema = DeferredToolResults if isinstance(asked, partial) else None
+        waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
+        try:
+            answer = await self._ask(asked, waiting.token)
+        except BaseException:
+            waiting.cancel()
+            raise
+        if answer is not None:
+            waiting.cancel()
+            return cast(JsonValue, answer)
+        try:
+            found = await waiting
+        except TimeoutError:
+            raise ExternalEventError(f"No resolution arrived within {timeout}.") from None
+        except CallbackError as failed:
+            raise ExternalEventError(failed.message) from None
+        return cast(JsonValue, _RESULTS.dump_python(found, mode="json") if schema else found)
+
+    async def _ask(self, asked: Any, token: str) -> Any:
+        if not isinstance(asked, partial):
+            return await self._context.call(asked, token)
+        ctx, requests = asked.args
+        tool = self._context.find(ask_tool(self._crossings.name, cast(Any, asked.func).__self__))
+        told = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
+        text = canonical.dumps({**told, OF_RUN: self._crossings.dump_context(ctx)})
+        return await loop.step(tool.call(text, label=token))
+
+
+def ask_tools(
+    crossings: Crossings, leaves: list[AbstractCapability[Any]], options: CallOptions
+) -> Iterator[OperationTool]:
+    """The tools that hand out tokens. They may be run twice, as `RequestInput` says of what it is given."""
+    for leaf in leaves:
+        if isinstance(leaf, RequestInput):
+            handler, said = partial(_hand_out, crossings, leaf), CallOptions(**{**options, "effect": "keyed"})
+            function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
+            yield OperationTool(ask_tool(crossings.name, leaf), handler, said, function=function)
+
+
+def ask_tool(agent: str, asking: RequestInput[Any]) -> str:
+    """The tool that hands out the tokens of a capability's waits."""
+    return f"{agent}__external_event.{asking.name}.ask"
+
+
+async def _hand_out(crossings: Crossings, asking: RequestInput[Any], arguments: Wire, before: Before) -> Any:
+    requests = _REQUESTS.validate_python(arguments["requests"])
+    return await asking._ask(crossings.load_context(arguments[OF_RUN]), requests, arguments["token"])
+
+
+def _asked(ask: Asking) -> Any:
+    """What a wait was given to hand out its token; the framework wraps it. **Raises** UsageError: it is no call."""
+    inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
+    if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
+        return inner
+    if isinstance(inner, FunctionType):
+        return inner  # which has to be a tool: who looks for it says so
+    raise UsageError(f"{inner!r} asks for what a run waits for", hint="give a function that is a tool: @app.tool")
