@@ -1,0 +1,177 @@
+"""What an agent has of a server: its tools as they were when it asked, calls of them, and what came of those.
+
+All of it is a function of what the run has recorded; nothing here speaks to a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from refold.contrib.mcp.manifest import Manifest, ToolList, stricter
+from refold.core.errors import CallFailed
+from refold.core.run.intents import Call
+from refold.core.wire import canonical
+from refold.sdk import loop
+from refold.sdk.context import Context
+from refold.sdk.tool import EffectClass, ToolDef
+
+MOST_ROUNDS: Final = 10
+"""How often a server may answer one call with questions, or with "ask me again"."""
+
+MOST_QUESTIONS: Final = 10
+MOST_ASKED_CHARS: Final = 65_536
+"""Of one answer of a server: questions for people, and characters of them and of what it wants to have back."""
+
+FIRST_WAIT_S: Final = 2.0
+"""How long the first wait is where a server wants to be asked again, and nothing else. Each is twice the one before."""
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a tool gave: `content` is a list of blocks as the protocol has them, `structured` the same as data."""
+
+    content: list[dict[str, Any]]
+    structured: Any = None
+
+    @property
+    def text(self) -> str:
+        """The texts of its blocks, one below the other."""
+        return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
+
+
+@dataclass(frozen=True)
+class ToolFailure(ToolOutput):
+    """What the server says went wrong: an answer, for the agent to think about. The call is not made again."""
+
+
+class Configured(Protocol):
+    """What a remote tool has to know of its server."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def questions(self) -> str:
+        """The tool that asks people."""
+        ...
+
+    def tool(self, name: str) -> ToolDef | None: ...
+
+
+@dataclass(frozen=True)
+class RemoteTool:
+    """A tool of a server as it described it when the run asked. `effect` is the class that calls of it have."""
+
+    server: Configured = field(repr=False)
+    ctx: Context = field(repr=False)
+    declared: ToolDef = field(repr=False)
+    manifest: Manifest = field(repr=False)
+    name: str
+    effect: EffectClass
+
+    @property
+    def description(self) -> str:
+        """What the server says that it does. Whoever wrote it may want a model to believe it."""
+        return self.manifest["description"]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of its arguments, by the server."""
+        return self.manifest["schema"]
+
+    async def __call__(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> ToolOutput | ToolFailure:
+        """Calls it: `await tools["read_file"](path="a.txt")`, or with its arguments as one mapping.
+
+        When the server asks for input, people are asked, and what they say goes back with another call.
+        **Raises** CallFailed as `ctx.call` does; with the code `manifest_changed` or `tool_gone` when the server says
+        something else of the tool by now: nothing was sent then.
+        """
+        given: dict[str, Any] = {"arguments": {**(arguments or {}), **named}, "manifest": self.manifest["digest"]}
+        result = await self._asked(given)
+        for round_ in range(MOST_ROUNDS):
+            if "asks" not in result:
+                kind = ToolFailure if result["failed"] else ToolOutput
+                return kind(result["content"], result.get("structured"))
+            if refused := _refused(result):
+                return _failure(f"{self.server.name} asks for {refused}, which nobody gives it")
+            if result["asks"]:
+                given["answers"] = await self._answers(result["asks"])
+            else:
+                given.pop("answers", None)
+                await asyncio.sleep(FIRST_WAIT_S * 2**round_)
+            result = await self._asked({**given, "state": result["state"]})
+        return _failure(f"{self.server.name} has asked {MOST_ROUNDS} times, and gives no result")
+
+    async def _asked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        declared = self.declared
+        made = Call(
+            tool=declared.name,
+            args=declared.canonical_args(**given),
+            pool=declared.pool,
+            effect=self.effect,
+            timeout_ms=declared.timeout_ms,
+            retry=declared.policy,
+            key_window_ms=declared.key_window_ms,
+            read=declared.read_plain,
+        )
+        result: dict[str, Any] = await loop.step(made)
+        return result
+
+    async def _answers(self, asks: Mapping[str, Any]) -> dict[str, Any]:
+        answers = await asyncio.gather(*(self._answer(asks[key]["params"]) for key in sorted(asks)))
+        return dict(zip(sorted(asks), answers, strict=True))
+
+    async def _answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        words, form = params.get("message", ""), params.get("requestedSchema") or {}
+        try:
+            said = await self.ctx.call(self.server.questions, tool=self.name, message=words, form=form)
+        except CallFailed as failed:
+            if failed.fields["code"] == "rejected":
+                return {"action": "decline"}
+            if failed.fields["code"] == "approval_expired":
+                return {"action": "cancel"}
+            raise
+        return {"action": "accept", "content": said}
+
+
+class RemoteTools(Mapping[str, RemoteTool]):
+    """The tools that a server has, by their names there. `instructions` are what it wants a model to be told."""
+
+    def __init__(self, server: Configured, ctx: Context, listing: ToolList, effects: Mapping[str, EffectClass]) -> None:
+        self.instructions = listing["instructions"]
+        self.left_out = listing["left_out"]
+        self._tools: dict[str, RemoteTool] = {}
+        for each in listing["tools"]:
+            name = each["name"]
+            if (declared := server.tool(f"{server.name}.{name}")) is not None:
+                effect = stricter(effects.get(name, "once"), each["annotations"])
+                self._tools[name] = RemoteTool(server, ctx, declared, each, name, effect)
+
+    def __getitem__(self, name: str) -> RemoteTool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+
+def _refused(result: Mapping[str, Any]) -> str:
+    """What a server asks for and does not get: anything but a few forms for people."""
+    asks: Mapping[str, Any] = result["asks"]
+    for each in asks.values():
+        if each.get("method") != "elicitation/create":
+            return str(each.get("method"))
+        if (mode := each.get("params", {}).get("mode", "form")) != "form":
+            return f"an elicitation by {mode}"
+    if len(asks) > MOST_QUESTIONS or len(canonical.dumps([asks, result["state"]])) > MOST_ASKED_CHARS:
+        return f"more than {MOST_QUESTIONS} questions, or {MOST_ASKED_CHARS:,} characters of them"
+    return ""
+
+
+def _failure(words: str) -> ToolFailure:
+    return ToolFailure([{"type": "text", "text": words}])

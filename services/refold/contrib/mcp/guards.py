@@ -1,0 +1,150 @@
+"""What stands between a server and the protocol's code: whatever it sends, it takes so much of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from mcp.shared.message import SessionMessage
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCError, JSONRPCRequest, JSONRPCResponse
+
+MOST_UNANSWERED: Final = 100
+"""Requests of a server that it has not taken the answers of: each waits as a task. More of them end the connection."""
+
+UNASKED_A_S: Final = 500
+MOST_UNASKED: Final = 5_000
+"""Messages of a server that are no answers: so many a second on average, and so many at once. Each costs all tools of
+the process some time, so one that says more is left."""
+
+CAN: Final[dict[str, object]] = {"form": {}}
+"""What questions of a server people are asked: forms. No addresses that they are to open."""
+
+
+class Reads(Protocol):
+    """Where messages of a server come from."""
+
+    async def receive(self) -> SessionMessage | Exception: ...
+    async def aclose(self) -> None: ...
+    def __aiter__(self) -> Reads: ...
+    async def __anext__(self) -> SessionMessage | Exception: ...
+    async def __aenter__(self) -> Any: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None: ...
+
+
+class Writes(Protocol):
+    """Where messages to a server go."""
+
+    async def send(self, item: SessionMessage, /) -> None: ...
+    async def aclose(self) -> None: ...
+    async def __aenter__(self) -> Any: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None: ...
+
+
+Streams = tuple[Reads, Writes]
+Opened = AbstractAsyncContextManager[Streams]
+
+
+class Guard:
+    """One connection. `over` is set when nothing will come any more, `stateless` once it is one of the new era."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self._unanswered = 0
+        self.stateless = False
+        self._room, self._since = float(MOST_UNASKED), time.monotonic()
+
+    @asynccontextmanager
+    async def around(self, opened: Opened) -> AsyncIterator[Streams]:
+        """The streams of a transport, guarded."""
+        try:
+            async with opened as (reads, writes):
+                yield _In(self, reads), _Out(self, writes)
+        finally:
+            self.over.set()
+
+    def came(self, item: SessionMessage | Exception) -> bool:
+        """Whether what has come may be looked at."""
+        message = item.message if isinstance(item, SessionMessage) else item
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            if self.stateless and isinstance(message, JSONRPCResponse):
+                message.result.setdefault("resultType", "complete")  # as the protocol says; the package wants the word
+            return True
+        now = time.monotonic()
+        self._room, self._since = min(MOST_UNASKED, self._room + (now - self._since) * UNASKED_A_S) - 1, now
+        self._unanswered += isinstance(message, JSONRPCRequest)
+        return self._room >= 0 and self._unanswered <= MOST_UNANSWERED
+
+    def went(self, item: SessionMessage) -> None:
+        """What has gone to the server."""
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._unanswered -= 1
+
+
+class _In:
+    def __init__(self, guard: Guard, inner: Reads) -> None:
+        self._guard, self._inner = guard, inner
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._inner.receive()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        item = await self._inner.__anext__()
+        if not self._guard.came(item):
+            raise StopAsyncIteration
+        return item
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._guard.over.set()
+        return await self._inner.__aexit__(kind, error, trace)
+
+
+class _Out:
+    def __init__(self, guard: Guard, inner: Writes) -> None:
+        self._guard, self._inner = guard, inner
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            meta = (message.params or {}).get("_meta") or {}
+            if (able := meta.get(CLIENT_CAPABILITIES_META_KEY)) is not None:
+                # The package says what it has callbacks for, and a callback would hold a call open while people think.
+                meta[CLIENT_CAPABILITIES_META_KEY] = {**able, "elicitation": CAN}
+                self._guard.stateless = True
+        await self._inner.send(item)
+        self._guard.went(item)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, trace)

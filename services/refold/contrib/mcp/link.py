@@ -1,0 +1,235 @@
+"""The connection of an executor's process to a server, and what is asked over it: lists, and calls.
+
+It is opened by the first call, held by a task of its own, and opened anew by the next call after it was lost. Imported
+by executors alone, when they first need it: the package is large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+
+import structlog
+from mcp.client import Transport
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import TypeAdapter, ValidationError
+
+from mcp import Client, types
+from refold.contrib.mcp.guards import Guard, Opened
+from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, exact, tool_list
+from refold.core.errors import MalformedError, NotDone, RefoldError, TerminalError, UsageError, text_of
+from refold.core.redaction import HIDDEN
+
+AGREE_S: Final = 30.0
+"""To start or reach a server, and to agree with it on a version of the protocol."""
+
+MOST_PAGES: Final = 100
+MOST_TOOLS: Final = 1_000
+MOST_OF_LIST: Final = 4 << 20
+MOST_WORDS: Final = 20_000
+"""Of a server's instructions, in characters."""
+
+MODES: Final = {"auto": "auto", "session": "legacy", "stateless": LATEST_MODERN_VERSION}
+
+KEY_IN_META: Final = "refold/idempotency-key"
+"""Where in the `_meta` of a call its idempotency key is, for a server that looks."""
+
+_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+
+_log = structlog.get_logger()
+
+
+class Way(Protocol):
+    """How a server is reached. `words` are those that it said last beside the protocol."""
+
+    def open(self) -> Opened: ...
+
+    def words(self) -> str: ...
+
+
+class UnansweredError(RefoldError):
+    """A call was sent, and what came of it nobody said: it may have happened."""
+
+    code = "unanswered"
+
+
+class ServerLink:
+    """A server of one executor, by `way`, with `credentials` that nobody is to read.
+
+    `made_up` are the codes of errors that the transport says when the server has said nothing: after them a call may
+    have happened. Any other error is an answer. **Units**: `patience_s` for a list.
+    """
+
+    def __init__(
+        self, name: str, way: Way, *, mode: str, patience_s: float, made_up: frozenset[int], hidden: frozenset[str]
+    ) -> None:
+        self._name, self._way, self._mode = name, way, MODES[mode]
+        self._patience_s, self._made_up, self._hidden = patience_s, made_up, hidden
+        self._ready: asyncio.Future[Client] | None = None
+        self._guard = Guard()
+        self._holders: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+        self._retired = False
+
+    async def list(self) -> ToolList:
+        """What the server says that it has. **Raises** NotDone when it says nothing, TerminalError when too much."""
+        return (await self._list())[1]
+
+    async def call(self, asked: OutgoingCall) -> dict[str, Any]:
+        """What the server makes of a call. **Raises** NotDone and TerminalError where nothing was sent."""
+        client, found = await self._list()
+        self._check(asked, next((each for each in found["tools"] if each["name"] == asked.tool), None))
+        request, guard = _request(asked), self._guard
+        if guard.over.is_set():
+            raise NotDone(f"{self._name} was lost before the call was sent")
+        self._under_way += 1
+        try:
+            return cast(dict[str, Any], self._hide(_recorded(await client.session.send_request(request, _RESULT))))
+        except MCPError as error:
+            if error.code in self._made_up:
+                raise UnansweredError(f"{self._name} did not answer: {self._told(error)}") from None
+            told = {"content": [{"type": "text", "text": error.message}], "failed": True, "code": error.code}
+            return cast(dict[str, Any], self._hide(told))
+        except ValidationError as error:
+            raise UnansweredError(f"{self._name} answered what nobody can read: {self._told(error)}") from None
+        finally:
+            self._under_way -= 1
+            if self._retired and not self._under_way:
+                self._drop()
+
+    def retire(self) -> None:
+        """Nobody will ask for this connection any more: it ends with the last call that is under way."""
+        self._retired = True
+        if not self._under_way:
+            self._drop()
+
+    async def close(self) -> None:
+        """Ends the connection for good. What is under way over it stays unanswered."""
+        self._drop()
+        for holder in self._holders:
+            if self._ready is None or not self._ready.done():
+                holder.cancel()
+        if self._holders:
+            await asyncio.wait(self._holders)
+
+    def _check(self, asked: OutgoingCall, live: Manifest | None) -> None:
+        if live is None:
+            message = f"{self._name} has no tool {asked.tool} any more"
+            raise TerminalError(message, code="tool_gone", hint="ask for its tools again")
+        if live["digest"] != asked.digest:
+            message = f"{self._name} says something else of {asked.tool} than when the call was made"
+            raise TerminalError(message, code="manifest_changed", hint="ask for its tools again, and call it anew")
+
+    async def _list(self) -> tuple[Client, ToolList]:
+        for last in (False, True):
+            client = await self._connected()
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    return client, await self._listed(client)
+            except (MCPError, ValidationError, TimeoutError, MalformedError) as error:
+                lost = self._guard.over.is_set()
+                # A session that the server has forgotten is never found again. What else is wrong may pass, and while
+                # a call is under way a server is perhaps one that does one thing at a time.
+                forgotten = isinstance(error, MCPError) and error.code == INVALID_REQUEST
+                if forgotten or not self._under_way:
+                    self._drop()
+                if last or not (lost or forgotten):
+                    raise NotDone(f"{self._name} does not say what tools it has: {self._told(error)}") from None
+        raise AssertionError("the last try returns or raises")
+
+    def _drop(self) -> None:
+        """The next call opens another connection; this one is closed by its holder."""
+        self._guard.over.set()
+
+    async def _connected(self) -> Client:
+        if self._ready is None or self._guard.over.is_set():
+            guard = self._guard = Guard()
+            ready = self._ready = asyncio.get_running_loop().create_future()
+            ready.add_done_callback(lambda made: made.cancelled() or made.exception())  # who waited may have left
+            holder = asyncio.create_task(self._hold(guard, ready), name=f"mcp {self._name}")
+            self._holders.add(holder)
+            holder.add_done_callback(self._holders.discard)
+        try:
+            return await asyncio.shield(self._ready)
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises; nothing was sent but a greeting
+            words = self._hide(self._way.words())
+            raise NotDone(f"cannot connect to {self._name}: {self._told(error)}", hint=words) from None
+
+    async def _hold(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
+        """Has the connection open: who opened it must close it, and calls come and go."""
+        try:
+            async with asyncio.timeout(AGREE_S) as limit:
+                transport = cast(Transport, guard.around(self._way.open()))
+                async with Client(transport, mode=self._mode, cache=None) as client:
+                    limit.reschedule(None)
+                    ready.set_result(client)
+                    await guard.over.wait()
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises, and groups of it
+            if not ready.done():
+                ready.set_exception(error)
+        finally:
+            guard.over.set()
+            if not ready.done():
+                ready.cancel()
+            _log.info("mcp.closed", server=self._name, words=self._hide(self._way.words()))
+
+    async def _listed(self, client: Client) -> ToolList:
+        told: list[dict[str, Any]] = []
+        size, cursor = 0, None
+        for _ in range(MOST_PAGES):
+            page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+            for tool in page.tools:
+                text = tool.model_dump_json(by_alias=True, exclude_none=True)
+                size += len(text)
+                told.append(json.loads(text))
+            if len(told) > MOST_TOOLS or size > MOST_OF_LIST:
+                break
+            if (cursor := page.next_cursor) is None:
+                protocol, said = client.protocol_version, self._hide((client.instructions or "")[:MOST_WORDS])
+                return tool_list(self._hide(told), server=self._name, protocol=protocol, instructions=said)
+        most = f"{MOST_TOOLS:,} tools, {MOST_OF_LIST:,} characters or {MOST_PAGES} pages"
+        raise TerminalError(f"the list of {self._name} has more than {most}", code="too_large")
+
+    def _told(self, error: BaseException) -> str:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return cast(str, self._hide(f"{type(error).__name__}: {text_of(error)}"))
+
+    def _hide(self, value: Any) -> Any:
+        """The value without credentials in any of its texts: a server has its own, and what it says is recorded."""
+        if isinstance(value, str):
+            for each in self._hidden:
+                value = value.replace(each, HIDDEN)
+            return value
+        if isinstance(value, Mapping):
+            return {self._hide(key): self._hide(item) for key, item in value.items()}
+        return [self._hide(item) for item in value] if isinstance(value, list) else value
+
+
+def _request(asked: OutgoingCall) -> types.CallToolRequest:
+    params: dict[str, Any] = {"name": asked.tool, "arguments": asked.arguments, "_meta": {KEY_IN_META: asked.key}}
+    if asked.answers is not None:
+        params["inputResponses"] = asked.answers
+    if asked.state is not None:
+        params["requestState"] = asked.state
+    try:
+        return types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params, by_name=False))
+    except ValidationError as error:
+        raise UsageError("the call cannot be sent", hint=text_of(error)) from None
+
+
+def _recorded(result: types.CallToolResult | types.InputRequiredResult) -> dict[str, Any]:
+    """A result as the log has it."""
+    told = exact(result.model_dump(by_alias=True, mode="json", exclude_none=True))
+    if isinstance(result, types.InputRequiredResult):
+        return {"asks": told.get("inputRequests") or {}, "state": told.get("requestState")}
+    recorded = {"content": told["content"], "failed": result.is_error}
+    if result.structured_content is not None:
+        recorded["structured"] = told["structuredContent"]
+    return recorded

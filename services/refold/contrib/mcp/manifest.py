@@ -1,0 +1,115 @@
+"""What a server says of its tools, as the log has it: plain JSON, bounded, each with a digest of all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, TypedDict, cast
+
+from refold.core.wire import canonical
+from refold.sdk.tool import EffectClass, ToolDef
+
+_EXACT: Final = (1 << 53) - 1
+"""Integers beyond it are others after most JSON parsers, so canonical JSON has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingCall:
+    """A call as it goes to a server, by the tool's own name. `answers` and `state` are those that it asked for."""
+
+    tool: str
+    digest: str
+    arguments: dict[str, Any]
+    answers: dict[str, Any] | None
+    state: str | None
+    key: str
+
+
+class Manifest(TypedDict):
+    """A tool as its server describes it. `digest` is of all the other fields."""
+
+    name: str
+    title: str
+    description: str
+    schema: dict[str, Any]
+    output: dict[str, Any] | None
+    annotations: dict[str, Any]
+    digest: str
+
+
+class LeftOut(TypedDict):
+    """A tool that nobody can call here."""
+
+    name: str
+    why: str
+
+
+class ToolList(TypedDict):
+    """The tools of a server at a moment."""
+
+    protocol: str
+    instructions: str
+    tools: list[Manifest]
+    left_out: list[LeftOut]
+
+
+def described(told: Mapping[str, Any]) -> Manifest:
+    """The manifest of a tool as `tools/list` has it."""
+    said = {
+        "name": told["name"],
+        "title": told.get("title") or "",
+        "description": told.get("description") or "",
+        "schema": numbers_as_floats(told["inputSchema"]),
+        "output": numbers_as_floats(told.get("outputSchema")),
+        "annotations": numbers_as_floats(told.get("annotations") or {}),
+    }
+    digest = sha256(canonical.dumps(said).encode()).hexdigest()
+    return cast(Manifest, {**said, "digest": digest})
+
+
+def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, instructions: str) -> ToolList:
+    """What is recorded of a list: the first of equal names, and why the others are none."""
+    tools: dict[str, Manifest] = {}
+    left_out: list[LeftOut] = []
+    for each in told:
+        name = each["name"]
+        if name in tools:
+            left_out.append(LeftOut(name=name, why="the server has two tools of this name"))
+        elif not ToolDef.pattern.match(f"{server}.{name}"):
+            left_out.append(LeftOut(name=name[:200], why="no tool of Refold can have this name"))
+        else:
+            tools[name] = described(each)
+    return ToolList(protocol=protocol, instructions=instructions, tools=list(tools.values()), left_out=left_out)
+
+
+def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectClass:
+    """The class of a tool by its configuration and what its server says: hints make it stricter, and never laxer."""
+    writes = annotations.get("readOnlyHint") is False or annotations.get("destructiveHint") is True
+    repeats = annotations.get("idempotentHint") is False
+    return "once" if (configured == "pure" and writes) or (configured == "keyed" and repeats) else configured
+
+
+def numbers_as_floats(value: Any) -> Any:
+    """A JSON value whose integers all fit: in a schema, a bound of 2^63 says as much as the float beside it."""
+    return _fitting(value, float)
+
+
+def exact(value: Any) -> Any:
+    """A JSON value of which nothing is rounded: an integer that does not fit is its digits, as a text."""
+    return _fitting(value, str)
+
+
+def _fitting(value: Any, large: Callable[[int], float | str]) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _EXACT else large(value)
+    if isinstance(value, Mapping):
+        return {key: _fitting(item, large) for key, item in value.items()}
+    return [_fitting(item, large) for item in value] if isinstance(value, list | tuple) else _finite(value)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN, and parsers that are lax take it."""
+    return value if value == value and value not in (float("inf"), float("-inf")) else str(value)

@@ -1,0 +1,166 @@
+"""A server that is a process of this one, spoken to by its standard input and output, a line a message.
+
+The package has such a transport. This one bounds what a line may take, keeps the last words of a server that died, and
+on Linux no server outlives the executor, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from refold.contrib.mcp.guards import Streams
+from refold.embedded import launch
+
+GRACE_S: Final = 2.0
+"""How long a server may take to end by itself when its input is closed; and again after it was asked to."""
+
+_POLL_S: Final = 0.05
+_WORDS: Final = 2_000
+"""Bytes of what a server has said last on its standard error."""
+
+
+class Pipes:
+    """A command to be a server. `words` gives what it said last beside the protocol."""
+
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
+        self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
+        # What the executor has in its environment (its own passwords, say) is no affair of a server's.
+        self._env = {**get_default_environment(), **env}
+        self._said: deque[bytes] = deque()
+
+    def words(self) -> str:
+        return b"".join(self._said)[-_WORDS:].decode(errors="replace").strip()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Streams]:
+        """Starts it. **Raises** OSError when there is no such command."""
+        process = await self._start()
+        told, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        writes, asked = anyio.create_memory_object_stream[SessionMessage](0)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._read, process, told)
+                group.start_soon(_write, process, asked, told)
+                group.start_soon(self._listen, process)
+                group.start_soon(_watch, process, told)
+                try:
+                    yield reads, writes
+                finally:
+                    group.cancel_scope.cancel()
+        finally:
+            for stream in (told, reads, writes, asked):
+                stream.close()
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        command = self._command
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=self._most,
+            env=self._env,
+            cwd=self._cwd,
+            start_new_session=True,
+        )
+
+    async def _read(
+        self, process: asyncio.subprocess.Process, told: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        assert process.stdout is not None, "it was asked for"
+        async with told:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+                while line := await self._line(process.stdout):
+                    await told.send(_message(line))
+
+    async def _line(self, output: asyncio.StreamReader) -> bytes:
+        """The next line; nothing at the end, and of a server that does not end its line."""
+        try:
+            return await output.readline()
+        except ValueError:
+            self._said.append(f"\n(a message has more than {self._most:,} bytes)".encode())
+            return b""
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None, "it was asked for"
+        while words := await process.stderr.read(_WORDS):
+            self._said.append(words)
+            while len(self._said) > 1 and sum(map(len, self._said)) - len(self._said[0]) > _WORDS:
+                self._said.popleft()
+
+
+async def _watch(process: asyncio.subprocess.Process, told: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    """Tells of its end: what a server has started may hold its output open for ever."""
+    await _over(process)
+    await asyncio.sleep(_POLL_S)  # for its last words to be read
+    told.close()
+
+
+async def _write(
+    process: asyncio.subprocess.Process,
+    asked: MemoryObjectReceiveStream[SessionMessage],
+    told: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    assert process.stdin is not None, "it was asked for"
+    try:
+        async with asked:
+            async for item in asked:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+    except OSError:
+        told.close()  # nobody reads what is asked, so nobody will answer: those who wait are to hear of it
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Closes its input, and ends it with all that it has started."""
+    if process.stdin is not None:
+        process.stdin.close()
+    for number in (0, signal.SIGTERM):
+        if number:
+            _signal(process, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await _over(process)
+                break
+    _signal(process, signal.SIGKILL)
+    await _over(process)
+    # What it has started may have left its group, with the pipes in its hands; nothing public lets go of them here.
+    process._transport.close()  # type: ignore[attr-defined]
+
+
+async def _over(process: asyncio.subprocess.Process) -> None:
+    """Not `process.wait()`, which waits for the ends of its pipes as well."""
+    while process.returncode is None:  # noqa: ASYNC110 - nothing else tells of the process alone
+        await asyncio.sleep(_POLL_S)
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """To it and to all that it has started, but for what has left its group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

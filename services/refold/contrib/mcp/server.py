@@ -1,0 +1,272 @@
+"""The configuration of one server, and the tools of Refold that it makes."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib
+import importlib.util
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property, lru_cache, partial
+from hashlib import sha256
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from weakref import WeakKeyDictionary
+
+from refold.contrib.mcp.calling import RemoteTools
+from refold.contrib.mcp.manifest import OutgoingCall, ToolList
+from refold.core.errors import TerminalError, UsageError
+from refold.core.wire import canonical
+from refold.sdk.context import Context
+from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.retry import Retry
+from refold.sdk.secret import Secret, Secrets
+from refold.sdk.tool import Body, EffectClass, ToolDef
+
+if TYPE_CHECKING:
+    from refold.contrib.mcp.link import ServerLink
+
+Protocol = Literal["auto", "session", "stateless"]
+Value = str | int | float | bool | list[str] | None
+
+MOST_KNOWN: Final = 4_096
+"""Tools of a server that are kept by name. Whoever makes up names makes tools that are thrown away."""
+
+_CODES: Final = {"stdio": frozenset({-32000, -32001}), "http": frozenset({-32000, -32001, -32600, -32603, -32700})}
+"""Errors that the package says by itself, in the words of the server: closed, timed out; and of HTTP, any refusal."""
+
+
+class MCPServer:
+    """A server and what its tools may do: `app.include(MCPServer("files", command=["files-server", "/srv"]))`.
+
+    Either `command` starts it (its environment is a short default and `env`), or it is at `url`, and `headers` go with
+    each request; values of `env` and `headers` may be a `Secret`. `effects` gives the class of tools by the server's
+    own names: `pure`, or `keyed` where the server deduplicates on the key in the `_meta` of a call; all others are
+    `once`. `required` are tools that never run without a decision. `timeout` is for one attempt of a call, a list of
+    the tools before it included. `protocol` says which era the server is of, where asking it takes too long.
+    **Units**: `most_bytes` of one message of the server.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        command: Sequence[str] = (),
+        url: str = "",
+        effects: Mapping[str, EffectClass] | None = None,
+        required: Collection[str] = (),
+        env: Mapping[str, str | Secret] | None = None,
+        headers: Mapping[str, str | Secret] | None = None,
+        cwd: str = "",
+        pool: str = "mcp",
+        timeout: timedelta = timedelta(minutes=1),
+        retry: Retry | None = None,
+        tags: Collection[str] = (),
+        protocol: Protocol = "auto",
+        most_bytes: int = 16 << 20,
+    ) -> None:
+        if isinstance(command, str):
+            raise UsageError(f"MCP server {name!r}: command={command!r}", hint="write it as a list of words")
+        self.name, self.command, self.url, self.cwd = name, tuple(command), url, cwd
+        self.effects, self.required = dict(effects or {}), frozenset(required)
+        self.given = dict(env or {}) if command else dict(headers or {})
+        self.protocol, self.most_bytes, self.timeout = protocol, most_bytes, timeout
+        self._check(unfit=env if url else headers)
+        retry = retry or Retry()
+        self._options: dict[str, Any] = {"pool": pool, "timeout": timeout, "retry": retry, "tags": tags}
+        where = [name, *self.command, url, cwd, *sorted(f"{key}={value!r}" for key, value in self.given.items())]
+        # What a decision is good for: another command, address or credential is another server.
+        self._options["version"] = sha256(canonical.dumps(where).encode()).hexdigest()[:16]
+        self._known = lru_cache(MOST_KNOWN)(self._made)
+        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[list[str], ServerLink]]
+        self._links = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Context, dict[str, str]] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"MCPServer({self.name!r})"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its tools begin with."""
+        return f"{self.name}."
+
+    @property
+    def lister(self) -> str:
+        """The tool that asks the server what tools it has. No server can have one of this name."""
+        return f"mcp.{self.name}.tools"
+
+    @property
+    def questions(self) -> str:
+        """The tool that people answer in its place, where the server asks for input."""
+        return f"mcp.{self.name}.input"
+
+    async def tools(self, ctx: Context) -> RemoteTools:
+        """What tools the server has, for a run: `tools = await files.tools(ctx)`.
+
+        The answer is in the run's history; where it has less than the one before, or says something else of a tool, a
+        note `mcp.tools` of the run says so. **Raises** CallFailed when the server does not answer.
+        """
+        listing: ToolList = await ctx.call(self.lister)
+        now, before = {each["name"]: each["digest"] for each in listing["tools"]}, self._seen.get(ctx, {})
+        self._seen[ctx] = now
+        gone = sorted(before.keys() - now.keys())
+        changed = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
+        if gone or changed:
+            ctx.note("mcp.tools", {"server": self.name, "gone": gone, "changed": changed})
+        return RemoteTools(self, ctx, listing, self.effects)
+
+    def declared(self) -> Sequence[ToolDef]:
+        """The tools that it has whatever the server says, and those that the configuration names."""
+
+        async def tools() -> dict[str, Any]:
+            raise UsageError(f"{self.name} is asked by an executor")
+
+        async def input(tool: str, message: str, form: dict[str, Any]) -> dict[str, Value]:  # noqa: A001 - as policies read it
+            raise TerminalError(f"a question of {self.name} is answered, not allowed", hint="refold approval answer")
+
+        pure: dict[str, Any] = {**self._options, "effect": "pure"}
+        lister = ServerTool(self, partial(_list_on, self), cast(FunctionType, tools), name=self.lister, **pure)
+        asker = ToolDef(cast(FunctionType, input), name=self.questions, approval="required", **pure)
+        named = (self.tool(f"{self.name}.{name}") for name in sorted({*self.effects, *self.required}))
+        return lister, asker, *(tool for tool in named if tool is not None)
+
+    def tool(self, name: str) -> ToolDef | None:
+        """The tool of this name, whether the server has it or not; None where none can have it."""
+        return self._known(name) if ToolDef.pattern.match(name) else None
+
+    def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
+        """The connection of this executor. With other credentials than before it is another one."""
+        loop = asyncio.get_running_loop()
+        revealed = {key: value.reveal() for key, value in credentials.items()}
+        values, link = self._links.get(loop, ([], None))
+        if link is None or values != list(revealed.values()):
+            if link is not None:
+                link.retire()
+            link = self._connecting(revealed)
+            self._links[loop] = list(revealed.values()), link
+        return link
+
+    def _connecting(self, revealed: Mapping[str, str]) -> ServerLink:
+        link = importlib.import_module("refold.contrib.mcp.link")
+        given = {key: revealed.get(key, str(value)) for key, value in self.given.items()}
+        way: Any
+        if self.command:
+            pipes = importlib.import_module("refold.contrib.mcp.pipes")
+            way = pipes.Pipes(self.command, env=given, cwd=self.cwd, most_bytes=self.most_bytes)
+        else:
+            web = importlib.import_module("refold.contrib.mcp.web")
+            way = web.Web(self.url, headers=given, most_bytes=self.most_bytes)
+        return cast(
+            "ServerLink",
+            link.ServerLink(
+                self.name,
+                way,
+                mode=self.protocol,
+                patience_s=self.timeout.total_seconds() / 2,
+                made_up=_CODES["stdio" if self.command else "http"],
+                hidden=frozenset(filter(None, revealed.values())),
+            ),
+        )
+
+    @cached_property
+    def _any(self) -> ServerTool:
+        """What all of its tools have in common: to work that out takes milliseconds."""
+
+        async def call(
+            arguments: dict[str, Any],
+            manifest: str,
+            answers: dict[str, Any] | None = None,
+            state: str | None = None,
+        ) -> dict[str, Any]:
+            raise UsageError(f"a tool of {self.name} is called by an executor", hint='write `await tools["NAME"](...)`')
+
+        return ServerTool(self, partial(_call_on, self, ""), cast(FunctionType, call), **self._options)
+
+    def _made(self, name: str) -> ToolDef:
+        made, own = copy.copy(self._any), name.removeprefix(self.prefix)
+        made.name, made.effect = name, self.effects.get(own, "once")
+        made.approval = "required" if own in self.required else "policy"
+        made.acts = partial(_call_on, self, own)
+        return made
+
+    def _check(self, *, unfit: Mapping[str, str | Secret] | None) -> None:
+        what = f"MCP server {self.name!r}"
+        if not isinstance(self.name, str) or not ToolDef.pattern.match(f"mcp.{self.name}.tools") or "." in self.name:
+            raise UsageError(f"{what}: that is no name", hint="use letters, digits, underscore and dash")
+        if self.name == "mcp":
+            raise UsageError(f"{what}: its tools would be called like Refold's own", hint="give it another name")
+        if bool(self.command) == bool(self.url):
+            raise UsageError(f"{what} is a command or has a url", hint='command=["files-server"], or url="https://..."')
+        if unfit:
+            raise UsageError(f"{what}: env= is for a command, headers= for a url", hint="say how it is to get them")
+        if self.protocol not in ("auto", "session", "stateless"):
+            raise UsageError(f"{what}: protocol={self.protocol!r}", hint="use auto, session or stateless")
+        if wrong := [name for name, effect in self.effects.items() if effect not in ("pure", "keyed", "once")]:
+            raise UsageError(f"{what}: the class of {wrong[0]}", hint="use pure, keyed or once: a server has no probes")
+        if importlib.util.find_spec("mcp") is None:
+            raise UsageError(f"{what} needs mcp, which is not installed", hint="pip install 'refold[mcp]'")
+
+
+Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
+"""Makes the body of a tool, for an attempt that has these credentials."""
+
+
+class ServerTool(ToolDef):
+    """A tool whose body asks a server. A `scripted` one is the double of a test."""
+
+    def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
+        self.server, self.acts, self.scripted = server, acts, False
+        super().__init__(function, **options)
+
+    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
+        double = super().acted_by(function)
+        assert isinstance(double, ServerTool), "a copy is of the same class"
+        double.scripted = True
+        return double
+
+    def run(
+        self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
+    ) -> Body:
+        """As any tool; the credentials of the server are looked up for each attempt, and hidden from its errors."""
+        if self.scripted:
+            return super().run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
+        given = self.server.given
+        credentials = {key: Secret(value.name) for key, value in given.items() if isinstance(value, Secret)}
+        if credentials and secrets is None:
+            raise UsageError(f"{self.name} needs credentials", hint="only an executor has them")
+        for each in credentials.values():
+            cast(Secrets, secrets).note(each)
+        body = self.acted_by(self.acts(credentials))
+        return body.run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
+
+
+def _list_on(server: MCPServer, credentials: Mapping[str, Secret]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def tools() -> Any:
+        await _loaded()
+        return await server.link(credentials).list()
+
+    return tools
+
+
+def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) -> Callable[..., Any]:
+    async def call(
+        arguments: dict[str, Any],
+        manifest: str,
+        answers: dict[str, Any] | None,
+        state: str | None,
+        *,
+        idempotency_key: str,
+    ) -> Any:
+        await _loaded()
+        return await server.link(credentials).call(
+            OutgoingCall(name, manifest, arguments, answers, state, key=idempotency_key)
+        )
+
+    return call
+
+
+async def _loaded() -> None:
+    """Has the package imported, off the loop of the tools: that takes a second."""
+    for module in ("link", "pipes", "web"):
+        await asyncio.to_thread(importlib.import_module, f"refold.contrib.mcp.{module}")

@@ -1,0 +1,72 @@
+"""A server that is reached by HTTP: the package's transport, on a client that takes so much of a body, no more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from refold.contrib.mcp.guards import Streams
+
+REACH_S: Final = 30.0
+"""To connect, and to send a request. For answers there is the timeout of the call."""
+
+
+class Web:
+    """An address of a server. `headers` go with each request."""
+
+    def __init__(self, url: str, *, headers: Mapping[str, str], most_bytes: int) -> None:
+        self._url, self._headers, self._most = url, dict(headers), most_bytes
+
+    def words(self) -> str:
+        return ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Streams]:
+        """Connects when the first message goes out."""
+        bounded = _Bounded(httpx2.AsyncHTTPTransport(), self._most)
+        timeout = httpx2.Timeout(REACH_S, read=None)
+        async with (
+            httpx2.AsyncClient(headers=self._headers, timeout=timeout, transport=bounded, trust_env=False) as client,
+            streamable_http_client(
+                self._url, http_client=client, max_sse_event_size=self._most, terminate_on_close=False
+            ) as streams,
+        ):
+            yield streams
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    def __init__(self, inner: httpx2.AsyncBaseTransport, most: int) -> None:
+        self._inner, self._most = inner, most
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = "identity"
+        response = await self._inner.handle_async_request(request)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            await response.aclose()
+            raise httpx2.DecodingError("a packed body, of which nobody knows the size", request=request)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream), "of an async transport"
+            response.stream = _Counted(response.stream, self._most)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
+        self._inner, self._left, self._most = inner, most, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise httpx2.ReadError(f"a body has more than {self._most:,} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
