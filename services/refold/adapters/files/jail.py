@@ -1,0 +1,159 @@
+"""Paths below a folder, and no others, also while somebody moves things about.
+
+A path is opened name by name, each relative to the folder that is open already, and a link is never followed: so what
+was checked is what is used. Names that begin with a dot are refused unless they are wanted: there lie keys, settings
+and the hooks of version control, which somebody would run.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refold.core.errors import NotDone, TerminalError, UsageError
+
+NAME_BYTES, DEEPEST, LONGEST = 200, 32, 1_000
+"""Of a name, so that a draft's fits beside it (systems take 255); folders that lie in each other; characters of a path.
+"""
+LOCKED_S = 10.0
+"""How long a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Not blocking: a pipe in the place of a file would keep whoever opens it waiting for ever.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LINKED = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
+
+Parts = tuple[str, ...]
+
+
+class Jail:
+    """A folder. `hidden`: names that begin with a dot are like others. **Raises** UsageError where there is none."""
+
+    def __init__(self, root: Path, *, hidden: bool) -> None:
+        if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
+            raise UsageError("file tools need a system that opens files relative to folders", hint="use Linux or macOS")
+        self._root, self._hidden = root, hidden
+
+    def parts(self, path: str) -> Parts:
+        """The names in a path, from the folder down; none for the folder itself. **Raises** TerminalError."""
+        if path.startswith("/") or "\0" in path or len(path) > LONGEST:
+            raise TerminalError(f"{path[:200]!r} is not below the folder", hint="give a path relative to it")
+        names = tuple(name for name in path.split("/") if name not in ("", "."))
+        if len(names) > DEEPEST:
+            raise TerminalError(f"{path[:200]!r} is more than {DEEPEST} folders deep")
+        for name in names:
+            if name == ".." or not self.shows(name):
+                raise TerminalError(f"{path[:200]!r} is not to be used", hint=f"no path has a name like {name[:50]!r}")
+        return names
+
+    def shows(self, name: str) -> bool:
+        """Whether files of this name are used. What is not printable could be taken for another name."""
+        return (
+            name.isprintable()
+            and len(name.encode(errors="replace")) <= NAME_BYTES
+            and (self._hidden or not name.startswith("."))
+        )
+
+    @contextmanager
+    def folder(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder. `make`: what is missing of it is made. **Raises** TerminalError, NotDone."""
+        opened = self._open()
+        try:
+            for name in parts:
+                inner = self._step(opened, name, make=make)
+                os.close(opened)
+                opened = inner
+            yield opened
+        finally:
+            os.close(opened)
+
+    @contextmanager
+    def inner(self, folder: int, name: str) -> Iterator[int]:
+        """A descriptor of a folder in an open one. **Raises** TerminalError."""
+        opened = self._step(folder, name, make=False)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._root, _FOLDER)
+        except OSError as error:  # it may be mounted in a moment
+            raise NotDone(f"the folder of these tools cannot be opened: {error.strerror}") from None
+
+    def _step(self, opened: int, name: str, *, make: bool) -> int:
+        if make:
+            try:
+                os.mkdir(name, dir_fd=opened)
+                os.fsync(opened)
+            except FileExistsError:
+                pass
+        try:
+            return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+        except OSError as error:
+            raise _refusal(name, error) from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes through these tools meanwhile. **Raises** NotDone when a write does not come to an end."""
+        opened, begun = self._open(), time.monotonic()
+        try:
+            while not _lock(opened):
+                if time.monotonic() - begun > LOCKED_S:
+                    raise NotDone(f"another write has the folder for {LOCKED_S:g} s")
+                time.sleep(0.01)
+            yield
+        finally:
+            os.close(opened)  # which unlocks
+
+
+def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
+    """The content of a file in an open folder, and its mode.
+
+    **Raises** TerminalError when there is none, or it is a link, no ordinary file, or longer than so many bytes.
+    """
+    try:
+        # To open a device may do something: what is none by its name is looked at once more when it is open.
+        _check_ordinary(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+        opened = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        raise _refusal(name, error) from None
+    with os.fdopen(opened, "rb") as file:
+        there = os.fstat(opened)
+        _check_ordinary(name, there)
+        data = file.read(most + 1) if there.st_size <= most else b""
+        if there.st_size > most or len(data) > most:
+            raise TerminalError(f"{name!r} has more than {most:,} bytes", hint="it is too large for this tool")
+    return data, stat.S_IMODE(there.st_mode)
+
+
+def _check_ordinary(name: str, there: os.stat_result) -> None:
+    if not stat.S_ISREG(there.st_mode):
+        raise TerminalError(f"{name!r} is no ordinary file", hint="links are not followed")
+
+
+def _lock(opened: int) -> bool:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class MissingError(TerminalError):
+    """There is no such file."""
+
+
+def _refusal(name: str, error: OSError) -> TerminalError:
+    if isinstance(error, FileNotFoundError):
+        return MissingError(f"there is no {name!r}", hint="list the folder")
+    if error.errno in _LINKED:
+        return TerminalError(f"{name!r} is a link, or not what the path takes it for", hint="links are not followed")
+    return TerminalError(f"{name!r} cannot be opened: {error.strerror}")

@@ -1,0 +1,53 @@
+"""Patterns of paths, as shells have them, matched name by name in a time that no pattern can make long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fnmatch import translate
+from functools import lru_cache
+
+from refold.core.errors import TerminalError
+
+PATTERN = 300
+"""Characters of a pattern."""
+
+_ANY = "**"
+
+
+def split_pattern(pattern: str) -> tuple[str, ...]:
+    """The names of a pattern. `**` stands for any number of folders, or as the last for all below. **Raises**
+    TerminalError."""
+    names = tuple(name for name in pattern.split("/") if name not in ("", "."))
+    if pattern.startswith("/") or ".." in names or not names or len(pattern) > PATTERN:
+        hint = "as **/*.py: * is any part of a name, ** any number of folders"
+        raise TerminalError(f"{pattern[:200]!r} is not a pattern of paths below the folder", hint=hint)
+    return (*names, "*") if names[-1] == _ANY else names
+
+
+def fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether a path fits a pattern: rows of a table, one for each name of the path."""
+    reached = {0} | _over(wanted, 0)
+    for name in parts:
+        following = set[int]()
+        for place in reached:
+            if place < len(wanted) and wanted[place] == _ANY:
+                following |= {place}
+            elif place < len(wanted) and _fits(wanted[place])(name):
+                following |= {place + 1}
+        reached = following.union(*(_over(wanted, place) for place in following))
+    return len(wanted) in reached
+
+
+def _over(wanted: tuple[str, ...], place: int) -> set[int]:
+    """The places behind: `**` may stand for no folder at all."""
+    found = set[int]()
+    while place < len(wanted) and wanted[place] == _ANY:
+        place += 1
+        found.add(place)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _fits(name: str) -> Callable[[str], object]:
+    return re.compile(translate(name)).match

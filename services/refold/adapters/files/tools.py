@@ -1,0 +1,122 @@
+"""File tools for an app: what each does, and what may be done when nobody knows whether it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from refold.adapters.files.folder import FileText, Folder, FolderList, Hits, Paths, Written
+from refold.adapters.files.jail import Jail
+from refold.sdk.app import App
+from refold.sdk.tool import DID_NOT_HAPPEN, ApprovalNeed
+
+FILE_BYTES = 262_144
+"""What a file may have: both texts of an edit fit into a record of the default size, 1 MiB."""
+VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class FileTools:
+    """The tools, for `ctx.call(files.read_file, path="a.txt")`; by their names they are known to the app, too."""
+
+    read_file: Callable[..., FileText]
+    list_files: Callable[..., FolderList]
+    find_files: Callable[..., Paths]
+    search_files: Callable[..., Hits]
+    write_file: Callable[..., Written] | None = None
+    edit_file: Callable[..., Written] | None = None
+
+
+def file_tools(
+    app: App,
+    root: str | Path,
+    *,
+    write: bool = False,
+    approval: ApprovalNeed = "policy",
+    hidden: bool = False,
+    max_bytes: int = FILE_BYTES,
+    pool: str = "default",
+    prefix: str = "",
+) -> FileTools:
+    """Gives an app tools on the files below the folder `root`, wherever its executors run.
+
+    With `write` there are write_file and edit_file, too; `approval` is theirs. `hidden` are names that begin with a
+    dot. `prefix` stands before the tools' names, where an app has several folders. Tags are `files`, and `read` or
+    `write`. **Raises** UsageError where the system cannot keep paths inside a folder.
+    """
+    folder = Folder(Jail(Path(root), hidden=hidden), max_bytes)
+    return _Making(app, folder, pool, prefix).make(write=write, approval=approval)
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    app: App
+    folder: Folder
+    pool: str
+    prefix: str
+
+    def make(self, *, write: bool, approval: ApprovalNeed) -> FileTools:
+        reading = self._reading()
+        return FileTools(*reading, *(self._writing(approval) if write else ()))
+
+    def _reading(self) -> tuple[Any, Any, Any, Any]:
+        folder = self.folder
+
+        def read_file(path: str) -> FileText:
+            """The text of a file, and the digest that names it for write_file and edit_file."""
+            return folder.read(path)
+
+        def list_files(path: str = ".") -> FolderList:
+            """What lies in a folder, by name."""
+            return folder.list(path)
+
+        def find_files(pattern: str) -> Paths:
+            """The files of which the path fits a pattern: `**/*.py`, `docs/*`."""
+            return folder.find(pattern)
+
+        def search_files(text: str, pattern: str = "**", ignore_case: bool = False) -> Hits:
+            """The lines that have a text, as it is, in files of which the path fits a pattern."""
+            return folder.search(text, pattern, ignore_case=ignore_case)
+
+        functions = (read_file, list_files, find_files, search_files)
+        read, listed, found, searched = (self._made(each, effect="pure", tags=("files", "read")) for each in functions)
+        return read, listed, found, searched
+
+    def _writing(self, approval: ApprovalNeed) -> tuple[Any, Any]:
+        folder = self.folder
+
+        def write_file(path: str, content: str, expect: str = "") -> Written:
+            """Replaces a file whole, if it is the one that `expect` names, a digest of read_file.
+
+            Without it, makes a new file, if there is none.
+            """
+            return folder.write(path, content, expect)
+
+        def edit_file(path: str, before: str, after: str, expect: str) -> Written:
+            """Puts one text in the place of another, which stands once in the file.
+
+            `expect` names the file, a digest of read_file: another one is not touched.
+            """
+            return folder.edit(path, before, after, expect)
+
+        def written(path: str, content: str, expect: str) -> object:
+            return folder.written(path, content, expect) or DID_NOT_HAPPEN
+
+        def edited(path: str, before: str, after: str, expect: str) -> object:
+            return folder.edited(path, before, after, expect) or DID_NOT_HAPPEN
+
+        options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
+        return (
+            self._made(write_file, probe=written, **options),
+            self._made(edit_file, probe=edited, shown_as="edit", **options),
+        )
+
+    def _made(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        name, timeout = self.prefix + function.__name__, timedelta(minutes=1)
+        made: Callable[..., Any] = self.app.tool(
+            name=name, pool=self.pool, version=VERSION, timeout=timeout, **options
+        )(function)
+        return made

@@ -1,0 +1,76 @@
+"""`refold init`: the beginning of a project, as a folder with an agent, its policy, and a test that passes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.lazy import Commands
+from refold.cli.platform import Teller
+from refold.core.errors import ConflictError, UsageError
+
+init_group = Commands()
+
+_NAME, _SUFFIX = "my-agents", ".template"
+"""What the scaffold calls the project, and how its files end, so that no tool takes them for ours."""
+_DOTTED = ("gitignore",)
+
+
+@init_group.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The project, and the folder that is made for it.")],
+    *,
+    teller: Teller,
+) -> None:
+    """Begin a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten.
+
+    Example: refold init shop
+    """
+    folder = Path(name)
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):
+        hint = "begin with a letter; small letters, digits, - and _ may follow"
+        raise UsageError(f"{folder.name!r} is not the name of a project", hint=hint)
+    made = sorted(_made(folder))
+    row = {"name": folder.name, "folder": str(folder.resolve()), "files": made}
+    there = output.escape(str(folder))
+    text = f"[bold]{there}[/] has {', '.join(made)}\n\n  cd {there}\n  pytest\n  refold dev app.py"
+    teller.tell(row, text)
+
+
+def _made(folder: Path) -> list[str]:
+    """Makes the folder, whole or not at all. **Raises** ConflictError when it is there, UsageError."""
+    if folder.exists() or folder.is_symlink():
+        raise ConflictError(f"{folder} is there already", hint="choose another name, or remove it")
+    if not folder.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {folder.absolute().parent}", hint="make it first")
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+    try:
+        (draft / folder.name).mkdir()
+        _copy(files("refold.cli") / "scaffold", draft / folder.name, folder.name)
+        (draft / folder.name).rename(folder)
+    except OSError as error:
+        # Somebody else was faster: a folder with something in it is never replaced.
+        hint = "choose another name, or remove what is there"
+        raise ConflictError(f"cannot make {folder}: {error.strerror}", hint=hint) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+def _copy(source: Traversable, target: Path, name: str) -> None:
+    for each in source.iterdir():
+        if each.is_dir():
+            (target / each.name).mkdir()
+            _copy(each, target / each.name, name)
+        elif each.name.endswith(_SUFFIX):
+            plain = each.name.removesuffix(_SUFFIX)
+            file = target / (f".{plain}" if plain in _DOTTED else plain)
+            file.write_text(each.read_text().replace(_NAME, name))
