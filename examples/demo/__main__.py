@@ -26,6 +26,7 @@ from refold.cli import output
 from refold.cli.commands import checkout
 from refold.cli.errors import FAILED, expected, fail, tell
 from refold.cli.platform import connect, quiet
+from refold.cli.views import records
 from refold.cli.views import runs as run_views
 from refold.client.runs import Run
 from refold.core.errors import RefoldError, TimedOutError
@@ -182,7 +183,7 @@ class Screen:
         if self._live is not None:
             self._live.update(run_views.run_view(run))
             return
-        rows = run_views.event_rows(run)
+        rows = records.event_rows(run)
         for row in rows[self._told :]:
             self.tell(_brief(row))
         self._told = len(rows)

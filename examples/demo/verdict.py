@@ -84,7 +84,7 @@ def _replayed(stage: Stage, live: Run) -> set[int]:
     """Steps that were settled when the planner was killed: its successor ran the same agent code through them, from
     the top, and had their results from history."""
     killed_ms = min((kill.at_ms for kill in stage.kills if kill.service == "planner"), default=0)
-    return {step for step, (at_ms, _) in live.state.outcomes.items() if at_ms < killed_ms}
+    return {step for step, (at_ms, *_) in live.state.outcomes.items() if at_ms < killed_ms}
 
 
 def _how(line: StepLine, *, recognised: int, again: bool) -> str:

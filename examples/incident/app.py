@@ -1,21 +1,21 @@
-"""An incident: a service answers with errors, an agent finds out why, and people decide on the change.
+"""An incident: a service answers with errors, agents find out why, and people decide on the change.
 
     refold dev examples/incident/app.py
     refold run start incident --input '{"service": "shop"}'
     refold approval list
 
-The agent reads what it wants and writes nothing without a person on call: `edit_file` is declared with
-approval="required", so no executor runs it without a decision for exactly that edit. The shop's files are copied to
-`.refold/incident` (or $INCIDENT_FOLDER), and one of them is changed there in the end, once, whatever is killed.
+`incident` has two other agents work, each in a run of its own: `analyst` reads the log, `coder` reads files and
+proposes an edit. Nothing is written without a person on call: `edit_file` is declared with approval="required", so no
+executor runs it without a decision for exactly that edit. The shop's files are copied to `.refold/incident` (or
+$INCIDENT_FOLDER), and one of them is changed there in the end, once, whatever is killed.
 
-Here the agent is plain code; what it does would be the same with a model behind it.
+The models' answers are recorded in `script/`, so all of it runs offline. $INCIDENT_MODEL and $INCIDENT_BASE_URL ask a
+real one instead (`python examples/incident --model openai:gpt-5 --base-url http://localhost:11434/v1`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import secrets
 import shutil
 from collections import Counter
@@ -24,34 +24,61 @@ from datetime import timedelta
 from pathlib import Path
 
 from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.models import Model
 
-from refold import DID_NOT_HAPPEN, App, CallFailed, Context, TerminalError
+from refold import DID_NOT_HAPPEN, App, Context, TerminalError
+from refold.contrib.pydantic_ai import ScriptedModel, app_tools
 
 app = App("incident")
-SOURCE = Path(__file__).parent / "shop"
-SIZES = (50, 20)
-"""What the agent would set the pool to: first generously, then as somebody does who was told no."""
+HERE = Path(__file__).parent
 
 
-class Findings(BaseModel):
+def model(agent: str) -> Model | str:
+    """What an agent thinks with: the script of its answers, or the model that is named."""
+    name, url = os.environ.get("INCIDENT_MODEL", ""), os.environ.get("INCIDENT_BASE_URL", "")
+    if not url:
+        return name or ScriptedModel(HERE / "script" / f"{agent}.jsonl")
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    key = os.environ.get("OPENAI_API_KEY", "none")  # a server of one's own asks for none
+    provider = OpenAIProvider(base_url=url, api_key=key)
+    return OpenAIChatModel(name.removeprefix("openai:") or "default", provider=provider)
+
+
+class LogCount(BaseModel):
     """What the log says: answers by status, and the errors by what they say."""
 
     statuses: dict[str, int]
     errors: dict[str, int]
 
 
-class Summary(BaseModel):
-    """How the incident ended."""
+class Finding(BaseModel):
+    """Why the service answers with errors, and what in the log says so."""
+
+    cause: str
+    evidence: str
+
+
+class Change(BaseModel):
+    """Which file was changed, and why; no path where nobody agreed to a change."""
+
+    path: str
+    reason: str
+
+
+class Report(BaseModel):
+    """How the incident ended, for the record and in words."""
 
     service: str
     cause: str
     changed: str
-    proposals: int
-    pool_size: int
+    summary: str
 
 
 @app.tool(effect="pure", tags=("read",))
-def query_log(service: str) -> Findings:
+def query_log(service: str) -> LogCount:
     """Counts the answers of a service and what went wrong in them."""
     statuses: Counter[str] = Counter()
     errors: Counter[str] = Counter()
@@ -60,7 +87,7 @@ def query_log(service: str) -> Findings:
         statuses[status] += 1
         if error:
             errors[error[0].partition(":")[0]] += 1
-    return Findings(statuses=dict(sorted(statuses.items())), errors=dict(sorted(errors.items())))
+    return LogCount(statuses=dict(sorted(statuses.items())), errors=dict(sorted(errors.items())))
 
 
 @app.tool(effect="pure", tags=("read",))
@@ -98,26 +125,34 @@ def edit_file(path: str, before: str, after: str) -> str:
     return path
 
 
+analyst = Agent(
+    model("analyst"),
+    name="analyst",
+    output_type=Finding,
+    instructions="Find out from its log why a service answers with errors. Name one cause.",
+    toolsets=[app_tools(app, "query_log")],
+)
+coder = Agent(
+    model("coder"),
+    name="coder",
+    output_type=Change,
+    instructions="Read settings.toml and orders.py, then remove the cause with one small edit. When people say no, "
+    "propose what heeds their reason, once.",
+    toolsets=[app_tools(app, "read_file", "edit_file")],
+)
+writer = Agent(model("writer"), name="writer", instructions="Tell in one sentence how the incident ended.")
+for each in (analyst, coder, writer):
+    app.agent(each)
+
+
 @app.agent
-async def incident(ctx: Context, service: str) -> Summary:
-    """Looks into the log, reads what the errors point at, and proposes a change until somebody agrees to one."""
-    findings = await ctx.call(query_log, service=service)
-    cause = max(findings.errors, key=lambda name: findings.errors[name])
-    ctx.note("finding", f"{findings.errors[cause]} of {sum(findings.statuses.values())} answers are {cause}")
-    settings, _ = await asyncio.gather(ctx.call(read_file, path="settings.toml"), ctx.call(read_file, path="orders.py"))
-    for number, size in enumerate(SIZES, 1):
-        after = re.sub(r"pool_size = \d+", f"pool_size = {size}", settings)
-        try:
-            changed = await ctx.call(edit_file, path="settings.toml", before=settings, after=after)
-        except CallFailed as failure:
-            if failure.fields["code"] != "rejected":
-                raise
-            ctx.note("rejected", failure.fields["message"])
-            continue
-        found = re.search(r"pool_size = (\d+)", await ctx.call(read_file, path="settings.toml"))
-        pool_size = int(found[1]) if found else 0
-        return Summary(service=service, cause=cause, changed=changed, proposals=number, pool_size=pool_size)
-    return Summary(service=service, cause=cause, changed="", proposals=len(SIZES), pool_size=0)
+async def incident(ctx: Context, service: str) -> Report:
+    """Has the cause found, then the change made, each by an agent in a run of its own, and has it told."""
+    finding = await ctx.run("analyst", {"prompt": f"The service {service} answers with errors."})
+    ctx.note("finding", finding)
+    change = await ctx.run("coder", {"prompt": f"{service}: {finding['cause']}. {finding['evidence']}"})
+    told = await writer.run(f"{service}: {finding['cause']}; changed: {change['path'] or 'nothing'}")
+    return Report(service=service, cause=finding["cause"], changed=change["path"], summary=told.output)
 
 
 def folder() -> Path:
@@ -125,7 +160,7 @@ def folder() -> Path:
     found = Path(os.environ.get("INCIDENT_FOLDER", ".refold/incident"))
     if not found.exists():
         draft = found.with_name(f".{found.name}-{secrets.token_hex(4)}")
-        shutil.copytree(SOURCE, draft)
+        shutil.copytree(HERE / "shop", draft)
         with suppress(OSError):  # another call was faster
             draft.rename(found)  # whole or not at all: a process that is killed halfway leaves no half of a shop
         shutil.rmtree(draft, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The scripted incident on a platform of its own, with all in it that can be killed, and the people around it."""
+"""The incident on a platform of its own, with all in it that can be killed, and the people around it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "incident"
 APP = f"{EXAMPLE / 'app.py'}:app"
-SERVICES = ("planner", "executor", "approval")
+COUNT = {"planner": 1, "executor": 2, "approval": 1}
+"""Processes by service: one executor is for tools, the other one for what models are asked."""
 WAIT_S = 60.0
 LEASE_MS = 4_000
 """Of the edit: so long a killed executor's successor waits before it asks the file. The default of 10 s tells no more,
@@ -43,10 +44,11 @@ and half of this still covers a first claim on a broker that has just started.""
 class Scene:
     """Broker, Valkey and the three services of `refold dev`, on a folder; people speak by the command line."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.shop = folder, folder / "shop"
+    def __init__(self, folder: Path, provider: str) -> None:
+        self.folder, self.shop, self.kills = folder, folder / "shop", 0
         needs = Provision(app_pools(APP), folder / "keys", EXAMPLE / "policies")
         env = {"INCIDENT_FOLDER": str(self.shop), "REFOLD_EXECUTOR__CHAINED_LEASE_MS": str(LEASE_MS)}
+        env["INCIDENT_BASE_URL"] = provider
         services = [
             ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in dev_services(APP, needs)
         ]
@@ -68,21 +70,32 @@ class Scene:
     def kill(self, *names: str) -> None:
         """Kills services as `kill -9` does, all at once, and waits for their successors; what is down stays down."""
         found = self.stack.supervisor.pids()
-        victims = {name: pid for name in names or SERVICES for pid in found[name]}
-        for pid in victims.values():
+        victims = {name: found[name] for name in names or COUNT}
+        for pid in (pid for pids in victims.values() for pid in pids):
             os.kill(pid, signal.SIGKILL)
+            self.kills += 1
 
         def replaced() -> bool:
             now = self.stack.supervisor.pids()
-            return all(now[name] and pid not in now[name] for name, pid in victims.items())
+            return all(len(now[name]) == COUNT[name] and not {*now[name]} & {*pids} for name, pids in victims.items())
 
         eventually(replaced, within=WAIT_S, what=f"{', '.join(victims)} are started again")
 
+    def kill_again(self, times: int) -> None:
+        """Kills everything, waits for successors, and again."""
+        for _ in range(times):
+            self.kill()
+
     def down(self, name: str) -> AbstractContextManager[None]:
         """Kills a service and keeps it down while the block runs."""
+        self.kills += COUNT[name]
         return self.stack.supervisor.down(name)
 
     # What people do
+
+    def ask(self, run: str) -> None:
+        """Asks for the run, in bob's name."""
+        self.read("run", "start", "incident", "--id", run, "--input", '{"service": "shop"}', "--requester", "bob")
 
     def terminal(self, *words: str) -> subprocess.Popen[str]:
         """Starts a command in another terminal."""
