@@ -23,7 +23,7 @@ from benchmarks.fold import rate_from_broker
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import years
+from benchmarks import gaps, loop, years
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime import logging
@@ -42,6 +42,8 @@ GOALS = {
     "steps/s with ten rules": (">=", 0.9, 0.8),
     "10,000 waiting runs, MiB in the planner": ("<=", 60, 100),
     "10,000 waiting runs, share of a core": ("<=", 0.01, 0.03),
+    **gaps.GOALS,
+    **loop.GOALS,
     **years.GOALS,
 }
 """Figure, direction, goal, must."""
@@ -67,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="times the rate is taken; the median counts")
     parser.add_argument("--crashes", type=int, default=4, help="crashes per victim and effect class")
     parser.add_argument("--waiting", type=int, default=10_000, help="runs that wait for people")
+    parser.add_argument("--longest", type=int, default=10_000, help="steps of the run whose gaps are looked at")
     parser.add_argument("--no-crash", action="store_true", help="leave the crashes out")
     parser.add_argument("--no-years", action="store_true", help="leave out what years of work make of a platform")
     years.arguments(parser)
@@ -91,7 +94,11 @@ def _measure(
             report["crashes"] = [] if options.no_crash else _crashes(options, engine, kafka, console)
             console.print("no policy, one that allows all, and ten rules, in turns")
             report["policy"] = policy_rates(engine, options.load // 2)
+        else:
+            console.print("what lies between steps, early and late")
+            report["gaps"] = gaps.measure(engine, long=(1_000, options.longest))
         engine.close()
+    report["parked"] = loop.parked_each()
     console.print(f"{options.waiting:,} runs that wait for people")
     report["waiting"] = waiting(kafka.bootstrap, valkey, folder, options.waiting)
     if not options.no_years:
@@ -128,6 +135,8 @@ def _figures(report: dict[str, Any]) -> dict[str, float]:
         "events/s folded from the broker": report["fold"]["events_per_s"],
         "memory of a service, MiB": max(found["memory_mib"].values()),
     }
+    figures |= gaps.figures(report["gaps"])
+    figures["a run that waits for a call, KiB of code"] = round(next(iter(report["parked"].values()))[0], 1)
     figures["steps/s with a policy that allows all"] = report["policy"]["shares"]["allows all"]
     figures["steps/s with ten rules"] = report["policy"]["shares"]["ten rules"]
     if report["waiting"]["runs"] == 10_000:
@@ -153,6 +162,7 @@ def _show(report: dict[str, Any], console: Console) -> int:
         missed += verdict == "MISSED"
         table.add_row(name, f"{value:,}", f"{direction} {goal:,}", f"{direction} {must:,}", verdict)
     console.print(table)
+    console.print("  ".join(f"{name} {value:,}" for name, value in report["gaps"].items()))
     for flush in ("on", "off"):
         for name in ("floor", "engine"):
             found = report[f"flush_{flush}"][name]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,10 @@ from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import pinned
 from refold.core.ids import home
 from refold.embedded.children import Child
+from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.supervisor import Supervisor
+from refold.embedded.valkey import EmbeddedValkey
+from refold.runtime import logging
 from refold.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +36,8 @@ TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 class Engine:
     """Planner and executor on a broker and a Redis, with topics of their own."""
 
-    def __init__(self, bootstrap: str, redis_url: str, folder: Path, *, sync: bool) -> None:
+    def __init__(self, bootstrap: str, redis_url: str, folder: Path, *, sync: bool, app: str = APP) -> None:
+        self._app = app
         prefix = f"bench{os.urandom(3).hex()}."
         self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
@@ -49,11 +56,12 @@ class Engine:
         for service in ("planner", "executor"):
             self.serve(service)
         self.client = Client(self.settings)
-        self.client.finish(self.client.start("ten", 1), timeout_s=30)
+        if app == APP:
+            self.client.finish(self.client.start("ten", 1), timeout_s=90)
 
     def serve(self, service: str, *words: str) -> None:
         """Starts a service."""
-        command = [sys.executable, "-m", "refold", "serve", service, "--app", APP, *words]
+        command = [sys.executable, "-m", "refold", "serve", service, "--app", self._app, *words]
         self._supervisor.add(Child(service, command, self.folder / f"{service}.log", self.environment))
 
     def kill(self, service: str) -> None:
@@ -85,6 +93,20 @@ class Engine:
         return found
 
 
+@contextmanager
+def alone(name: str, *, app: str = APP) -> Iterator[Engine]:
+    """An engine on a broker and a Valkey of its own, whose records may be lost with the machine."""
+    logging.configure("bench")
+    with tempfile.TemporaryDirectory(prefix=f"refold-{name}-") as made:
+        folder = Path(made)
+        with EmbeddedKafka(folder / "kafka") as kafka, EmbeddedValkey(folder / "valkey") as valkey:
+            engine = Engine(kafka.bootstrap, valkey.url, folder, sync=False, app=app)
+            try:
+                yield engine
+            finally:
+                engine.close()
+
+
 class Client:
     """A user: publishes requests as plain JSON, consumes run-completed."""
 
@@ -101,12 +123,12 @@ class Client:
         """Leaves."""
         self._consumer.close()
 
-    def start(self, agent: str, runs: int) -> set[bytes]:
+    def start(self, agent: str, runs: int, given: dict[str, Any] | None = None) -> set[bytes]:
         """Asks for runs; returns their ids."""
         tag = os.urandom(4).hex()
         ids = [f"{tag}-{number}" for number in range(runs)]
         for run in ids:
-            value = orjson.dumps({"run_id": run, "agent": agent})
+            value = orjson.dumps({"run_id": run, "agent": agent, "input": given})
             place = home(run, self._settings.partitions)
             self._producer.produce(f"{self._settings.prefix}run-requested", value, run, place)
         self._producer.flush()

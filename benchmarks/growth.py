@@ -25,6 +25,7 @@ from benchmarks.workload import app
 from refold.adapters.kafka.topics import wanted_topics
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
+from refold.cli.commands.serve.process import COLLECT_AFTER
 from refold.core import topics
 from refold.core.ids import RunId
 from refold.core.messages import ToolRequest, ToolResult
@@ -132,6 +133,26 @@ def gather(calls: int) -> float:
     return round(drive(broker, lambda world: bool(world.ended)).spent, 2)
 
 
+def fan_out(children: int) -> float:
+    """The microseconds of CPU of a planner for each run that a parent starts and waits for, all at once."""
+    broker = cluster()
+    value = orjson.dumps({"run_id": "parent", "agent": "fans_out", "input": {"children": children}})
+    put(broker, topics.RUN_REQUESTED, "parent", value)
+    return drive(broker, lambda world: b"parent" in world.ended).spent / children * 1e6
+
+
+def fan_out_ratio(many: int, *, few: int = 100, rounds: int = 3) -> dict[str, float]:
+    """What a run of many that one parent starts costs of what one of few does. **Units**: microseconds of CPU."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)  # as in a service: with Python's own, more objects are looked through more often
+    few_us = min(fan_out(few) for _ in range(5 * rounds))
+    many_us = min(fan_out(many) for _ in range(rounds))
+    gc.set_threshold(*before)
+    gc.unfreeze()
+    return {"few_us": round(few_us, 1), "many_us": round(many_us, 1), "ratio": round(many_us / few_us, 2)}
+
+
 def remembered(runs: int) -> float:
     """The bytes that a planner keeps of each finished run when it takes over, as Python counts its objects.
 
@@ -174,11 +195,12 @@ def _weigh(broker: MemoryBroker, held: list[int]) -> None:
     held.append(tracemalloc.get_traced_memory()[0])
 
 
-def measure(*, calls: int = 10_000, at_once: int = 4_000, runs: int = 12_000) -> dict[str, Any]:
+def measure(*, calls: int = 10_000, at_once: int = 4_000, children: int = 10_000, runs: int = 12_000) -> dict[str, Any]:
     """All of it."""
     return {
         "step": step_ratio(calls, early=min(100, calls // 2)),
         "gather": {"calls": at_once, "cpu_s": gather(at_once)},
+        "fan_out": {"children": children, **fan_out_ratio(children)},
         "finished_run_bytes": remembered(runs),
     }
 

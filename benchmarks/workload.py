@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from datetime import timedelta
 
 from benchmarks.measure import STEPS
@@ -18,6 +19,12 @@ _files: dict[str, int] = {}
 @app.tool(effect="keyed")
 async def nothing(i: int, *, idempotency_key: str) -> int:
     """Does nothing, under a key."""
+    return i
+
+
+@app.tool(effect="pure")
+async def reads(i: int) -> int:
+    """Does nothing, as often as anybody likes."""
     return i
 
 
@@ -48,6 +55,14 @@ async def fire_keyed(run: str, i: int, *, idempotency_key: str) -> int:
     """An effect on a receiver that knows the keys it has served, then 20 ms in which a kill finds it unrecorded."""
     _fire(f"{run} {i} {'again' if _has(idempotency_key) else 'effect'} {idempotency_key}")
     await asyncio.sleep(0.02)
+    return i
+
+
+@app.tool(effect="keyed")
+async def stamp(i: int, *, idempotency_key: str) -> int:
+    """Writes down when its code begins and ends."""
+    begun = time.time_ns()
+    os.write(_effects(), f"[{begun},{time.time_ns()}]\n".encode())
     return i
 
 
@@ -103,6 +118,18 @@ async def many(ctx: Context, calls: int) -> int:
 
 
 @app.agent
+async def stamps(ctx: Context, calls: int) -> int:
+    """So many calls, one after the other, each with its times."""
+    return sum([await ctx.call(stamp, i) for i in range(calls)])
+
+
+@app.agent
+async def fans_out(ctx: Context, children: int) -> int:
+    """So many runs of its own at once."""
+    return sum(await asyncio.gather(*(ctx.run(at_once) for _ in range(children))))
+
+
+@app.agent
 async def wide(ctx: Context, calls: int) -> int:
     """So many calls at once."""
     return sum(await asyncio.gather(*(ctx.call(nothing, i) for i in range(calls))))
@@ -121,6 +148,18 @@ async def ten(ctx: Context) -> int:
     for i in range(STEPS):
         total += await ctx.call(nothing, i)
     return total
+
+
+@app.agent
+async def ten_reads(ctx: Context) -> int:
+    """Ten steps that leave nothing behind."""
+    return sum([await ctx.call(reads, i) for i in range(STEPS)])
+
+
+@app.agent(durability="memory")
+async def ten_in_memory(ctx: Context) -> int:
+    """The same in memory."""
+    return sum([await ctx.call(reads, i) for i in range(STEPS)])
 
 
 @app.agent
