@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from refold.adapters.kafka import topics
+from refold.adapters.kafka import seat, topics
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
@@ -314,6 +314,30 @@ def test_beside_a_member_of_an_earlier_version_a_number_counts_only_if_it_is_our
     eventually(shared, what="the share of the newcomer")
     for _ in range(20):
         assert shared(), "it has no more than that"
+    bench.close()
+
+
+def test_a_member_that_hears_nothing_of_its_group_asks_with_a_new_client(
+    kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the old one still has to say, that a newer has its name, ends nobody."""
+    monkeypatch.setattr(seat, "_NO_PLACE_S", 0.5)
+    bench = KafkaBench(kafka.bootstrap)
+    silent, log = bench.log("b"), bench.log("a")
+    take_until(silent, lambda taken: {each.partition for each in taken.rebalances} == {0, 1})
+
+    eventually(lambda: (log.take(1, 0.02), capsys.readouterr().out.count("kafka.no_place"))[1], what="another try")
+    old = log._seat._client - 1
+    log._seat._on_error(old, KafkaError(KafkaError.FENCED_INSTANCE_ID))
+    ours = set[int]()
+
+    def shared() -> bool:
+        silent.take(1, 0.02)
+        ours.update(each.partition for each in log.take(1, 0.02).rebalances if isinstance(each, Assigned))
+        return ours == {0}
+
+    eventually(shared, what="the share of who waited")
+    assert old >= 1
     bench.close()
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -29,12 +31,21 @@ _SENT_S = 0.02
 """How long a request may need from librdkafka's queue to the wire."""
 
 
+_NO_PLACE_S = 30.0
+"""How long a member waits for its place before it asks with a new client, each time twice as long. A rebalance takes
+seconds; what is longer may be a client that waits in silence for an answer that is lost."""
+
+_NO_PLACE_MAX_S = 600.0
+
+
 class GroupSeat:
     """One member of a group. All but `commit` belongs to one thread."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
-        self._consumer = clients.member(settings, membership, error_cb=trouble.on_error, on_commit=self._committed)
+        self._settings, self._membership, self._client = settings, membership, 0
+        self._consumer = self._made()
+        self._settled_s, self._patience_s = 0.0, _NO_PLACE_S
         self.owned: set[int] = set()
         self._given: set[int] | None = None
         self._lost: set[int] = set()
@@ -51,8 +62,8 @@ class GroupSeat:
         message = self._consumer.poll(0)
         if message is not None and (error := message.error()):
             self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
-        if self._outdated and not self._left:
-            self._renew()
+        if not self._left:
+            self._insist()
         gone, self._lost = self._lost, set()
         came: set[int] = set()
         if self._given is not None:
@@ -83,13 +94,37 @@ class GroupSeat:
 
     def _join(self) -> None:
         """Only now: whoever is in the group and does not take keeps its partitions from those who would."""
-        self._joined = True
+        self._joined, self._settled_s = True, time.monotonic()
         self._consumer.subscribe(
             [self._names[topic] for topic in self._topics],
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
         )
+
+    def _made(self) -> Consumer:
+        """A client for this member. What those before it still have to say is nobody's business."""
+        self._client += 1
+        return clients.member(
+            self._settings,
+            self._membership,
+            error_cb=partial(self._on_error, self._client),
+            on_commit=self._committed,
+        )
+
+    def _insist(self) -> None:
+        """Asks for a place again where the one that was given, or the wait for one, is not to be trusted."""
+        now = time.monotonic()
+        if self._outdated:
+            self._renew()
+        elif self._settled:
+            self._settled_s, self._patience_s = now, _NO_PLACE_S
+        elif now - self._settled_s > self._patience_s:
+            self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._patience_s)
+            self._patience_s = min(2 * self._patience_s, _NO_PLACE_MAX_S)
+            before, self._consumer = self._consumer, self._made()
+            Thread(target=before.close, name="kafka-seat-close", daemon=True).start()  # which may take as long
+            self._join()
 
     def _renew(self) -> None:
         """Joins as somebody new: the broker gives a name that is back in time what it had, whatever it asks for now."""
@@ -138,8 +173,14 @@ class GroupSeat:
 
     # What the group says, inside a poll
 
+    def _on_error(self, client: int, error: KafkaError) -> None:
+        if client == self._client:
+            self._trouble.on_error(error)
+
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.assign([])
+        if consumer is not self._consumer:
+            return
         self._settled = True
         numbers: dict[str, set[int]] = {self._names[topic]: set() for topic in self._topics}
         for each in partitions:
@@ -153,13 +194,15 @@ class GroupSeat:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A rebalance begins. What is ours we go on with until it is known what it will be."""
-        self._settled = False
+        if consumer is self._consumer:
+            self._settled = False
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The session is over: whatever we had is somebody else's by now."""
-        self._settled = False
-        self._lost |= self.owned
-        self.owned = set()
+        if consumer is self._consumer:
+            self._settled = False
+            self._lost |= self.owned
+            self.owned = set()
 
     # Commits
 
