@@ -273,7 +273,7 @@ class Answering:
         )
         try:
             entry_id, value = codec.encode_entry(entry)
-        except (AttributeError, TypeError, ValueError, OverflowError, struct.error) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError, struct.error, MalformedError) as error:
             # Made by hand and not by its context, what an agent asks for may be anything.
             self._fail(
                 before, events, item, Failure("unwritable", f"an event cannot be written: {text_of(error)}"), now

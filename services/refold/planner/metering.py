@@ -11,7 +11,7 @@ from refold.core.planning.budgets import REPEATED, Attempted, Tally
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import Rules
 from refold.core.run.metering import Reserve
-from refold.core.run.purse import Amount, call_digest
+from refold.core.run.purse import COUNTED_MOST, Amount, call_digest
 from refold.core.run.state import RunState
 
 
@@ -65,4 +65,4 @@ def _most(state: RunState, reserve: Reserve | None, call: events.CallProposed, r
     if budgets.bounds_money(state, rules):
         message = f"nobody knows what a call of {reserve.model or call.tool} costs, and a budget of money counts it"
         raise RefoldError(message, code="no_price", hint="give App(prices=...) its price, or the call Reserve(usd=...)")
-    return Amount(reserve.tokens)
+    return Amount(min(COUNTED_MOST, reserve.tokens))

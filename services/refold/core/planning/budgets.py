@@ -17,7 +17,7 @@ from refold.core.ids import parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
 from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
-from refold.core.run.purse import BUDGET_CODES, NOTHING, Amount, Purse
+from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, NOTHING, Amount, Purse
 from refold.core.run.state import RunState
 
 DEGRADE = "degrade"
@@ -140,15 +140,15 @@ def _took(result: str, booked: Amount, rules: Rules) -> Amount:
     price = rules.price(usage) if rules.price else None
     tokens = tokens_of(usage)
     assert tokens is not None, "a usage has numbers of tokens"
-    return Amount(tokens, booked.nano_usd if price is None else price)
+    return NOTHING.plus(Amount(tokens, booked.nano_usd if price is None else price))
 
 
 def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
     """What a reservation comes to; None where nobody knows what its model costs."""
     if reserve.usd is not None:
-        return Amount(reserve.tokens, nano_usd(reserve.usd))
+        return NOTHING.plus(Amount(reserve.tokens, nano_usd(reserve.usd)))
     price = rules.price(reserve.usage) if rules.price and reserve.model else None
-    return None if price is None else Amount(reserve.tokens, price)
+    return None if price is None else NOTHING.plus(Amount(reserve.tokens, price))
 
 
 def bounds_money(state: RunState, rules: Rules) -> bool:
@@ -173,7 +173,7 @@ def _less(one: int, other: int) -> int:
 
 def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
     """When a run has to be over, by what was asked for and by its budget; 0: never."""
-    return _less(asked_ms, now + limits.ms if limits and limits.ms else 0)
+    return _less(asked_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 
 def _scopes(state: RunState, purse: Purse, rules: Rules) -> Sequence[Scope]:

@@ -11,6 +11,9 @@ from refold.core.parts import Failure, Spendable, Used
 
 _NOTHING: Map[Any, Any] = Map()
 
+COUNTED_MOST = 1 << 60
+"""What is counted at most, of anything: what results say that they took may be any number, and has to fit a record."""
+
 
 class Amount(NamedTuple):
     """So much of everything that a budget bounds. **Units**: billionths of a dollar."""
@@ -20,8 +23,8 @@ class Amount(NamedTuple):
     calls: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """Both together."""
-        return Amount(self.tokens + other.tokens, self.nano_usd + other.nano_usd, self.calls + other.calls)
+        """Both together, up to `COUNTED_MOST`."""
+        return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
         """This without the other."""
