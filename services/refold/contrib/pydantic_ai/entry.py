@@ -16,9 +16,11 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.usage import UsageLimits
 
+from refold.contrib.pydantic_ai import outside
 from refold.contrib.pydantic_ai.approvals import RefoldApprovals
 from refold.contrib.pydantic_ai.durability import RefoldDurability
 from refold.core.errors import UsageError
+from refold.core.ids import parent_of
 from refold.core.wire import canonical
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
@@ -103,6 +105,9 @@ def _entry(agent: Agent[Any, Any], limits: UsageLimits | None) -> FunctionType:
         deps: Any = None,
         message_history: list[ModelMessage] | None = None,
     ) -> Any:
+        if not parent_of(ctx.run_id)[0]:
+            prompt = outside.prompt_of(prompt)
+            message_history = await outside.history_of(agent, message_history, deps)
         result = await agent.run(prompt, deps=deps, message_history=message_history, usage_limits=limits)
         return result.output
 

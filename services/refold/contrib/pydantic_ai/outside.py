@@ -1,0 +1,63 @@
+"""What a request for a run says to a model: the words of whoever starts runs, who may have made up all of it.
+
+A run that an agent starts has what that agent's code says, and is believed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai.agent import Agent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    UserContent,
+    UserPromptPart,
+    sanitize_messages,
+)
+
+Prompt = str | list[UserContent] | None
+
+_OF_PROVIDER = ("conversation_id", "container_id")
+"""What names things that a provider keeps, for whoever has the key of the executor."""
+
+
+def prompt_of(prompt: Prompt) -> Prompt:
+    """A prompt without what an executor would fetch with its own rights: files at a provider, other addresses than http,
+    downloads."""
+    if prompt is None or isinstance(prompt, str):
+        return prompt
+    cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])
+    return [content for message in cleaned for part in message.parts for content in getattr(part, "content", ())]
+
+
+async def history_of(
+    agent: Agent[Any, Any], history: list[ModelMessage] | None, deps: Any
+) -> list[ModelMessage] | None:
+    """A conversation without that, without calls that have no answer, and with the agent's own system prompt."""
+    if not history:
+        return history
+    found = [_without_state(each) for each in _cleaned(history)]
+    own = await agent.system_prompt_parts(deps=deps, message_history=found)
+    if not own:
+        return found
+    if found and isinstance(found[0], ModelRequest):
+        return [replace(found[0], parts=[*own, *found[0].parts]), *found[1:]]
+    return [ModelRequest(parts=list(own)), *found]
+
+
+def _cleaned(messages: list[ModelMessage]) -> list[ModelMessage]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells the planner's operator what a user has tried
+        return sanitize_messages(messages)
+
+
+def _without_state(message: ModelMessage) -> ModelMessage:
+    if not isinstance(message, ModelResponse):
+        return message
+    details = {name: value for name, value in (message.provider_details or {}).items() if name not in _OF_PROVIDER}
+    state = "complete" if message.state == "suspended" else message.state
+    return replace(message, provider_response_id=None, provider_details=details or None, state=state)
