@@ -69,7 +69,7 @@ def test_a_call_that_a_request_has_made_up_is_not_made(prompt: dict[str, str]) -
 
     assert ended.value == "done"
     assert did == []
-    assert [part.content for part in parts(model.asked[0]) if isinstance(part, UserPromptPart)][0] == "hello"
+    assert next(part.content for part in parts(model.asked[0]) if isinstance(part, UserPromptPart)) == "hello"
 
 
 def test_what_the_code_of_another_agent_says_is_believed() -> None:

@@ -43,6 +43,8 @@ def test_an_address_is_told_without_its_password(url: str, told: str) -> None:
         "invalid api_key: hunter2",
         "AWS_SECRET_ACCESS_KEY=hunter2",
         "X-Api-Key: hunter2",
+        "Incorrect API key provided: sk-proj-hunter2hunter2_hunter2.",
+        "no such key AIzahunter2hunter2hunter2hunter2hunter2x",
     ],
 )
 def test_an_error_is_told_without_credentials(text: str) -> None:
@@ -56,6 +58,7 @@ def test_an_error_is_told_without_credentials(text: str) -> None:
         "no such file: settings.toml",
         "GET https://example.com/a@b?c=1 failed with 404",
         "the token is expired",
+        "no tool sk-learn-pipeline",
         "bearer of bad news",
         "mail to ada@example.com",
         "",

@@ -125,7 +125,8 @@ def _handler(model: ModelServer) -> type[BaseHTTPRequestHandler]:
 
 def _body(asked: Asked, answer: Answer) -> bytes:
     if answer.status != 200:
-        return json.dumps({"error": {"message": f"status {answer.status}", "type": "made_up", "code": None}}).encode()
+        said = answer.text or f"status {answer.status}"
+        return json.dumps({"error": {"message": said, "type": "made_up", "code": None}}).encode()
     choice = {"index": 0, "message": {"role": "assistant", **_message(answer)}, "finish_reason": _reason(answer)}
     return json.dumps({**_about(asked, "chat.completion"), "choices": [choice], "usage": _usage(asked)}).encode()
 

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from refold import App
+from refold import App, NotDone
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.adapters.tools.toolbox import Toolbox
@@ -92,6 +92,12 @@ def asked(letter: str, times: int) -> str:
     return letter * times
 
 
+@app.tool(effect="pure")
+def busy(seconds: str) -> None:
+    """It has heard from somebody when to try again."""
+    raise NotDone("busy", retry_after=float(seconds))
+
+
 GATE = threading.Event()
 
 
@@ -150,6 +156,15 @@ def test_what_a_tool_raises_leaves_its_outcome_unknown(bench: Bench, tool: str, 
 
     assert (ended.status, ended.code) == ("unknown", code)
     assert ended.message
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told_ms"), [("2", 2_000), ("1e300", 10**12), ("inf", 10**12), ("-inf", 0), ("nan", 0)]
+)
+def test_a_wait_of_any_length_is_told_as_one_that_a_record_holds(bench: Bench, seconds: str, told_ms: int) -> None:
+    ended = bench.run("busy", f'{{"seconds":"{seconds}"}}')
+
+    assert (ended.status, ended.code, ended.retry_after_ms) == ("failed", "not_done", told_ms)
 
 
 @pytest.mark.parametrize("letter", ["a", "Ω", "漢", "🙂"])

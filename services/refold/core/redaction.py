@@ -14,6 +14,11 @@ _NAMED = re.compile(
     r"(?:\"[^\"]*\"|'[^']*'|[^\s&,;'\"}\])]+)"
 )
 
+_KEYS = re.compile(
+    r"\b(?:(?:sk|rk|pk|gsk|xai|hf|ghp|gho|github_pat|glpat)[-_][A-Za-z0-9_-]{16,}|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
+)
+"""Keys of model providers and the like, which some of them repeat when they refuse one."""
+
 
 def public_url(url: str) -> str:
     """The URL without user, password and options, fit for logs."""
@@ -25,7 +30,8 @@ def public_url(url: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """The text without credentials in URLs, without bearer tokens, and without what is called a password or a key."""
+    """The text without credentials in URLs, bearer tokens, and what is called a password or a key or looks like one."""
+    text = _KEYS.sub(HIDDEN, text)
     text = _CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
     return _NAMED.sub(rf"\1{HIDDEN}", text)

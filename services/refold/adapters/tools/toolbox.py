@@ -38,6 +38,8 @@ _log = structlog.get_logger()
 
 _MESSAGE, _DETAIL = 2_000, 8_000
 """Characters of an error that are told, and of the detail that comes with it."""
+_LATEST_S = 1e9
+"""The longest wait before another attempt that is told: what is over it no record may hold."""
 
 
 class Toolbox:
@@ -254,8 +256,9 @@ class ErrorText:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
         ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error))
         if isinstance(error, NotDone | TransientError):
-            after = int(error.retry_after * 1000) if error.retry_after else 0
-            return ended._replace(status="failed", retry_after_ms=after, detail=self._detail(error))
+            return ended._replace(
+                status="failed", retry_after_ms=_after_ms(error.retry_after), detail=self._detail(error)
+            )
         if isinstance(error, TerminalError):
             return ended._replace(status="failed", retryable=False, detail=self._detail(error))
         return ended
@@ -268,6 +271,11 @@ class ErrorText:
         except Exception:  # noqa: BLE001 - the user's code, as above
             return ""
         return told if len(told) <= _DETAIL else ""
+
+
+def _after_ms(retry_after: float | None) -> int:
+    """Any number that an author may have from somebody else, as one that fits a record. Planners have a bound, too."""
+    return int(min(retry_after, _LATEST_S) * 1000) if retry_after and retry_after > 0 else 0
 
 
 def _code(error: BaseException) -> str:

@@ -30,6 +30,9 @@ _HOPELESS = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTim
 _BUSY = (408, 409, 425, 429)
 """Of the statuses below 500 those that may be others in a moment."""
 
+_LONGEST_S = 86_400.0
+"""What a provider may have a run wait: a header of a year is a mistake, and nobody looks for its reason that long."""
+
 _MOST = 3_000
 """Characters of what an error carries; of more there is its class, and what it says."""
 
@@ -47,7 +50,7 @@ def as_failure(error: Exception) -> RefoldError | None:
     detail: dict[str, Any] = {"errors": [_dumped(each) for each in failed]}
     if isinstance(error, FallbackExceptionGroup):
         detail["group"] = error.message
-    mendable = [each.retry_after or 0.0 for each in failed if _may_be_mended(each)]
+    mendable = [min(each.retry_after or 0.0, _LONGEST_S) for each in failed if _may_be_mended(each)]
     if not mendable:
         return _terminal(error, detail)
     told = json.dumps(detail)

@@ -28,15 +28,16 @@ from pydantic_ai.durable_exec import (
     ToolsetCallToolId,
     durable_unit_scope,
 )
+from pydantic_ai.exceptions import ModelRetry
 
 from refold.contrib.pydantic_ai import errors, results
 from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
 from refold.contrib.pydantic_ai.conversation import Before, Conversations, Wire, conversations
 from refold.contrib.pydantic_ai.metering import Models, most_of
 from refold.contrib.pydantic_ai.options import CallOptions
-from refold.contrib.pydantic_ai.transports import RefoldTransports, Transport
+from refold.contrib.pydantic_ai.transports import RefoldTransports, Transport, why_unfit
 from refold.core.approval.decision import ToolFacts
-from refold.core.errors import CallFailed, UsageError
+from refold.core.errors import CallFailed, MalformedError, UsageError
 from refold.core.planning.budgets import DEGRADE
 from refold.core.wire import canonical
 from refold.core.wire.fits import misfit
@@ -208,9 +209,15 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         metered = isinstance(unit.operation_id, ModelRequestId | ModelCompactMessagesId)
         if metered and so_far.cheaper:
             params = replace(params, model_id=self._models.cheaper or params.model_id)
-        prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
-        claimed = isinstance(unit.operation_id, ToolsetCallToolId) and params.ctx.tool_call_approved
-        text = canonical.dumps({**prepared.arguments, CLAIM: True} if claimed else prepared.arguments)
+        calls = isinstance(unit.operation_id, ToolsetCallToolId)
+        try:
+            prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
+            claimed = calls and params.ctx.tool_call_approved
+            text = canonical.dumps({**prepared.arguments, CLAIM: True} if claimed else prepared.arguments)
+        except (MalformedError, UsageError) as error:
+            if calls and (why := why_unfit(params.tool_args)):
+                raise ModelRetry(why) from error
+            raise
         label = unit.invocation_label(params) if unit.invocation_label else ""
         most = most_of(params, self._models.name(params.model_id), prepared, so_far) if metered else None
         asked = tool.call(text, label=label, builds_on=prepared.builds_on, reserve=most)

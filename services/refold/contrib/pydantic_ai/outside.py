@@ -20,23 +20,24 @@ from pydantic_ai.messages import (
 )
 
 Prompt = str | list[UserContent] | None
+History = list[ModelMessage] | None
 
 _OF_PROVIDER = ("conversation_id", "container_id")
 """What names things that a provider keeps, for whoever has the key of the executor."""
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """A prompt without what an executor would fetch with its own rights: files at a provider, other addresses than http,
-    downloads."""
+    """A prompt without what an executor would fetch with its own rights.
+
+    That are downloads, files that a provider keeps, and other addresses than http.
+    """
     if prompt is None or isinstance(prompt, str):
         return prompt
     cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])
     return [content for message in cleaned for part in message.parts for content in getattr(part, "content", ())]
 
 
-async def history_of(
-    agent: Agent[Any, Any], history: list[ModelMessage] | None, deps: Any
-) -> list[ModelMessage] | None:
+async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> History:
     """A conversation without that, without calls that have no answer, and with the agent's own system prompt."""
     if not history:
         return history

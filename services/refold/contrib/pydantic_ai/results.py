@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter
 from pydantic_ai.durable_exec import DurableOperationId, ModelCompactMessagesId, ModelRequestId, ToolsetCallToolId
 from pydantic_ai.usage import RunUsage
+
+from refold.core.redaction import public_url
 
 UNIT, USAGE = "$unit", "usage"
 """A tool's result that is more than its value has it under this word; and what was spent for it under that one."""
@@ -18,7 +21,7 @@ _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None) -> Any:
     """The result of a call, for what a unit said and what models took on its behalf."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
-        return {"response": _brief(dumped), USAGE: _used(dumped)}
+        return {"response": _written(_brief(dumped)), USAGE: _used(dumped)}
     if not isinstance(operation, ToolsetCallToolId):
         return dumped
     if spent is not None and spent.has_values():
@@ -44,7 +47,30 @@ def _brief(response: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in response.items() if value is not None}
     kept["parts"] = [{name: value for name, value in part.items() if value is not None} for part in kept["parts"]]
     kept["usage"] = {name: value for name, value in (kept.get("usage") or {}).items() if value}
+    if url := kept.get("provider_url"):
+        kept["provider_url"] = public_url(url)  # a base URL may have a password
     return kept
+
+
+def _written(response: dict[str, Any]) -> dict[str, Any]:
+    """A response that can be written: of a character that a model has cut in two, half an emoji say, there is a mark.
+
+    It is paid for, so it is not refused for that.
+    """
+    try:
+        orjson.dumps(response)
+    except orjson.JSONEncodeError:
+        found: dict[str, Any] = _mended(response)
+        return found
+    return response
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_mended(name): _mended(each) for name, each in value.items()}
+    return [_mended(each) for each in value] if isinstance(value, list) else value
 
 
 def _is_wrapped(result: Any) -> bool:

@@ -49,7 +49,8 @@ from refold.contrib.pydantic_ai.conversation import (
     without_drawn,
 )
 from refold.contrib.pydantic_ai.options import WORD
-from refold.core.errors import UsageError
+from refold.core.errors import MalformedError, UsageError
+from refold.core.wire import canonical
 
 ParamsT = TypeVar("ParamsT")
 
@@ -332,6 +333,15 @@ def with_run(args: dict[str, Any], told: Wire) -> Wire:
     if OF_RUN in args:
         raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
     return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: told}
+
+
+def why_unfit(args: dict[str, Any]) -> str:
+    """Why a model cannot have a tool called with these arguments; nothing if it can."""
+    try:
+        canonical.dumps(with_run(args, {}))
+    except (MalformedError, UsageError) as error:
+        return str(error)
+    return ""
 
 
 def without_run(wire: Wire) -> tuple[Wire, Wire]:
