@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from refold import Budget
 from refold.adapters.kafka import clients
 from refold.client import AsyncClient, Client, RunEvent, Started
 from refold.core.errors import (
@@ -57,6 +58,15 @@ def test_a_run_is_started_once_by_its_id_and_answers_with_its_result(client: Cli
     assert (info.status, info.value, info.input, info.requester) == ("completed", 2, {"count": 2}, "ann")
     assert (info.labels, info.sessions, info.steps, info.approvals) == ({"team": "a"}, ["s-1"], 2, [])
     assert info.requested_at.tzinfo is UTC
+
+
+def test_who_starts_a_run_may_make_its_budget_smaller(client: Client) -> None:
+    client.start("marks", {"count": 3}, id="c-poor", budget=Budget(calls=1))
+
+    with pytest.raises(RunFailedError) as raised:
+        client.result("c-poor", timeout=SOON)
+
+    assert raised.value.fields["failure"] == "budget_calls"
 
 
 def test_without_an_id_every_start_is_another_run(client: Client) -> None:
@@ -261,10 +271,12 @@ def test_however_many_results_are_waited_for_they_cost_one_consumer(dev: Dev, mo
 def test_the_client_for_asyncio_does_the_same(dev: Dev) -> None:
     async def story() -> tuple[Any, ...]:
         async with AsyncClient(data=str(dev.data), actor="ann") as client:
-            await client.start("ordering", id="c-async")
-            token = ""
+            await client.start("ordering", id="c-async", budget=Budget(calls=1))
+            token, calls = "", 0
             async with aclosing(client.events("c-async", timeout=SOON)) as events:
                 async for event in events:
+                    if event.type == "RunRequested":
+                        calls = event.event["budget"]["calls"]
                     if event.type == "NoteRecorded":
                         token = event.event["data"]
                         break
@@ -276,11 +288,11 @@ def test_the_client_for_asyncio_does_the_same(dev: Dev) -> None:
             with pytest.raises(TimedOutError):
                 await client.result("c-async-never", timeout=timedelta(seconds=0.2))
             info = await client.get("c-async")
-            return told.outcome, result, info.status, [each async for each in seqs(client)]
+            return told.outcome, calls, result, info.status, [each async for each in seqs(client)]
 
-    outcome, result, status, numbers = asyncio.run(story())
+    outcome, calls, result, status, numbers = asyncio.run(story())
 
-    assert (outcome, result, status) == ("accepted", {"parcel": "p-3", "by": "ann", "paid": 9}, "completed")
+    assert (outcome, calls, result, status) == ("accepted", 1, {"parcel": "p-3", "by": "ann", "paid": 9}, "completed")
     assert numbers == list(range(3, 3 + len(numbers)))
 
 

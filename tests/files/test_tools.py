@@ -170,12 +170,18 @@ class TestWriting:
         assert (tmp_path / "a.toml").read_text() == NEW
         with pytest.raises(TerminalError, match="not what it was"):
             files.edit("a.toml", "name", "title", named(OLD))
-        with pytest.raises(TerminalError, match="stands 2 times"):
+        with pytest.raises(TerminalError, match="more than once"):
             files.edit("a.toml", "a", "b", named(NEW))
-        with pytest.raises(TerminalError, match="stands 0 times"):
+        with pytest.raises(TerminalError, match="stands nowhere"):
             files.edit("a.toml", "nothing", "b", named(NEW))
         with pytest.raises(TerminalError, match="a line beside it"):
             files.edit("a.toml", "name", "", named(NEW))
+
+    def test_places_that_overlap_are_several(self, tmp_path: Path, files: Folder) -> None:
+        (tmp_path / "b.txt").write_text("aaa")
+
+        with pytest.raises(TerminalError, match="more than once"):
+            files.edit("b.txt", "aa", "b", named("aaa"))
 
     def test_what_would_be_too_large_is_not_written(self, tmp_path: Path, files: Folder) -> None:
         with pytest.raises(TerminalError, match="more than 10,000"):

@@ -19,6 +19,7 @@ from refold.client.shared import WAIT, Action, Came, ClientBase, State, action_f
 from refold.client.streams import LivePart
 from refold.core.events import DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.sdk.budget import Budget
 
 THREADS = 16
 """Words to runs that are under way at once: each waits in a thread for what becomes of it."""
@@ -54,6 +55,7 @@ class AsyncClient(ClientBase):
         sessions: Sequence[str] = (),
         not_before: datetime | None = None,
         deadline: datetime | None = None,
+        budget: Budget | None = None,
         timeout: timedelta | None = WAIT,
     ) -> Started:
         """See `Client`."""
@@ -66,6 +68,7 @@ class AsyncClient(ClientBase):
             sessions=sessions,
             not_before=not_before,
             deadline=deadline,
+            budget=budget,
         )
         return await _heard(asked, timeout, f"no planner has taken the request for {id or agent}")
 

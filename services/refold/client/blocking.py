@@ -18,6 +18,7 @@ from refold.client.shared import WAIT, Action, Came, ClientBase, State, action_f
 from refold.client.streams import LivePart
 from refold.core.events import DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.sdk.budget import Budget
 
 _T = TypeVar("_T")
 
@@ -51,12 +52,14 @@ class Client(ClientBase):
         sessions: Sequence[str] = (),
         not_before: datetime | None = None,
         deadline: datetime | None = None,
+        budget: Budget | None = None,
         timeout: timedelta | None = WAIT,
     ) -> Started:
         """Asks for a run of an agent, and waits until a planner has taken it.
 
         `input` is JSON data: the agent's arguments by name. The same `id` with the same agent and input is one run,
-        however often and by whomever it is asked for; without one it gets a fresh one.
+        however often and by whomever it is asked for; without one it gets a fresh one. A `budget` makes that of the
+        agent smaller, never larger.
 
         **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for a
         request that nobody could take.
@@ -69,6 +72,7 @@ class Client(ClientBase):
             sessions=sessions,
             not_before=not_before,
             deadline=deadline,
+            budget=budget,
         )
         return _of(asked, timeout, f"no planner has taken the request for {id or agent}")
 

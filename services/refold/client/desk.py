@@ -38,6 +38,7 @@ from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.pausing import PAUSE
 from refold.ports.blobs import Blobs
 from refold.runtime.clock import clock_ms
+from refold.sdk.budget import Budget
 
 TAKEN_S = 0.5
 """How long a planner has to take a request before its run is looked for in the past: a request that is said again
@@ -95,6 +96,7 @@ class Desk:
         sessions: Sequence[str],
         not_before: datetime | None,
         deadline: datetime | None,
+        budget: Budget | None,
     ) -> Future[Started]:
         """Asks for a run; the answer comes when a planner has taken it."""
         self.open()
@@ -107,6 +109,7 @@ class Desk:
             sessions=sessions,
             not_before_ms=_ms(not_before, "not_before"),
             deadline_ms=_ms(deadline, "deadline"),
+            budget=budget.limits if budget is not None else None,
             settings=self.platform.settings,
             key=self._request_key,
         )

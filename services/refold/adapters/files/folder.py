@@ -144,13 +144,13 @@ class Folder:
                 continue
             try:
                 data, _ = read_below(seen.folder, seen.parts[-1], self._most)
+                left -= len(data)
                 content = data.decode()
             except TerminalError:
                 complete = False
                 continue
             except UnicodeDecodeError:
-                continue  # no text
-            left -= len(data)
+                content = ""  # no text
             for number, line in enumerate(content.split("\n"), 1):
                 if sought in (line.casefold() if ignore_case else line):
                     hits.append(Hit(path="/".join(seen.parts), line=number, text=line.rstrip("\r")[:LINE]))
@@ -196,8 +196,9 @@ class Folder:
             data, mode = read_below(folder, parts[-1], self._most)
             text = _text(path, data)
             if content_digest(data) == expect:
-                if (count := text.count(before)) != 1:
-                    raise TerminalError(f"the text stands {count} times in {path}", hint="name more of what is around")
+                if (place := text.find(before)) < 0 or text.find(before, place + 1) >= 0:
+                    often = "more than once" if place >= 0 else "nowhere"
+                    raise TerminalError(f"the text stands {often} in {path}", hint="name more of what is around")
                 data = self._checked(text.replace(before, after))
                 _replace(folder, parts[-1], data, mode)
             elif not _made_from(text, before, after, expect):
