@@ -1,4 +1,4 @@
-"""An app whose model speaks slowly, for tests that kill its executor in the middle of a word."""
+"""An app for tests that kill its services: a model that speaks slowly, and an agent that waits for people and parcels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai.capabilities import RequestInput
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import ExternalToolset
 
 from refold import App
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
@@ -22,9 +25,14 @@ def place() -> Path:
     return Path(os.environ.get("PLACE", "."))
 
 
+def note(name: str, line: str) -> None:
+    """Adds a line to a file there."""
+    with (place() / name).open("a") as file:
+        file.write(f"{line}\n")
+
+
 async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-    with (place() / "asked").open("a") as asked:
-        asked.write("asked\n")
+    note("asked", "asked")
     for word in WORDS[:2]:
         yield word
     while (place() / "hang").exists():  # noqa: ASYNC110 - another process says so
@@ -34,4 +42,39 @@ async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[
 
 talker = Agent(FunctionModel(stream_function=speak, model_name="speaker"), name="talker")
 app = App("talk")
+
+
+async def decide(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Charges, has it shipped, and says what has come of both."""
+    turn = len(messages) // 2
+    note("decided", str(turn))
+    if turn == 2:
+        heard = [str(getattr(part, "content", "")) for message in messages[2::2] for part in message.parts]
+        return ModelResponse(parts=[TextPart("; ".join(heard))])
+    wanted = ToolCallPart(["charge", "ship"][turn], [{"amount": 5}, {}][turn], tool_call_id=f"call-{turn}")
+    return ModelResponse(parts=[wanted])
+
+
+def post(ctx: RunContext[None], requests: DeferredToolRequests, token: str) -> None:
+    """Hands a token out."""
+    note("posted", token)
+
+
+ship = ToolDefinition(name="ship", parameters_json_schema={"type": "object", "properties": {}})
+clerk = Agent(
+    FunctionModel(decide, model_name="clerk"),
+    name="clerk",
+    toolsets=[ExternalToolset([ship], id="far")],
+    capabilities=[RequestInput(post)],
+)
+
+
+@clerk.tool_plain(requires_approval=True)
+def charge(amount: int) -> str:
+    """Takes money, once."""
+    note("charged", str(amount))
+    return f"charged {amount}"
+
+
+durable(app, clerk, RefoldDurability(model=CallOptions(pool="default")))
 durable(app, talker, RefoldDurability(stream=True, model=CallOptions(pool="default")))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterable, Iterator
+from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from refold import App
 from refold.adapters.kafka.live import MOST_KBYTES, KafkaLive
-from refold.client import Client, LivePart
+from refold.client import AsyncClient, Client, LivePart
 from refold.client.streams import Tries
 from refold.contrib.pydantic_ai import RefoldDurability, durable
 from refold.core.ids import CallId, RunId
@@ -27,6 +30,7 @@ from tests.cli.terminal import Dev, served
 from tests.contrib import streaming
 from tests.contrib.thinking import says, scripted
 from tests.tidy.repository import ROOT
+from tests.waiting import eventually
 
 
 def text_of(parts: list[Any]) -> str:
@@ -163,3 +167,45 @@ def test_who_looks_on_is_told_that_a_killed_try_counts_no_more_and_costs_nothing
     lines = dev.refold("run", "stream", "talk-1", "--timeout", "2").stdout
     assert "counts no more" in lines
     assert asked.read_text().count("asked") == 2
+
+
+def test_who_looks_on_with_asyncio_hears_the_same(talk: tuple[Dev, Path]) -> None:
+    async def story() -> list[LivePart]:
+        async with AsyncClient(data=str(talk[0].data)) as client:
+            await client.start("talker", {"prompt": "speak"}, id="talk-2")
+            heard = list[LivePart]()
+            async with aclosing(client.stream("talk-2")) as stream:
+                async for part in stream:
+                    heard.append(part)
+                    if part.data["text"] == "three":
+                        break
+            # All threads are free again, whoever has looked on.
+            assert await asyncio.gather(*(client.result("talk-2") for _ in range(20))) == ["one two three"] * 20
+            assert [each async for each in client.stream("nobody", timeout=timedelta(seconds=0.2))] == []
+            return heard
+
+    heard = asyncio.run(story())
+
+    assert "".join(each.data["text"] for each in heard) == "one two three"
+    assert [(each.n, each.supersedes) for each in heard] == [(n, False) for n in range(1, len(heard) + 1)]
+
+
+def test_an_agent_that_waits_for_people_and_the_world_outlives_every_process(talk: tuple[Dev, Path]) -> None:
+    dev, place = talk
+    with Client(data=str(dev.data), actor="ada") as client:
+        client.start("clerk", {"prompt": "Charge 5 and ship."}, id="clerk-1")
+        [asked] = eventually(lambda: client.get("clerk-1").approvals, what="the question")
+        for service in ("planner", "executor", "approval"):
+            dev.kill(service)
+        assert not (place / "charged").exists()
+        client.decide(asked, "approve")
+        eventually((place / "posted").exists, what="the token")
+        for service in ("executor", "planner"):
+            dev.kill(service)
+        [token] = set((place / "posted").read_text().split())
+        client.complete(token, {"calls": {"call-1": "parcel 7"}})
+
+        assert client.result("clerk-1") == "charged 5; parcel 7"
+
+    assert (place / "decided").read_text().split() == ["0", "1", "2"]
+    assert (place / "charged").read_text().split() == ["5"]
