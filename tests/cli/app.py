@@ -128,6 +128,13 @@ async def household(ctx: Context) -> str:
 
 
 @app.agent
+async def foreman(ctx: Context) -> int:
+    """Has another agent leave its marks."""
+    marked: int = await ctx.run(marks, {"count": 1})
+    return marked
+
+
+@app.agent
 async def sleeper(ctx: Context) -> None:
     """Sleeps for an hour."""
     await asyncio.sleep(3600)

@@ -181,6 +181,8 @@ def test_what_is_halted_waits_and_goes_on(dev: Dev) -> None:
     eventually(lambda: dev.read("run", "show", "h-1")["halted"] == ["tool mark is halted: look first"])
     assert "look first" in dev.refold("run", "show", "h-1").stderr
     assert dev.effects("h-1") == []
+    dev.read("run", "start", "foreman", "--id", "h-2")
+    eventually(lambda: dev.read("run", "show", "h-2")["halted"] == ["h-2.1: tool mark is halted: look first"])
 
     dev.read("unhalt", "--tool", "mark")
 

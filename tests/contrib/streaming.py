@@ -1,4 +1,4 @@
-"""An app for tests that kill its services: a model that speaks slowly, and an agent that waits for people and parcels."""
+"""An app for tests that kill its services: a slow model, and an agent that waits for people and parcels."""
 
 from __future__ import annotations
 

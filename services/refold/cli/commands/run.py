@@ -155,10 +155,11 @@ def show_run(
 ) -> None:
     """Show a run: its status, every step with its attempts, and what waits for a human."""
     shown = _history(run, archive, shell)
-    halted = [] if archive or not shell.platform.where.trust else run_views.halted(shown, shell.platform.catalog)
+    below = shell.runs.family(run) if shown.state.children and not archive else []
+    trusted = shell.platform.where.trust and not archive
+    halted = run_views.halted(shown, below, shell.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
-    below = shell.runs.family(run) if shown.state.children and not archive else []
     data = {**run_views.run_data(shown), "halted": halted, "family": [summary(each) for each in below]}
     data = _in_full(data, run, archive, shell) if full and shell.json_ else data
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,6 +16,7 @@ from refold.client.register import word_for
 from refold.client.rows import ending, resolve_commands, summary
 from refold.client.runs import Run
 from refold.client.timeline import Ask, AttemptLine, StepLine, Successor
+from refold.core.approval.halts import Halts
 from refold.core.events import DOUBT, RunMigrated, RunStarted
 from refold.core.ids import AGENT_TOOL
 from refold.core.run.suspension import blocked
@@ -66,9 +68,15 @@ def manifest(run: Run) -> dict[str, str]:
     return {**said, **({"policy": policy} if policy else {})}
 
 
-def halted(run: Run, catalog: Shelves) -> list[str]:
-    """Why calls of a run do not go out, though nothing else is in their way."""
-    state, halts = run.state, catalog.whole.halts
+def halted(run: Run, below: Sequence[Run], catalog: Shelves) -> list[str]:
+    """Why calls of a run, and of those below it, do not go out, though nothing else is in their way."""
+    halts = catalog.whole.halts
+    found = [(each, why) for each in (run, *below) for why in _halted(each, halts)]
+    return [why if each is run else f"{each.state.run_id}: {why}" for each, why in found]
+
+
+def _halted(run: Run, halts: Halts) -> list[str]:
+    state = run.state
     asked = state.request
     if state.over or asked is None:
         return []
