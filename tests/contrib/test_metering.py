@@ -12,6 +12,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refold import App, Budget, Price, UsageError
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
+from refold.contrib.pydantic_ai.metering import BYTES_A_TOKEN
 from refold.core.events import BudgetReached, CallReserved
 from refold.testing import crash_matrix, run
 
@@ -32,14 +33,14 @@ def model(name: str, asked: list[str], rounds: int = 3) -> FunctionModel:
     return FunctionModel(answer, model_name=name)
 
 
-def looking(budget: Budget, asked: list[str], **options: Any) -> App:
-    """An app whose agent looks, within a budget."""
+def looking(budget: Budget, asked: list[str], page: str = "x" * 400, **options: Any) -> App:
+    """An app whose agent looks at a page, within a budget."""
     app = App("metered", prices=PRICES)
     agent = Agent(model("dear", asked), name="looker", model_settings={"max_tokens": 200})
 
     @agent.tool_plain(metadata={"refold": CallOptions(effect="pure")})
     async def look(n: int) -> str:
-        return f"{n} " + "x" * 400
+        return f"{n} {page}"
 
     made: dict[str, Any] = {"models": {"small": model("cheap", asked)}, **options}
     durable(app, agent, RefoldDurability(**made), budget=budget)
@@ -57,6 +58,17 @@ def test_a_request_reserves_what_was_said_before_what_is_new_and_the_longest_ans
     first, *later = [event.tokens for event in reserved]
     assert first >= 200 + len("look") // 2
     assert all(most > (1_100 * n + 200) and most < 1_000 * n + 2_500 for n, most in enumerate(later, start=1))
+
+
+def test_what_is_reserved_counts_bytes_and_not_characters() -> None:
+    def reserved(letter: str) -> list[int]:
+        done = run(looking(Budget(tokens=100_000), [], page=letter * 1_000), "looker", prompt=letter * 1_000)
+        return [event.tokens for event in done.events if isinstance(event, CallReserved)][:2]
+
+    told, named = (many - one for many, one in zip(reserved("漢"), reserved("x"), strict=True))
+
+    assert told == 2 * 1_000 // BYTES_A_TOKEN
+    assert named == 2 * 1_000 // BYTES_A_TOKEN
 
 
 def test_a_request_that_does_not_fit_does_not_go_out() -> None:

@@ -20,9 +20,8 @@ import structlog
 
 from refold.core.errors import TerminalError, TransientError, UsageError
 from refold.core.events import CallCompleted, CallFailed, Failure, SleepEnded
-from refold.core.messages import EarlierCall
 from refold.core.planning.matrix import course
-from refold.core.run.building import below
+from refold.core.run.building import earlier
 from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep
 from refold.core.run.replay import Moment, Raised, Returned
 from refold.core.run.retry import backoff_ms
@@ -166,9 +165,8 @@ class MemoryRun:
     async def _attempt(self, step: int, call: Call, attempt: int) -> ToolEnded:
         outer, tool = self._order.request, call.tool
         key = idempotency_key(environment=outer.key, run=outer.run_id, step=step, tool=tool, args=call.args)
-        steps = below(call.builds_on, lambda step: self._made[step][0].builds_on if step in self._made else None)
-        earlier = [EarlierCall(each, self._made[each][0].args, self._made[each][1]) for each in steps]
-        request = replace(outer, step=step, attempt=attempt, tool=tool, args=call.args, key=key, earlier=earlier)
+        before = earlier(call.builds_on, self._made.get)
+        request = replace(outer, step=step, attempt=attempt, tool=tool, args=call.args, key=key, earlier=before)
         # What people have decided on the agent is not on this.
         request = replace(request, timeout_ms=call.timeout_ms, decision="")
         async with self._free:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -73,12 +74,18 @@ class _Request:
     first: _Request | None = None
 
 
-class _Known(NamedTuple):
-    """A message that was sent before: what it was made of then, and the digest of its text."""
+@dataclass(slots=True)
+class _Known:
+    """A message that was sent before: what it was made of then, and the digest of its text.
+
+    `chained` is the digest of a conversation up to it, where `before` is that of what lay before it.
+    """
 
     message: ModelMessage
-    made_of: tuple[int, ...]
+    made_of: list[Any]
     digest: bytes
+    before: bytes = b""
+    chained: bytes = b""
 
 
 @dataclass(slots=True)
@@ -137,10 +144,10 @@ class Conversations:
         """What a tool is told of the run: the difference to the first request of its agent, where that is worth it."""
         last = self.last.get(run["run_id"])
         first = last.first if last is not None else None
-        if first is None or (size := len(canonical.dumps(run))) < WORTH:
+        if first is None or (size := _size(run)) < WORTH:
             return run
         less = {AS: first.step, **_difference(run, first.run)}
-        return less if len(canonical.dumps(less)) + WORTH < size else run
+        return less if _size(less) + WORTH < size else run
 
     def _digests(self, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
         """The digests of all beginnings of a conversation. `fresh` gets the data of messages that were not known."""
@@ -148,10 +155,12 @@ class Conversations:
         for message in messages:
             made_of = _made_of(message)
             known = self._messages.get(id(message))
-            if known is None or known.made_of != made_of:
+            if known is None or len(known.made_of) != len(made_of) or not all(map(is_, known.made_of, made_of)):
                 wire = fresh[id(message)] = dump_message(message)
                 known = self._messages[id(message)] = _Known(message, made_of, _digest(wire))
-            digest = _chained(digest, known.digest)
+            if not known.chained or known.before != digest:
+                known.before, known.chained = digest, _chained(digest, known.digest)
+            digest = known.chained
             found.append(digest)
         return found
 
@@ -177,10 +186,10 @@ class Conversations:
 
     def _part(self, part: Wire, named: set[int]) -> Wire:
         known = self.results.get(part.get("tool_call_id", "")) if part.get("part_kind") == "tool-return" else None
-        if known is None or known[1] != part.get("content") or (size := len(canonical.dumps(known[1]))) < LONG:
+        if known is None or known[1] != part.get("content") or len(text := canonical.dumps(known[1])) < LONG:
             return part
         named.add(known[0])
-        self.sizes[known[0]] = size
+        self.sizes[known[0]] = canonical.utf8_bytes(text)
         return {RESULT: known[0], **{name: value for name, value in part.items() if name != "content"}}
 
 
@@ -237,7 +246,7 @@ def dump_message(message: ModelMessage) -> Wire:
 
 
 def without_drawn(message: Wire) -> Wire:
-    """A message, part or event without times and ids of its making, and without what it does not have."""
+    """A message, part or event without times and ids of its making, and without what it does not have or use."""
     kept = {
         name: value
         for name, value in message.items()
@@ -248,6 +257,8 @@ def without_drawn(message: Wire) -> Wire:
             kept[name] = without_drawn(kept[name])
     if isinstance(kept.get("parts"), list):
         kept["parts"] = [without_drawn(part) for part in kept["parts"]]
+    if isinstance(used := kept.get("usage"), dict):
+        kept["usage"] = {name: count for name, count in used.items() if count}
     return kept
 
 
@@ -281,10 +292,16 @@ def _patched(old: Wire, difference: Wire) -> Wire:
     return {name: value for name, value in {**old, **difference}.items() if name not in gone}
 
 
-def _made_of(message: ModelMessage) -> tuple[int, ...]:
-    """Which objects a message consists of: while they are the same, so is its text, and that is not made again."""
-    parts = [value for part in message.parts for value in (part, *vars(part).values())]
-    return tuple(map(id, (*vars(message).values(), *parts)))
+def _made_of(message: ModelMessage) -> list[Any]:
+    """The objects of which a message consists: while they are the same, so is its text, and that is not made again."""
+    found = [*vars(message).values()]
+    for part in message.parts:
+        found += vars(part).values()
+    return found
+
+
+def _size(wire: Wire) -> int:
+    return canonical.utf8_bytes(canonical.dumps(wire))
 
 
 def _digest(wire: Wire) -> bytes:

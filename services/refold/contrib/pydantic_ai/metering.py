@@ -22,14 +22,14 @@ BYTES_A_TOKEN = 2
 ModelAsked = ModelRequestParams | ModelCompactMessagesParams
 
 
-def most_of(params: ModelAsked, model: str, prepared: Prepared, so_far: Conversations) -> Reserve:
+def most_of(params: ModelAsked, model: str, prepared: Prepared, text: str, so_far: Conversations) -> Reserve:
     """What each attempt of a request may take. Of what was said up to the one that it goes on from the provider has
-    counted the tokens; of what is new the bytes are counted.
+    counted the tokens; of what is new, that is of its arguments (`text`) without `$run`, the bytes are counted.
     """
     asked = params if isinstance(params, ModelRequestParams) else params.request_context
     known = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
-    told = {name: value for name, value in prepared.arguments.items() if name != OF_RUN}
-    new = len(canonical.dumps(told)) + sum(so_far.sizes.get(step, 0) for step in prepared.builds_on)
+    told = canonical.utf8_bytes(text) - canonical.utf8_bytes(canonical.dumps(prepared.arguments[OF_RUN]))
+    new = told + sum(so_far.sizes.get(step, 0) for step in prepared.builds_on)
     most = (asked.model_settings or {}).get("max_tokens") or MOST_OUTPUT
     return Reserve(model, known + new // BYTES_A_TOKEN, most, cheap=so_far.cheaper)
 

@@ -219,7 +219,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
                 raise ModelRetry(why) from error
             raise
         label = unit.invocation_label(params) if unit.invocation_label else ""
-        most = most_of(params, self._models.name(params.model_id), prepared, so_far) if metered else None
+        most = most_of(params, self._models.name(params.model_id), prepared, text, so_far) if metered else None
         asked = tool.call(text, label=label, builds_on=prepared.builds_on, reserve=most)
         step = loop.running("a unit of pydantic-ai").ask(asked)
         found = await step

@@ -43,6 +43,9 @@ _NONE_OF_IT = dict[str, Any](
 )
 """What is not sent, as it says nothing: most fields of most runs."""
 
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types of what is JSON data as it is."""
+
 
 class RefoldRunContext(DurableRunContext[DepsT]):
     """The `RunContext` that tools, model and handlers get in an executor. A subclass may carry more fields."""
@@ -69,6 +72,8 @@ def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_json(value: Any, what: str) -> Any:
     """JSON data for a value, sets as sorted lists. **Raises** UsageError when it has no JSON form."""
+    if type(value) in _PLAIN:
+        return value
     try:
         return to_jsonable_python(_ordered(value), inf_nan_mode="constants", by_alias=True)
     except (PydanticSerializationError, ValueError) as error:
@@ -77,6 +82,8 @@ def as_json(value: Any, what: str) -> Any:
 
 def _ordered(value: Any) -> Any:
     """Without the order of a set, and without ids that are drawn: neither is the same in another process."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, set | frozenset):
         return sorted((_ordered(each) for each in value if not _is_drawn(each)), key=repr)
     if isinstance(value, BaseModel):

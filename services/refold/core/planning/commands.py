@@ -7,14 +7,13 @@ The orders are a function of the entry and the state after it, with deterministi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refold.core import events
 from refold.core.ids import approval_id
-from refold.core.messages import ApprovalRequest, EarlierCall, RunOutcome, ToolRequest
+from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
 from refold.core.planning import asking
-from refold.core.run.building import below
+from refold.core.run.building import earlier
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, tool_requested
 
@@ -132,20 +131,17 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         requester=state.request.requester if state.request else "",
         settled=opened.settled.token if opened and opened.settled else "",
         above=state.request.above if state.request else [],
-        earlier=list(_earlier(state, call)) if call.builds_on else [],
+        earlier=earlier(call.builds_on, lambda step: _made(state, step)) if call.builds_on else [],
     )
     return Command(tool_requested(call.pool), name, message)
 
 
-def _earlier(state: RunState, call: events.CallProposed) -> Iterator[EarlierCall]:
-    """The calls on which one builds, and those on which they do, in order; one without a result is none of them."""
-
-    def result(step: int) -> str | None:
-        settled = state.outcomes.get(step)
-        return settled[1].result if settled and isinstance(settled[1], events.CallCompleted) else None
-
-    for step in below(call.builds_on, lambda step: None if result(step) is None else state.call(step).builds_on):
-        yield EarlierCall(step, state.call(step).args, result(step) or "")
+def _made(state: RunState, step: int) -> tuple[events.CallProposed, str] | None:
+    """A call that has a result, and that."""
+    settled = state.outcomes.get(step)
+    if settled is None or not isinstance(settled[1], events.CallCompleted):
+        return None
+    return state.call(step), settled[1].result
 
 
 def outcome(state: RunState) -> Command:

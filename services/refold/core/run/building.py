@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from refold.core.events import CallProposed
+from refold.core.messages import EarlierCall
+from refold.core.run.intents import Call
 
-def below(steps: Iterable[int], under: Callable[[int], Iterable[int] | None]) -> list[int]:
-    """These steps and those on which they build, in order. `under` has those of a step; None: it has no result."""
-    found: set[int] = set()
+
+def earlier(steps: Iterable[int], made: Callable[[int], tuple[CallProposed | Call, str] | None]) -> list[EarlierCall]:
+    """The calls of these steps and those on which they build, in order.
+
+    `made` has the call of a step and its result; None: it has no result, and is none of them.
+    """
+    found: dict[int, EarlierCall] = {}
     ahead = list(steps)
     while ahead:
         step = ahead.pop()
-        if step not in found and (further := under(step)) is not None:
-            found.add(step)
-            ahead += further
-    return sorted(found)
+        if step not in found and (known := made(step)) is not None:
+            call, result = known
+            found[step] = EarlierCall(step, call.args, result)
+            ahead += call.builds_on
+    return [found[step] for step in sorted(found)]

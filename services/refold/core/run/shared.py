@@ -94,6 +94,11 @@ class Table(Mapping[K, V], Generic[K, V]):
             raise KeyError(key)
         return value
 
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        place, value = self._rows.get(key, (self._length, None))
+        return value if place < self._length else default
+
     def __len__(self) -> int:
         return self._length
 
