@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,43 @@ def test_a_tool_with_a_parameter_of_that_name_gets_it() -> None:
     [call] = told(driven, CallProposed)
     assert isinstance(call, CallProposed)
     assert (driven.value, call.args, call.label) == ("mine", '{"label":"mine"}', "")
+
+
+MODEL_SAID = [{"text": "a", word: {"attempts": 3}} for word in ("retry", "timeout", "label", "reserve", "self")]
+
+
+@app.agent
+async def spreading(ctx: Context, said: dict[str, Any], *, safe: bool) -> list[Any]:
+    """Calls a tool with what a model has said, and tells what is wrong with it."""
+    try:
+        return [await (ctx.call_with("echo", said, label="here") if safe else ctx.call("echo", **said))]
+    except UsageError as error:
+        return [error.message, error.hint]
+
+
+@pytest.mark.parametrize("said", MODEL_SAID)
+def test_what_a_model_says_is_no_word_of_a_call(said: dict[str, Any]) -> None:
+    [spread, _] = run(app, "spreading", said=said, safe=False).value
+    [given, _] = run(app, "spreading", said=said, safe=True).value
+
+    word = next(iter(said.keys() - {"text"}))
+    assert word in spread or (word, spread) == ("label", "a label is dict")
+    assert given == f"tool echo: {word}: Extra inputs are not permitted"
+
+
+def test_a_call_with_a_retry_that_is_none_says_what_to_write() -> None:
+    said = run(app, "spreading", said=MODEL_SAID[0], safe=False).value
+
+    assert said[0] == "tool echo is called with retry={'attempts': 3}"
+    assert "ctx.call_with(tool, {...})" in said[1]
+
+
+def test_a_call_with_a_mapping_is_the_same_call() -> None:
+    driven = run(app, "spreading", said={"text": "a"}, safe=True)
+
+    [call] = told(driven, CallProposed)
+    assert isinstance(call, CallProposed)
+    assert (driven.value, call.args, call.label) == (["a"], '{"text":"a"}', "here")
 
 
 @app.agent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
@@ -119,11 +119,25 @@ class Context:
         if reserve is not None and "reserve" in declared.arguments.names:
             kwargs, reserve = {**kwargs, "reserve": reserve}, None
         text = declared.canonical_args(*args, **kwargs)
-        label, amount = _said(label, "a label", LABEL_CHARS), None if reserve is None else checked_reserve(reserve)
-        made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
-        if isinstance(tool, str):
-            made.read = declared.read_plain
-        return loop.step(made)
+        return _called(tool, declared, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+
+    def call_with(
+        self,
+        tool: Callable[..., Any] | str,
+        arguments: Mapping[str, Any],
+        /,
+        *,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        label: str = "",
+        reserve: Reserve | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """As `call`, with the arguments as one mapping: what a model or a user says is no word of `call` there."""
+        declared = self.find(tool)
+        if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
+            raise UsageError(f"tool {declared.name}: its arguments are {arguments!r}", hint="give a mapping by name")
+        text = declared.canonical_args(**arguments)
+        return _called(tool, declared, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
 
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
         """Waits for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
@@ -261,6 +275,26 @@ def current() -> Context | None:
     running = asyncio._get_running_loop()
     found = running.context if isinstance(running, loop.Loop) else None
     return found if isinstance(found, Context) else None
+
+
+def _called(
+    tool: Callable[..., Any] | str,
+    declared: ToolDef,
+    text: str,
+    *,
+    retry: Any,
+    timeout: timedelta | None,
+    label: Any,
+    reserve: Any,
+) -> Coroutine[Any, Any, Any]:
+    if not (retry is None or isinstance(retry, Retry)):
+        hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
+        raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
+    label, amount = _said(label, "a label", LABEL_CHARS), None if reserve is None else checked_reserve(reserve)
+    made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
+    if isinstance(tool, str):
+        made.read = declared.read_plain
+    return loop.step(made)
 
 
 _GONE = {

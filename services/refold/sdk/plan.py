@@ -44,7 +44,7 @@ async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=M
     for step in steps:
         args = _filled(step.args, step.name, results)
         try:
-            results[step.name] = await ctx.call(step.tool, **args)
+            results[step.name] = await ctx.call_with(step.tool, args)
         except CallFailed as error:
             failed = CallFailed(f"step {step.name!r}: {error.message}", step=step.name)
             failed.fields.update(error.fields)

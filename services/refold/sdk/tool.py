@@ -139,7 +139,7 @@ class ToolDef:
         tags = tuple(sorted(self.tags))
         return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms, self.pool)
 
-    def canonical_args(self, *args: Any, **kwargs: Any) -> str:
+    def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
         """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""
         return self.arguments.canonical(args, kwargs)
 

@@ -102,7 +102,7 @@ class OperationTool(ToolDef):
         """JSON Schema of the arguments: of a function its own, and of all else any object."""
         return self._schema or {"type": "object"}
 
-    def canonical_args(self, *args: Any, **kwargs: Any) -> str:
+    def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
         """The arguments as canonical JSON."""
         return canonical.dumps(kwargs)
 
