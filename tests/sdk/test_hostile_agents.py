@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold.core.errors import text_of
+from refold.core.errors import UsageError, text_of
 from refold.core.events import RetryPolicy
 from refold.core.run.intents import Call
 from refold.core.run.replay import Raised, Returned
@@ -113,3 +113,14 @@ class Sly(str):
 )
 def test_every_error_has_a_text(error: BaseException, text: str) -> None:
     assert text_of(error) == text
+
+
+def test_a_group_of_errors_says_what_is_in_it() -> None:
+    inner = ExceptionGroup("more", [UsageError("no socket", hint="call a tool")])
+    group = ExceptionGroup("two", [ValueError("one"), inner])
+
+    assert text_of(group) == (
+        "two (2 sub-exceptions): ValueError: one; "
+        "ExceptionGroup: more (1 sub-exception): UsageError: no socket: call a tool"
+    )
+    assert len(text_of(ExceptionGroup("many", [ValueError("x" * 500)] * 50))) == 2_000

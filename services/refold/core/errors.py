@@ -25,6 +25,9 @@ def text_of(error: BaseException, most: int = 2_000) -> str:
     try:
         # str() passes on a subclass of str as it is: only str's own slice is sure to be what it says.
         text = str.__getitem__(str(error), slice(most))
+        if isinstance(error, BaseExceptionGroup):  # whose own words are how many there are
+            inner = "; ".join(f"{type(each).__name__}: {text_of(each, most)}" for each in error.exceptions)
+            text = f"{text}: {inner}"[:most]
     except BaseException:  # noqa: BLE001 - a __str__ may raise anything, and whoever asks is handling an error already
         text = "(it cannot be told: its __str__ raises)"
     return text.encode("utf-8", "replace").decode() or type(error).__name__

@@ -29,7 +29,7 @@ from pydantic_ai.durable_exec import (
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, RunContext, Tool
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.approvals import question_tool, without_answer
@@ -221,6 +221,24 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         super()._bind_to_agent(agent)
         if self._event_stream_handler is not None:
             self._bound_event_operation = self._bind_event_operation(self._backend)
+
+    def check_toolsets(self) -> None:
+        """**Raises** UsageError for a toolset that the agent has got since it became durable."""
+        agent = cast(AbstractAgent[Any, Any], self._agent)
+        for leaf in self._unknown(CombinedToolset(agent.toolsets)):
+            if isinstance(leaf, DynamicToolset):  # as @agent.toolset makes one
+                hint = "give RefoldDurability to durable(app, agent, ...) below it, and not to Agent(capabilities=...)"
+                raise UsageError(f"{leaf.label} of agent {self.name} has come after its RefoldDurability", hint=hint)
+
+    def _reject_runtime_toolsets(self, toolset: AbstractToolset[AgentDepsT]) -> None:
+        """Those that are registered are none of a run, decorated ones neither."""
+        super()._reject_runtime_toolsets(CombinedToolset(self._unknown(toolset)))
+
+    def _unknown(self, toolset: AbstractToolset[AgentDepsT]) -> list[AbstractToolset[AgentDepsT]]:
+        known = {id(each.wrapped) for each in self._toolsets_by_id.values()}
+        leaves = list[AbstractToolset[AgentDepsT]]()
+        toolset.apply(leaves.append)
+        return [leaf for leaf in leaves if id(leaf) not in known]
 
     def _base_options(self, operation_id: DurableOperationId) -> CallOptions:
         own = self._toolset_options.get(getattr(operation_id, "toolset_id", ""), {})

@@ -14,6 +14,7 @@ from pydantic_ai.capabilities.abstract import leaf_capabilities
 from pydantic_ai.capabilities.combined import CombinedCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, UserContent
+from pydantic_ai.toolsets import AbstractToolset, DynamicToolset
 from pydantic_ai.usage import UsageLimits
 
 from refold.contrib.pydantic_ai import outside
@@ -54,6 +55,10 @@ def durable(
         bound = RefoldDurability.from_agent(agent) or _attached(agent, durability, name)
     except UserError as error:
         raise UsageError(f"agent {name or agent.name} cannot be durable", hint=str(error)) from None
+    if f"{bound.name}__model.request" in app.tools:
+        hint = "give one of them another name"
+        raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
+    bound.check_toolsets()
     _ask_through_refold(agent)
     for tool in bound.operation_tools():
         app.add_tool(tool)
@@ -123,6 +128,10 @@ def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
     held += leaf_capabilities(agent.root_capability)
     for toolset in agent.toolsets:
         held += [tool.prepare for tool in getattr(toolset, "tools", {}).values()]
+        leaves = list[AbstractToolset[Any]]()
+        toolset.apply(leaves.append)
+        # One that is made for each step is made by executors.
+        held += [each.toolset_func for each in leaves if isinstance(each, DynamicToolset) and not each.per_run_step]
     for function in _functions(held):
         if not function.__module__.startswith("pydantic_ai"):
             yield function
