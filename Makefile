@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-all tidy demo sim chaos soak conformance bench lint lock clean
+.PHONY: help setup test test-all frameworks tidy demo sim chaos soak conformance bench lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,6 +44,16 @@ test-all: setup ## Run it on every Python from 3.11 to 3.13 that is here, each i
 		echo "test-all: Python $$version, $$found"; \
 		$(MAKE) --no-print-directory $(or $(TARGET),test) VENV=.venvs/$$version PYTHON="$$found" || exit 1; \
 	done
+
+# Of the lock only pydantic-ai is moved, and what the newest of it needs; the index is asked, whatever a cache says.
+NEWEST := .venvs/newest
+frameworks: ## Run the tests of pydantic-ai on its newest release, in .venvs/newest (the lock has the oldest that will do)
+	@$(MAKE) -s --no-print-directory setup VENV=$(NEWEST)
+	@$(NEWEST)/bin/uv pip install --python $(NEWEST)/bin/python --no-build-isolation --quiet \
+		--refresh-package pydantic-ai-slim --upgrade-package pydantic-ai-slim -e '.[pydantic-ai]' 'pydantic-ai-slim[mcp]' || \
+		{ echo "frameworks: the newest pydantic-ai-slim cannot be had: is the network there?" >&2; exit 2; }
+	@$(NEWEST)/bin/uv pip list --python $(NEWEST)/bin/python | grep -E '^pydantic-(ai-slim|graph) '
+	$(NEWEST)/bin/pytest -n 3 --dist loadfile tests/contrib -k 'not (killed_try or its_square)'
 
 tidy: setup ## Show what must hold of the code, and fail where it does not
 	@$(BIN)/python -m tests.tidy.house
