@@ -17,6 +17,7 @@ from refold.core.events import (
 )
 from refold.core.ids import RunId
 from refold.core.wire.blobs import folder_of, is_pointer, pointer_of
+from refold.ports.effects import LoadBlob
 from tests.planner.large import LARGE, BlobRig, Fetching
 
 
@@ -237,3 +238,16 @@ def test_without_a_store_a_large_value_is_too_large_and_a_pointer_is_missing() -
 
     [failed] = rig.events("w", RunFailed)
     assert failed.failure.code == "too_large"
+
+
+@pytest.mark.parametrize(("text", "kept"), [("", True), (pointer_of(b"x" * LARGE), False)])
+def test_what_a_user_says_of_the_store_is_told_apart_from_what_an_executor_says(text: str, kept: bool) -> None:
+    rig = BlobRig()
+    rig.store.down = True
+
+    rig.ask("r", "read", {"sizes": [LARGE]}, text=text)
+    rig.pump()
+
+    [wanted] = rig.desk.orders
+    assert isinstance(wanted, LoadBlob)
+    assert wanted.kept is kept

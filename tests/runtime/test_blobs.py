@@ -267,6 +267,20 @@ def test_without_a_store_every_pointer_is_missing(told: Told) -> None:
     desk.close()
 
 
+def test_what_others_have_kept_waits_for_a_store_and_is_not_missing(told: Told) -> None:
+    desk = BlobDesk(None, told.put)
+    desk.take(LoadBlob(1, RUN, pointer_of(b"x"), kept=True))
+    desk.take(LoadBlob(2, RUN, pointer_of(b"x")))
+
+    answer = told.get(timeout=60)
+
+    assert isinstance(answer, BlobLoaded)
+    assert answer.number == 2
+    eventually(lambda: desk._later)
+    assert told.empty()
+    desk.close()
+
+
 def _order(number: int) -> StartTool:
     request = ToolRequest(CallId("r-1/3"), RUN, 1, 1, 0, "large", "{}", "k", "keyed", 1_000)
     return StartTool(number, request, probe=False)

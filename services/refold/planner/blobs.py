@@ -41,11 +41,11 @@ class BlobOrders:
         self._asked: dict[int, Callable[[str | Failure], None]] = {}
         self._number = 0
 
-    def load(self, place: Pointed, then: Callable[[str | Failure], None]) -> None:
-        """Has a value read."""
+    def load(self, place: Pointed, then: Callable[[str | Failure], None], *, kept: bool) -> None:
+        """Has a value read; `kept` see `LoadBlob`."""
         self._number += 1
         self._asked[self._number] = then
-        self.orders.append(LoadBlob(self._number, *place))
+        self.orders.append(LoadBlob(self._number, *place, kept))
 
     def save(self, value: tuple[RunId, str], then: Callable[[str | Failure], None]) -> None:
         """Has a value kept."""
@@ -122,8 +122,10 @@ class LargeValues:
                 self._driven.discard(item.run_id)
                 self._inbox.push([item])
 
+        # Users may say anything of what they have put there: nothing waits for that where there is no store.
+        kept = not isinstance(item.input, Start) or item.input.origin is not None
         for place in list(left):
-            self._asks.load(place, partial(loaded, place))
+            self._asks.load(place, partial(loaded, place), kept=kept)
 
     # On the way out
 

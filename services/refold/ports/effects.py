@@ -85,11 +85,15 @@ class Looked(NamedTuple):
 
 
 class LoadBlob(NamedTuple):
-    """Read a large value of a run. -> `BlobLoaded`, later: an outage of the store is waited for."""
+    """Read a large value of a run. -> `BlobLoaded`, later: an outage of the store is waited for.
+
+    `kept`: another service says that it has put it into the store. So there is one, also if none is set here.
+    """
 
     number: int
     run: RunId
     pointer: str
+    kept: bool = False
 
 
 class BlobLoaded(NamedTuple):

@@ -83,6 +83,8 @@ class BlobDesk:
     def _loaded(self, order: LoadBlob) -> BlobLoaded:
         if self._blobs is None:
             message = f"{order.pointer[:80]} lies in a blob store, and none is set: REFOLD_BLOBS__URL"
+            if order.kept:  # the operator's mistake, which is to end no run
+                raise UnreachableError(message)
             return BlobLoaded(order.number, Failure("blob_missing", message))
         try:
             return BlobLoaded(order.number, self._blobs.get(order.run, order.pointer))
