@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from refold import App, CallFailed, Context
+from refold import App, CallFailed, Context, Reserve
 from refold.core import topics
 from refold.core.errors import BlobError, MalformedError
 from refold.core.events import (
@@ -43,6 +43,12 @@ async def read(ctx: Context, sizes: list[int]) -> list[int]:
             ctx.note("lost", error.fields["code"])
             found.append(-1)
     return found
+
+
+@app.agent
+async def think(ctx: Context) -> None:
+    """Makes a call that may take a hundred tokens."""
+    await ctx.call(fetch, 1, reserve=Reserve(input_tokens=100))
 
 
 @app.agent

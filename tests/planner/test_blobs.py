@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from refold.core.events import (
+    CallBilled,
     CallCompleted,
     ChildCompleted,
     ChildStarted,
@@ -16,6 +17,7 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.ids import RunId
+from refold.core.planning import budgets
 from refold.core.wire.blobs import folder_of, is_pointer, pointer_of
 from refold.ports.effects import LoadBlob
 from tests.planner.large import LARGE, BlobRig, Fetching
@@ -251,3 +253,20 @@ def test_what_a_user_says_of_the_store_is_told_apart_from_what_an_executor_says(
     [wanted] = rig.desk.orders
     assert isinstance(wanted, LoadBlob)
     assert wanted.kept is kept
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(4 << 20, 8), (LARGE, 100)])
+def test_a_large_result_says_what_it_took_if_that_is_found_at_once(
+    monkeypatch: pytest.MonkeyPatch, most: int, tokens: int
+) -> None:
+    monkeypatch.setattr(budgets, "LOOKED_INTO", most)
+    rig = BlobRig()
+    assert isinstance(rig.world, Fetching)
+    said = {"text": "x" * LARGE, "usage": {"model": "test:big", "input_tokens": 7, "output_tokens": 1}}
+    rig.world.forged = rig.store.put(RunId("r"), json.dumps(said))
+
+    rig.ask("r", "think", {})
+    rig.pump()
+
+    [billed] = rig.events("r", CallBilled)
+    assert billed.tokens == tokens

@@ -157,7 +157,8 @@ class Answering:
         if isinstance(item.input, RunOperation) and item.input.kind == MIGRATE and state is not None:
             return self._agents.migrate(state, item.input, item.values)
         offset = item.record.offset if item.record else 0
-        ruling = decide(state, self._given(item), now, self._rules, sent_ms=sent_ms, offset=offset)
+        given, values = self._given(item), item.values
+        ruling = decide(state, given, now, self._rules, sent_ms=sent_ms, offset=offset, values=values)
         return self._admission.takes(ruling, state, item.input)
 
     def _given(self, item: Pending) -> Input:

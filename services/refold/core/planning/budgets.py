@@ -16,6 +16,7 @@ from refold.core.events import Failure, Spendable
 from refold.core.ids import parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
 from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, NOTHING, Amount, Purse
 from refold.core.run.state import RunState
@@ -25,6 +26,10 @@ DEGRADE = "degrade"
 
 REPEATED = "repeated"
 """The failure of a call that was made too often with the same arguments."""
+
+
+LOOKED_INTO = 4 << 20
+"""Characters of a result that is looked into for what it took: some milliseconds, in which no other run goes on."""
 
 
 class Attempted(NamedTuple):
@@ -114,8 +119,11 @@ def kept_in(asked: Attempted, held: events.Event) -> list[events.Event]:
     return [held] if asked.most is None or isinstance(held, events.CallFailed) else [_most(asked), held]
 
 
-def bills(state: RunState, result: ToolResult, rules: Rules) -> list[events.Event]:
-    """What an executor's word on an attempt says of what it took. What nobody knows stays reserved."""
+def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO_VALUES) -> list[events.Event]:
+    """What an executor's word on an attempt says of what it took. What nobody knows stays reserved.
+
+    A large result is among the `values`; one that would take long to look into says nothing.
+    """
     purse = state.purse
     assert purse is not None, "only of a run that something is counted of"
     try:
@@ -125,7 +133,8 @@ def bills(state: RunState, result: ToolResult, rules: Rules) -> list[events.Even
     if (booked := purse.booked.get((call, result.attempt))) is None:
         return []
     if result.status == "completed":
-        took = _took(result.result, booked, rules)
+        text = values.get((result.run_id, result.result), result.result)
+        took = _took(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked, rules)
         return [events.CallBilled(result.step, call, result.attempt, took.tokens, took.nano_usd, twice=result.again)]
     # "It did not happen" is said of one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:

@@ -37,13 +37,21 @@ from refold.core.planning.verdict import (
     Unsent,
 )
 from refold.core.planning.waiting import expire, take_answer, take_signal
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 
 
 def decide(
-    state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None = None, offset: int = 0
+    state: RunState | None,
+    what: Input,
+    now: int,
+    rules: Rules,
+    *,
+    sent_ms: int | None = None,
+    offset: int = 0,
+    values: Values = NO_VALUES,
 ) -> Ruling:
-    """The events that an input causes, or why there are none.
+    """The events that an input causes, or why there are none; `values` has the large ones that it points to.
 
     **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended, at this `offset`.
     """
@@ -51,7 +59,7 @@ def decide(
     if state is None or not isinstance(ruling, list):
         return ruling
     if state.purse is not None and isinstance(what, ToolResult):
-        ruling = bills(state, what, rules) + ruling
+        ruling = bills(state, what, rules, values) + ruling
     if state.paused:
         ruling = pausing.keep_back(ruling)
     doubted = [event.step for event in ruling if isinstance(event, events.CallDoubted)]
