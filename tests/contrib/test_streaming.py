@@ -106,6 +106,16 @@ def test_what_is_too_much_is_dropped_and_has_a_number() -> None:
     assert sum(len(part.data) for part in heard) < 2 * MOST_A_SECOND
 
 
+def test_what_has_no_form_in_json_is_dropped_and_fails_no_call() -> None:
+    heard = list[StreamPart]()
+    attempt = Try(order(), heard.append)
+
+    for text in ("\ud83d", "\ude42", "yes"):
+        attempt.tell("text", {"text": text})
+
+    assert [(part.n, part.data) for part in heard] == [(3, '{"text":"yes"}')]
+
+
 def test_a_broker_that_does_not_answer_holds_nobody_up_and_takes_no_memory() -> None:
     live = KafkaLive(KafkaSettings(bootstrap="127.0.0.1:1"), "test", partitions=4)
     full = StreamPart(RunId("r-1"), CallId("r-1/3"), 1, 1, 1, "text", "x" * MOST_PART)

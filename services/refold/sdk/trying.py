@@ -11,6 +11,7 @@ from typing import Any
 
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
+from refold.core.errors import MalformedError
 from refold.core.live import StreamPart
 from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
@@ -41,10 +42,13 @@ class Try:
         """
         if self._live is None:
             return
-        text = canonical.dumps(data)
+        try:
+            text = canonical.dumps(data)
+        except MalformedError:  # half a character, say, of which the rest is in the next part
+            text = ""
         with self._lock:
             self._n += 1
-            number, fits = self._n, len(text) <= MOST_PART and self._takes(len(text))
+            number, fits = self._n, 0 < len(text) <= MOST_PART and self._takes(len(text))
         if fits:
             order = self.request
             self._live(StreamPart(order.run_id, order.call_id, order.attempt, self._began_ms, number, kind, text))
