@@ -185,6 +185,18 @@ def test_apply_creates_what_is_missing_and_then_changes_nothing(settings: KafkaS
     assert {(each.partitions, each.replication) for each in topics.present()} == {(2, 1)}
 
 
+def test_services_start_without_the_topic_on_which_nothing_rests(settings: KafkaSettings) -> None:
+    topics = Topics(settings)
+    topics.apply()
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    for done in admin.delete_topics([f"{settings.prefix}run-stream"]).values():
+        done.result(60)
+
+    eventually(lambda: [(each.topic, each.setting) for each in topics.diff()] == [("run-stream", "topic")])
+
+    topics.check()
+
+
 def test_apply_mends_a_setting_that_somebody_changed(settings: KafkaSettings) -> None:
     topics = Topics(settings)
     topics.apply()

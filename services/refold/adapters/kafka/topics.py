@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.core.topics import TOOL_COMPLETED
+from refold.core.topics import RUN_STREAM, TOOL_COMPLETED
 from refold.core.wire.resources import resource
 from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
@@ -175,11 +175,14 @@ class Topics:
     def check(self) -> None:
         """What a service asks for before it starts: all topics, with equal partition counts and the `_VITAL` settings.
 
+        `run-stream` may be missing, as nothing rests on it.
         **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.
         """
         there = self._metadata().topics
         wrong: dict[str, int] = {}
-        for topic in self.wanted:
+        lossy = self._settings.prefix + RUN_STREAM
+        wanted = [topic for topic in self.wanted if topic.name != RUN_STREAM or lossy in there]
+        for topic in wanted:
             name = self._settings.prefix + topic.name
             meta = there.get(name)
             if meta is None or meta.error:
@@ -188,7 +191,7 @@ class Topics:
                 wrong[topic.name] = len(meta.partitions)
         if wrong:
             raise self._conflict(wrong)
-        if unfit := [each for each in self._config_differences(self.wanted) if each.unfit]:
+        if unfit := [each for each in self._config_differences(wanted) if each.unfit]:
             worst = unfit[0]
             raise UsageError(
                 f"the topic {self._settings.prefix}{worst.topic} has {worst.setting}={worst.found}, and "
