@@ -33,7 +33,8 @@ class Family:
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it means for others is answered next."""
-        self._inbox.push(self._told(after, entry, offset))
+        if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # of most it is nothing
+            self._inbox.push(self._told(after, entry, offset))
 
     def _told(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
         told = [self._ended_before(each) for each in family.tidings(after, entry)]

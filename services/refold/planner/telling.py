@@ -26,6 +26,9 @@ _TOLD = {
 }
 """What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
 
+_HEARD = frozenset({*_TOLD, events.CallFailed})
+"""What may be told; of a failed call one kind of failure is."""
+
 
 class Telling:
     """What one lane says, which writes its entries as `actor`."""
@@ -43,6 +46,8 @@ class Telling:
         run = entry.run_id
         if run in self._taken:
             self._resume(after, entry)
+        if _HEARD.isdisjoint(map(type, entry.events)):  # of most steps nothing is said
+            return
         for event in entry.events:
             if isinstance(event, (events.CallFailed, events.CallDoubted)) and event.failure.code == "unauthorised":
                 self._journal.counts["unauthorised"] += 1

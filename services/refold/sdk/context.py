@@ -290,7 +290,8 @@ def _called(
     if not (retry is None or isinstance(retry, Retry)):
         hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
         raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
-    label, amount = _said(label, "a label", LABEL_CHARS), None if reserve is None else checked_reserve(reserve)
+    label = "" if label == "" else _said(label, "a label", LABEL_CHARS)
+    amount = None if reserve is None else checked_reserve(reserve)
     made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
     if isinstance(tool, str):
         made.read = declared.read_plain

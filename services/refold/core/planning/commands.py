@@ -41,6 +41,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
     ended: list[Command] = []
     closed: list[Command] = []
     for event in entry.events:
+        if isinstance(event, events.CallProposed):
+            continue  # it goes out by another event of its entry
         if isinstance(event, events.CallDispatched):
             if event.step in state.given_up:
                 continue  # in the same moment: nobody waits for it

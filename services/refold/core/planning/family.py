@@ -25,7 +25,7 @@ Tidings = Start | ChildOver | ParentOver | PauseAbove
 def tidings(state: RunState, entry: events.Entry) -> Iterator[Tidings]:
     """What an accepted entry means for others. `state` is the run's right after it, or later."""
     for event in entry.events:
-        if type(event) not in _FOR_OTHERS:
+        if type(event) not in FOR_OTHERS:
             continue
         if isinstance(event, events.ChildStarted):
             yield _start(state, event.step, child_id(state.run_id, event.step), event)
@@ -41,7 +41,7 @@ def tidings(state: RunState, entry: events.Entry) -> Iterator[Tidings]:
             yield from _ended(state, event)
 
 
-_FOR_OTHERS = frozenset(
+FOR_OTHERS = frozenset(
     (
         events.ChildStarted,
         events.EventPublished,

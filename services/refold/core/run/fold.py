@@ -88,7 +88,7 @@ def extended(
 
 def wakes(fresh: Iterable[events.Event]) -> int:
     """How often events wake the agent's code: at its start and at every outcome that it waits for."""
-    return sum([isinstance(event, WAKING) for event in fresh])
+    return sum([type(event) in _WAKES for event in fresh])
 
 
 WAKING = (
@@ -102,6 +102,7 @@ WAKING = (
     events.CallbackFailed,
     events.ChildCompleted,
 )
+_WAKES = frozenset(WAKING)
 
 EVENT_BYTES = 64
 """What an event takes besides its texts, roughly."""

@@ -41,6 +41,11 @@ class Row(Sequence[T], Generic[T]):
         """Where a value is, or would be, in a sequence that is sorted (by `key`)."""
         return bisect_left(self._items, value, 0, self._length, key=key)
 
+    def find(self, value: Any) -> int | None:
+        """Where a value is in a sequence that is sorted, or None."""
+        place = bisect_left(self._items, value, 0, self._length)
+        return place if place < self._length and self._items[place] == value else None
+
     def __len__(self) -> int:
         return self._length
 
@@ -54,6 +59,8 @@ class Row(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
 
     def __getitem__(self, index: Any) -> Any:
+        if type(index) is int and 0 <= index < self._length:
+            return self._items[index]
         if isinstance(index, slice):
             return [self._items[n] for n in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:

@@ -192,8 +192,7 @@ class RunState:
 
     def step_of(self, seq: int) -> int | None:
         """The step that was proposed, or asked for anew, as event `seq`, or None."""
-        place = self.seqs.place(seq)
-        if place < len(self.seqs) and self.seqs[place] == seq:
+        if (place := self.seqs.find(seq)) is not None:
             return place + 1
         renewed = next((step for step, anew in self.retried.renewed.items() if anew == seq), None)
         return renewed or self.retried.superseded.get(seq)

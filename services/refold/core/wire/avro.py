@@ -168,6 +168,10 @@ def _branch() -> None:
 
 def _put(out: bytearray, n: int) -> None:
     """Appends a number that is in zigzag form and needs more than one byte."""
+    if n < 16_384:  # the length of a text, mostly
+        out.append(n & 127 | 128)
+        out.append(n >> 7)
+        return
     if n >> 64:
         raise MalformedError("a number has more than 64 bits")
     while n > 127:
@@ -283,11 +287,16 @@ class _Writing:
         names: dict[str, Any] = {}
         lines = []
         for field in schema["fields"]:
-            if isinstance(field["type"], str) and field["type"] in _PRIMITIVES:
-                lines += _write_lines(field["type"], f"v.{field['name']}")
-            else:
-                names[f"write_{field['name']}"] = self.of(field["type"])
-                lines.append(f"write_{field['name']}(out, v.{field['name']})")
+            kind, source = field["type"], f"v.{field['name']}"
+            if isinstance(kind, str) and kind in _PRIMITIVES:
+                lines += _write_lines(kind, source)
+                continue
+            names[f"write_{field['name']}"] = self.of(kind)
+            lines.append(f"write_{field['name']}(out, {source})")
+            if isinstance(kind, list) and "null" in kind:  # what is not there is not worth a call
+                lines[-1:] = [f"if {source} is None: out.append({2 * kind.index('null')})", f"else: {lines[-1]}"]
+            elif isinstance(kind, dict) and kind["type"] in ("array", "map"):
+                lines[-1:] = [f"if {source}: {lines[-1]}", "else: out.append(0)"]
         write: WriteValue = _compile("out, v", lines or ["pass"], names)
         self._records[f"{schema['namespace']}.{schema['name']}"] = self._records[schema["name"]] = write
         return write
@@ -300,13 +309,17 @@ def _write_lines(schema: str, source: str) -> list[str]:
         return [f"out.append(1 if {source} else 0)"]
     # A lone surrogate, which only the message of an error can hold, is written as its escape.
     encode = ".encode('utf-8', 'backslashreplace')" if schema == "string" else ""
-    return [f"s = {source}{encode}; n = len(s) << 1", "out.append(n) if n < 128 else put(out, n)", "out += s"]
+    write = f"s = s{encode}; n = len(s) << 1; out.append(n) if n < 128 else put(out, n); out += s"
+    return [f"s = {source}", f"if s: {write}", "else: out.append(0)"]  # most texts of most records are empty
+
+
+_write_long: WriteValue = _compile("out, v", _write_lines("long", "v"), {})
 
 
 def _write_array(item: WriteValue) -> WriteValue:
     def write(out: bytearray, v: list[Any]) -> None:
         if v:
-            _put(out, len(v) << 1)
+            _write_long(out, len(v))
             for value in v:
                 item(out, value)
         out.append(0)
@@ -317,7 +330,7 @@ def _write_array(item: WriteValue) -> WriteValue:
 def _write_map(text: WriteValue) -> WriteValue:
     def write(out: bytearray, v: dict[str, str]) -> None:
         if v:
-            _put(out, len(v) << 1)
+            _write_long(out, len(v))
             for key, value in v.items():
                 text(out, key)
                 text(out, value)

@@ -124,7 +124,7 @@ def hint_for(thing: Any, *, called: bool) -> str | None:
 
 def hint_for_event(event: str, args: tuple[Any, ...]) -> str | None:
     """What to write instead of an action that the interpreter reports (an audit event); None when it may happen."""
-    hint = _EVENTS.get(event)
+    hint = EVENTS.get(event)
     if hint is None or event not in ("open", "os.mkdir", "os.rename", "os.remove"):
         return hint
     # An import under way writes its bytecode; and a number is a file that was opened, and judged, before.
@@ -139,7 +139,7 @@ def _writes(mode: Any, flags: Any) -> bool:
     return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-_EVENTS: Final = {
+EVENTS: Final = {
     "time.sleep": TIME,
     "_thread.start_new_thread": CONCURRENCY,
     "_thread.start_joinable_thread": CONCURRENCY,
@@ -164,3 +164,4 @@ _EVENTS: Final = {
         WORLD,
     ),
 }
+"""What of all that the interpreter reports may have to be refused."""
