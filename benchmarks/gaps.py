@@ -21,8 +21,9 @@ GOALS = {
 }
 """Figure, direction, goal, must."""
 
-SHORT, EARLY, WINDOW = 20, slice(4, 16), 100
-"""Steps of a short run, those of it that count as the tenth, and the last ones of a long run that do as its last."""
+SHORT, EARLY, WINDOW = 20, slice(4, 16), 10
+"""Steps of a short run, those of it that count as the tenth, and which part of a long run counts as its end: of 100
+steps, a third of a second, the median is that of the moment, and varies by half beside other work."""
 
 Stamps = list[tuple[int, int]]
 
@@ -49,7 +50,7 @@ def measure(engine: Engine, *, short: int = 20, long: tuple[int, ...] = (1_000, 
     first, early, overhead = list[float](), list[float](), list[float]()
     late: dict[int, list[float]] = {}
     for calls in long:
-        late[calls] = _gaps(_run(engine, calls)[1])[-WINDOW:]
+        late[calls] = _gaps(_run(engine, calls)[1])[-max(calls // WINDOW, 1) :]
         for _ in range(short // len(long)):
             asked, stamps, over = _run(engine, SHORT)
             first.append((stamps[0][0] - asked) / 1e6)
