@@ -6,29 +6,47 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import cached_property
 from hashlib import blake2b
+from math import inf
 from types import FunctionType
 from typing import Any, Optional, cast
 
-from pydantic_ai.agent import Agent
+from pydantic import TypeAdapter
+from pydantic_ai.agent import Agent, ModelRequestNode
 from pydantic_ai.capabilities.abstract import leaf_capabilities
 from pydantic_ai.capabilities.combined import CombinedCapability
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, UserContent
+from pydantic_ai.messages import ModelMessage, ModelRequest, RetryPromptPart, UserContent
+from pydantic_ai.run import AgentRun
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_graph import End
+from typing_extensions import TypedDict
 
 from refold.contrib.pydantic_ai import outside
 from refold.contrib.pydantic_ai.approvals import RefoldApprovals
+from refold.contrib.pydantic_ai.conversation import dump_message
 from refold.contrib.pydantic_ai.durability import RefoldDurability
-from refold.core.errors import UsageError
+from refold.core.errors import ChildFailed, TerminalError, UsageError
 from refold.core.ids import parent_of
 from refold.core.wire import canonical
+from refold.sdk import loop
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.budget import Budget
 from refold.sdk.context import Context
+from refold.sdk.delegating import started
 from refold.sdk.determinism import scan
+from refold.sdk.shape import Shape
 from refold.sdk.source import code_version
+
+GOES_ON = "refold.goes-on"
+"""The change since which conversations go on in a child: histories of before are gone along as they are."""
+
+REQUESTS = 200
+"""Requests to models in one run: its code is made again from all of them, each with all messages before it."""
+
+MOST_TOLD = 512 * 1024
+"""Bytes of messages up to which a conversation goes on elsewhere: there they are one input, which a record holds."""
 
 
 def durable(
@@ -41,16 +59,20 @@ def durable(
     retention: timedelta | None = None,
     usage_limits: UsageLimits | None = None,
     budget: Budget | None = None,
+    requests: int = REQUESTS,
 ) -> AgentDef:
     """Makes an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
 
     Its runs are started as those of any agent, on an object with `prompt` and, where it has them, `deps` and
     `message_history`. What it returns is its output. `durability` says how models and tools are called, where the
     agent was not made with one already; `usage_limits` are for each run (50 requests, where nothing is said), and a
-    `budget` holds over all that it starts.
+    `budget` holds over all that it starts. A conversation of more than so many `requests` to models goes on in a child
+    of the run, from its messages, and so on: what its code costs when it is made again is bounded.
     In the code of another agent, `await agent.run(...)` is durable as well.
     **Raises** UsageError, by name, for what cannot be: deps without a JSON form, a tool's option that there is not.
     """
+    if type(requests) is not int or requests < 1:
+        raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
     try:
         bound = RefoldDurability.from_agent(agent) or _attached(agent, durability, name)
     except UserError as error:
@@ -62,7 +84,7 @@ def durable(
     _ask_through_refold(agent)
     for tool in bound.operation_tools():
         app.add_tool(tool)
-    body = _entry(agent, usage_limits)
+    body = _entry(agent, name or bound.name, usage_limits, requests)
     options = {"name": name or bound.name, "version": version, "retention": retention, "budget": budget}
     return app.add_agent(ThinkingAgent(agent, body, **options))
 
@@ -103,23 +125,64 @@ class ThinkingAgent(AgentDef):
         return blake2b(f"{code_version([self.function, *functions])} {told}".encode(), digest_size=8).hexdigest()
 
 
-def _entry(agent: Agent[Any, Any], limits: UsageLimits | None) -> FunctionType:
+class SoFar(TypedDict):
+    """What a conversation that goes on in another run has with it, beside its messages."""
+
+    usage: RunUsage
+    conversation_id: str
+
+
+def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: int) -> FunctionType:
     async def run(
         ctx: Context,
         prompt: str | list[UserContent] | None = None,
         deps: Any = None,
         message_history: list[ModelMessage] | None = None,
+        so_far: SoFar | None = None,
     ) -> Any:
         if not parent_of(ctx.run_id)[0]:
             prompt = outside.prompt_of(prompt)
             message_history = await outside.history_of(agent, message_history, deps)
-        result = await agent.run(prompt, deps=deps, message_history=message_history, usage_limits=limits)
-        return result.output
+            so_far = None
+        before: Any = so_far or {}
+        given = {"message_history": message_history, "usage_limits": limits, **before}
+        async with agent.iter(prompt, deps=deps, **given) as begun:
+            node, left = begun.next_node, float(most)
+            while begun.result is None and not isinstance(node, End):
+                if isinstance(node, ModelRequestNode):
+                    if left <= 0 and _says_all(begun, node.request):
+                        told = [dump_message(each) for each in (*begun.all_messages(), node.request)]
+                        if len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON):
+                            break
+                        left = inf
+                    left -= 1
+                node = await begun.next(node)
+            if begun.result is not None:
+                return begun.result.output
+            with_it = SoFar(usage=begun.usage, conversation_id=begun.conversation_id)
+        given = {
+            "message_history": told,
+            "deps": canonical.parse(dumped.dump(deps)),
+            "so_far": TypeAdapter(SoFar).dump_python(with_it, mode="json", exclude_defaults=True),
+        }
+        try:
+            return await loop.step(started(ctx.run_id, ctx.find_agent(name), given, "cancel", typed=True))
+        except ChildFailed as failed:
+            raise TerminalError(failed.fields["message"] or failed.message, code=failed.fields["code"]) from None
 
+    dumped = Shape(Optional[agent.deps_type], f"deps of agent {name}")  # noqa: UP045 - the type is a value here
     run.__annotations__ |= {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here
     if isinstance(agent.output_type, type):
         run.__annotations__["return"] = agent.output_type
     return cast(FunctionType, run)
+
+
+def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
+    """Whether another loop may go on from here: how often a tool has asked to be tried again only this one knows."""
+    again = any(
+        isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts
+    )
+    return bool(request.parts) and not again and not begun.pending_messages
 
 
 def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
