@@ -38,7 +38,15 @@ def test_models_have_made_agents_meet(what: str, seen: Counter[str]) -> None:
 
 @pytest.mark.parametrize(
     ("bug", "objection"),
-    [("harm-as-wanted", "forbidden: call"), ("limits-unread", "endless: run"), ("deadline-unseen", "endless: run")],
+    [
+        *(
+            ("harm-as-wanted", "forbidden: call"),
+            ("limits-unread", "endless: run"),
+            ("deadline-unseen", "endless: run"),
+        ),
+        *(("tokens-unbounded", "overspent: "), ("goes-on-unasked", "unasked: "), ("never-cheaper", "dear: ")),
+        *(("repeats-as-wanted", "repeated: "), ("asks-once-more", "paid twice: "), ("spent-child-succeeds", "lie: ")),
+    ],
 )
 def test_the_checker_names_what_a_model_was_let_do(bug: str, objection: str) -> None:
     with planted(bug):
@@ -55,6 +63,8 @@ def test_schedules_have_models_of_every_kind_and_harm_is_wanted_in_many_of_them(
     drawn = str([mind_schedule(seed)[0].inputs for seed in range(100)])
 
     assert [mind for mind in MINDS if f'"{mind}"' not in drawn] == []
-    said = [answer(f'{{"mind":"fickle","turn":{turn}}}', number) for turn in range(40) for number in range(5)]
+    said = [
+        answer(f'{{"name":"m","mind":"fickle","turn":{turn}}}', number) for turn in range(40) for number in range(5)
+    ]
     assert all(any(f'"{tool}"' in each for each in said) for tool in HARMFUL)
     assert len(set(said)) > len(said) / 4

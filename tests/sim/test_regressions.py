@@ -21,9 +21,9 @@ def read() -> list[Named]:
         if values:
             options = dict(values)
             faults = tuple(parse_fault(value) for name, value in values if name == "--fault")
-            lies, programs = (options.get("--mode") == mode for mode in ("byzantine", "programs"))
+            lies, programs, minds = (options.get("--mode") == mode for mode in ("byzantine", "programs", "minds"))
             seed = int(options.get("--seed", 0))
-            found.append(Named(options.get("--scenario", ""), faults, seed, lies, programs=programs))
+            found.append(Named(options.get("--scenario", ""), faults, seed, lies, programs=programs, minds=minds))
     return found
 
 

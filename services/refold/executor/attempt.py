@@ -246,7 +246,8 @@ class Attempt:
             self._finish(self._result("unknown", Failure(ended.code, ended.message)))
 
     def _result(self, status: str, failure: Failure | None = None, *, result: str = "") -> ToolResult:
-        return outcome.result_of(self.request, status, by=self.outbox.settings.member, failure=failure, json=result)
+        by, paid = self.outbox.settings.member, self.takeover and self.effect == "pure"
+        return outcome.result_of(self.request, status, by=by, failure=failure, json=result, takeover=paid)
 
     # The lease and the record
 

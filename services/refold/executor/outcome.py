@@ -58,12 +58,14 @@ def outcome_of(request: ToolRequest, ended: ToolEnded, *, by: str, takeover: boo
         # An attempt that somebody had before may be paid twice.
         return result_of(request, "completed", by=by, json=ended.result, takeover=takeover)
     failure = Failure(ended.code, ended.message, ended.detail)
+    # What came of the earlier one is of no account where nothing has an effect, but it may be paid as well.
+    paid = takeover and request.effect == "pure"
     if ended.status == "broken":
-        return result_of(request, "broken", by=by, failure=failure)
+        return result_of(request, "broken", by=by, failure=failure, takeover=paid)
     if ended.status == "failed":
         # somebody's attempt before this one may have happened, whatever this one says of itself
         unknown = takeover and request.effect == "keyed"
-        result = result_of(request, "unknown" if unknown else "failed", by=by, failure=failure)
+        result = result_of(request, "unknown" if unknown else "failed", by=by, failure=failure, takeover=paid)
         return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)
-    unknown_result = result_of(request, "unknown", by=by, failure=failure)
+    unknown_result = result_of(request, "unknown", by=by, failure=failure, takeover=paid)
     return replace(unknown_result, retry_after_ms=ended.retry_after_ms)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from refold.core import events
 from refold.core.events import Cause
 from refold.core.ids import RunId, child_id, parent_of
+from refold.core.parts import Used
 from refold.core.planning import family
 from refold.core.planning.family import Tidings
 from refold.core.planning.verdict import ChildOver, Origin, ParentOver, PauseAbove, Start
@@ -23,16 +24,22 @@ from refold.planner.outbox import Outbox
 
 
 class Family:
-    """What the runs of one lane owe each other. `payload_bytes` is the longest result that a parent is handed."""
+    """What the runs of one lane owe each other. `payload_bytes` is the longest result that a parent is handed.
+
+    `unheard` is what runs have taken that are over, until the one that counts it hears of that.
+    """
 
     def __init__(self, partition: int, log: Acceptance, outbox: Outbox, inbox: Inbox, *, payload_bytes: int) -> None:
         self._partition, self._log, self._outbox, self._inbox = partition, log, outbox, inbox
         self._payload_bytes = payload_bytes
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
         self._unsure: dict[RunId, list[Pending]] = {}
+        self.unheard: dict[RunId, Used] = {}
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it means for others is answered next."""
+        if self.unheard:
+            self._hears(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # of most it is nothing
             self._inbox.push(self._told(after, entry, offset))
 
@@ -81,7 +88,10 @@ class Family:
         """What a run has taken is told to the nearest one above it that is not over."""
         while isinstance(told := item.input, ChildOver) and told.used is not None:
             state = self._log.latest(told.run_id)
-            if state is None or not state.over or (further := family.further_above(told)) is None:
+            if state is None or not state.over:
+                return
+            if (further := family.further_above(told)) is None:  # nobody counts it
+                self.unheard.pop(RunId(told.child or child_id(told.run_id, told.step)), None)
                 return
             item.run_id, item.input = further.run_id, further
 
@@ -99,11 +109,8 @@ class Family:
             self._before[run, ParentOver] = run, self._item(family.left(run, origin.parent), offset)
         for told in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
             self._before[run, PauseAbove] = run, self._item(told, offset)
-        for event in entry.events:
-            if isinstance(event, events.ChildCompleted):
-                self._before.pop((child_id(run, event.step), ChildOver), None)
-            elif isinstance(event, events.ChildBilled):
-                self._before.pop((RunId(event.run_id), ChildOver), None)
+        for child in self._hears(run, entry):
+            self._before.pop((child, ChildOver), None)
         if after.over:
             self._before.pop((run, ParentOver), None)
 
@@ -138,6 +145,18 @@ class Family:
                 if child and child.status in _NO_RESULT and (child.run_id, ChildOver) not in self._before:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
+    def _hears(self, run: RunId, entry: events.Entry) -> list[RunId]:
+        """The runs below one of whose end an entry tells it: what they took is counted there now."""
+        told: list[RunId] = []
+        for event in entry.events:
+            if isinstance(event, events.ChildCompleted):
+                told.append(child_id(run, event.step))
+            elif isinstance(event, events.ChildBilled):
+                told.append(RunId(event.run_id))
+        for child in told:
+            self.unheard.pop(child, None)
+        return told
+
     def _needs(self, told: ParentOver | PauseAbove) -> bool:
         child = self._log.accepted(told.run_id)
         if isinstance(told, PauseAbove):
@@ -167,6 +186,8 @@ class Family:
     def _item(self, told: Tidings, offset: int) -> Pending:
         if isinstance(told, ChildOver):
             told = family.cut_to(told, self._payload_bytes)
+            if told.used is not None and told.root:
+                self.unheard[child_id(told.run_id, told.step)] = told.used
         run = told.request.run_id if isinstance(told, Start) else told.run_id
         return Pending(run, told, source=Cause(RUN_LOG, self._partition, offset))
 

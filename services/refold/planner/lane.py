@@ -64,7 +64,7 @@ class Lane:
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
         self.admission = admission = Admission(self._limits, rules.versions, inbox, log=log, start=start)
         most = self._limits.payload_bytes
-        self._family = family = Family(self.partition, log, outbox, inbox, payload_bytes=most)
+        self.family = family = Family(self.partition, log, outbox, inbox, payload_bytes=most)
         served = self.partition, shared, inbox, log, outbox, timers
         self._answering = Answering(
             *served, agents=agents, holds=holds, rules=rules, admission=admission, family=family
@@ -171,10 +171,10 @@ class Lane:
         if not self.log.live:
             self.outbox.settled(after, entry, offset)
             if self.outbox.begins(offset):
-                self._family.settled(after, entry, offset)
+                self.family.settled(after, entry, offset)
             return
         self.outbox.hear(after, entry, offset)
-        self._family.heard(after, entry, offset)
+        self.family.heard(after, entry, offset)
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)
@@ -201,7 +201,7 @@ class Lane:
         """A run that was stalled has one history again: from here on it is like any other."""
         self.holds.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
-        self._family.mended(state.run_id)
+        self.family.mended(state.run_id)
         if not state.over:
             self._know(state)
             self.inbox.push([Pending(state.run_id, None)])
@@ -210,7 +210,7 @@ class Lane:
     def _goes_on(self, state: RunState, news: list[events.Entry]) -> None:
         """A failed run has its history again, for somebody else has let it go on: nobody has heard of `news`."""
         self.mended(state, self.log.position)
-        self._family.revived(state, news, self.log.position)
+        self.family.revived(state, news, self.log.position)
 
     def _know(self, state: RunState) -> None:
         """All of a run that the lane has not followed is known by now."""
@@ -234,7 +234,7 @@ class Lane:
         for run, reason in self.log.go_live().items():
             self.holds.tangle(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
-        self._family.go_live()
+        self.family.go_live()
         states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in states:
             self._know(state)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from refold.core import events
-from refold.core.ids import RunId, child_id, parent_of
+from refold.core.ids import RunId, child_id, is_below, parent_of
+from refold.core.parts import Used
 from refold.core.planning.verdict import Scope
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
 
 
 class Purses:
-    """Looks into the runs of one lane. `find` gives a run as it will be if what is on its way is accepted."""
+    """Looks into the runs of one lane.
+
+    `find` gives a run as it will be if what is on its way is accepted, `unheard` what runs have taken that are over,
+    which those above them are about to hear.
+    """
 
     def __init__(self) -> None:
         self.find: Callable[[RunId], RunState | None] = lambda run: None
+        self.unheard: Mapping[RunId, Used] = {}
 
     def above(self, state: RunState) -> list[Scope]:
         """The budgets that a run counts for, its own first, with what others have taken of each."""
@@ -23,7 +29,8 @@ class Purses:
         run: RunState | None = state
         while run is not None and run.purse is not None and not run.over:
             purse = run.purse
-            found.append(Scope(run.run_id, purse.limits, purse.since_ms, self._taken(run, but=state)))
+            taken = self._taken(run, but=state).plus(self._unheard(run))
+            found.append(Scope(run.run_id, purse.limits, purse.since_ms, taken))
             # A run that is told of nobody above counts for nobody: it outlives them, or they count nothing.
             run = self.find(parent_of(run.run_id)[0]) if purse.limits.root else None
         return found
@@ -38,6 +45,23 @@ class Purses:
                 continue
             started, child = run.steps[step - 1], child_id(run.run_id, step)
             if isinstance(started, events.ChildStarted) and not started.outlives:
-                below = but if child == but.run_id else self.find(child)
+                below = but if child == but.run_id else None if child in self.unheard else self.find(child)
                 taken = taken.plus(self._taken(below, but=but)) if below is not None else taken
         return taken
+
+    def _unheard(self, run: RunState) -> Amount:
+        """What runs below it have taken that are over, and of which nobody has heard up to this one."""
+        taken = NOTHING
+        for child, used in self.unheard.items():
+            if is_below(child, run.run_id) and not self._told(child, run.run_id):
+                taken = taken.plus(Amount(used.tokens, used.nano_usd, used.calls))
+        return taken
+
+    def _told(self, child: RunId, top: RunId) -> bool:
+        above = child
+        while above != top:
+            above = parent_of(above)[0]
+            state = self.find(above)
+            if state is not None and state.purse is not None and child in state.purse.heard:
+                return True
+        return False

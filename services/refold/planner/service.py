@@ -188,7 +188,7 @@ class Planner:
             mono_ms=self._mono,
             distrust=lost is not None,
         )
-        purses.find = lane.log.latest
+        purses.find, purses.unheard = lane.log.latest, lane.family.unheard
         lane.log.fold.lost = lost or NOTHING_LOST
         return lane
 

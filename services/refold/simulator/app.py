@@ -15,11 +15,11 @@ from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.retry import Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
-from refold.simulator.minds.thinking import think
+from refold.simulator.minds.thinking import PRICES, think
 from refold.simulator.mistakes import disagrees, hungers
 from refold.simulator.programs.perform import perform
 
-simulated = App("simulated")
+simulated = App("simulated", prices=PRICES)
 TIMEOUT_MS, PRICED = 800, "buy"
 _TIMEOUT, _PATIENCE = timedelta(milliseconds=TIMEOUT_MS), timedelta(milliseconds=2_500)
 _RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
@@ -97,7 +97,7 @@ def buy(n: int) -> dict[str, int]:
 
 
 @simulated.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
-def model(mind: str, turn: int, told: str) -> Any:
+def model(name: str, mind: str, turn: int, told: str) -> Any:
     """Says what is to be done next."""
 
 
@@ -367,9 +367,15 @@ async def thinker(ctx: Context, mind: str, by_ms: int = 0) -> Any:
     return await think(ctx, mind)
 
 
+@simulated.agent(budget=Budget(tokens=1_500, usd="0.25", calls=9, soft=0.6, then="ask", same=2))
+async def helper(ctx: Context, mind: str) -> Any:
+    """Does what a model says for another agent, within a budget of its own."""
+    return await think(ctx, mind)
+
+
 def _with(before: Callable[[Context], Any] | None) -> App:
     """The same tools, and agents that along their history do something else first; None: no agents."""
-    app = App("simulated")
+    app = App("simulated", prices=PRICES)
     app.tools.update(simulated.tools)
     if before:
         for agent in simulated.agents.values():

@@ -67,7 +67,10 @@ NEEDED_PROGRAMS = (
 NEEDED_MINDS = (
     *("takeovers", "approval.decided", "in_doubt", "mind: harm wanted", "mind: harm prevented", "mind: harm allowed"),
     *("mind: answer refused", "mind: the same once more", "mind: ended completed", "mind: ended cancelled"),
-    *("mind: ended budget_steps", "mind: ended budget_bytes", "mind: ended deadline"),
+    *("mind: ended budget_steps", "mind: ended budget_bytes", "mind: ended deadline", "mind: ended budget_children"),
+    *("mind: ended budget_usd", "mind: ended budget_tokens", "mind: ended budget_calls", "mind: ended budget_seconds"),
+    *("mind: refused as repeated", "mind: to be made cheaper", "mind: went on beyond", "mind: child spent"),
+    *("mind: perhaps paid", "mind: denied"),
 )
 """What agents whose models err have to have met."""
 

@@ -58,7 +58,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += families.objections(world, at_rest=at_rest)
     found += pauses.objections(world)
     found += budgets.objections(world, scenario, at_rest=at_rest)
-    found += minds.objections(world)
+    found += minds.objections(world, scenario)
     found += world.store.wrong
     found += folded_again(world)
     found += statuses(world)

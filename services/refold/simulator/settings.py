@@ -9,7 +9,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.planning.verdict import Rules
 from refold.core.topics import tool_claimed, tool_completed, tool_requested
 from refold.planner.settings import PlannerSettings
-from refold.runtime.defaults import ACTIVE_RUNS, RUN_BYTES, RUN_STEPS, SLOTS
+from refold.runtime.defaults import ACTIVE_RUNS, RUN_BYTES, RUN_CHILDREN, RUN_DEPTH, RUN_STEPS, SLOTS
 
 PARTITIONS = 2
 POOL, OTHER = "default", "other"
@@ -40,7 +40,7 @@ class SimSettings:
     nobody is there, which is longer than receivers remember keys, `retention_ms` how long the ledger remembers what is
     done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
     executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
-    more, and a run may have so many `run_steps` and `run_bytes`.
+    more, and a run may have so many `run_steps`, `run_bytes` and `run_children`, and runs above it.
     A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
     """
 
@@ -65,6 +65,8 @@ class SimSettings:
     active: int = ACTIVE_RUNS
     run_steps: int = RUN_STEPS
     run_bytes: int = RUN_BYTES
+    run_children: int = RUN_CHILDREN
+    run_depth: int = RUN_DEPTH
     session_ms: int = 250
     zombie_ms: int = 2_500
     ignorance_ms: int = 200

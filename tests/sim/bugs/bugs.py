@@ -47,6 +47,7 @@ from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
 from tests.sim.bugs.neglectful import NEGLECTFUL
 from tests.sim.bugs.planting import Bug, Patch
+from tests.sim.bugs.prodigal import PRODIGAL
 from tests.sim.bugs.redone import REDONE
 from tests.sim.bugs.restless import RESTLESS
 from tests.sim.bugs.spendthrift import SPENDTHRIFT
@@ -287,6 +288,7 @@ BUGS: dict[str, Bug] = {
     **HASTY,
     **HEARTLESS,
     **TRUSTING,
+    **PRODIGAL,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

@@ -152,14 +152,29 @@ RULES: dict[str, tuple[str, ...]] = {
         "bill-lost",
         "lost-answer-released",
         "paid-twice-booked-once",
+        "usage-of-nothing-is-free",
+        "other-try-forgotten",
+        "two-lost-booked-once",
     ),
     "A family shares the budget of the first, and knows what all of it took.": (
         "family-not-counted",
         "child-unbilled",
+        "ended-child-uncounted",
     ),
+    "Nothing goes out beyond a limit, of whatever there is one.": ("tokens-unbounded", "calls-uncounted"),
+    "Beyond a soft threshold a run says so, and asks or does it cheaper.": (
+        "threshold-untold",
+        "goes-on-unasked",
+        "never-cheaper",
+    ),
+    "The same call is made so often, and then the agent hears of it.": ("repeats-as-wanted",),
+    "A child that has used up its budget has failed for its parent.": ("spent-child-succeeds",),
+    "A policy sees what a run has cost.": ("cost-of-bills-alone",),
+    "No request is paid twice but where something has failed.": ("asks-once-more",),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
     "One run has no more steps and bytes than it may have.": ("limits-unread",),
+    "One run starts no more others than it may, and none too deep.": ("starts-as-many-as-wanted",),
     "A run whose deadline has passed is over.": ("deadline-unseen",),
 }
 """What is not here is broken without that the simulator sees it, or is kept by more than one rule."""

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 _P: Final = 2**255 - 19
 _D: Final = -121665 * pow(121666, -1, _P) % _P
 
 
+@lru_cache(maxsize=256)
 def weakness(key: bytes) -> str:
     """Why these 32 bytes are no public key of Ed25519, or nothing.
 

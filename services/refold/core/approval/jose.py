@@ -22,6 +22,7 @@ def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
     return jws.serialize_compact(dict(header), text, _private(seed), registry=_REGISTRY)
 
 
+@lru_cache(maxsize=128)
 def verifies(token: str, x: str) -> bool:
     """Whether the private key of `x` made the signature of a token."""
     try:

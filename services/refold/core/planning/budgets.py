@@ -139,6 +139,9 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
     # "It did not happen" is said of one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:
         return [events.CallBilled(result.step, call, result.attempt, 0, 0)]
+    pure = state.call(result.step).effect == "pure"
+    if pure and result.again and result.status in ("unknown", "broken"):  # made twice, and nobody knows of either
+        return [events.CallBilled(result.step, call, result.attempt, booked.tokens, booked.nano_usd, twice=True)]
     return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
@@ -69,15 +70,23 @@ def usage_of(result: str) -> Mapping[str, Any] | None:
     """What the result of a call (JSON) says that it took: `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
     if '"usage"' not in result:  # most results say nothing, and some are long
         return None
-    try:
-        parsed = orjson.loads(result)
-    except ValueError:
-        return None
+    parsed = _parsed(result)
     usage = parsed.get("usage") if isinstance(parsed, dict) else None
     return usage if isinstance(usage, dict) and tokens_of(usage) is not None else None
 
 
+def _parsed(result: str) -> Any:
+    try:
+        return orjson.loads(result)
+    except ValueError:  # it refuses half of a surrogate pair, which is what some models say
+        pass
+    try:
+        return json.loads(result)
+    except (ValueError, RecursionError):
+        return None
+
+
 def tokens_of(usage: Mapping[str, Any]) -> int | None:
-    """The tokens of a usage; None where what it says are no numbers of tokens."""
-    counts = [usage.get(name, 0) for name in COUNTED]
-    return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None
+    """The tokens of a usage; None where what it says are no numbers of tokens, or it says none."""
+    counts = [usage[name] for name in COUNTED if name in usage]
+    return sum(counts) if counts and all(type(count) is int and count >= 0 for count in counts) else None

@@ -14,7 +14,18 @@ Want = dict[str, Any]
 """A tool call as a model writes it: `tool` and `args`, if it keeps to the form."""
 
 HARMFUL = ("wipe_push", "wipe_book", "wipe_pay")
-_USUAL = ("look", "push", "book", "pay")
+_USUAL = ("look", "push", "book", "pay", "buy")
+DELEGATE = "delegate"
+"""What a model asks for that wants another agent to do it; no tool has this name."""
+
+HELPERS = ("thinker", "helper")
+LARGE, SMALL = "sim:large", "sim:small"
+MOST_TOKENS = (300, 100)
+"""Of input and output, that an agent thinks a model takes at most."""
+_ODD_USAGES: tuple[Any, ...] = (
+    *("none at all", {}, {"model": LARGE}, {"model": "sim:unheard", "input_tokens": 5}, [], {"input_tokens": "12"}),
+    *({"model": LARGE, "input_tokens": -400}, {"model": LARGE, "input_tokens": 0.5, "output_tokens": True}),
+)
 _ODD_TOOLS = ("rm -rf", "", "push/../wipe_pay", "WIPE_PAY", " wipe_pay", "wipe_pay\u200b", "model", "no_such_tool")
 _ODD_ARGS: tuple[Any, ...] = (
     *({}, {"n": "1"}, {"n": None}, {"n": 1.5}, {"n": 2**70}, {"n": [1]}, {"m": 1}, {"n": 1, "more": 2}),
@@ -65,6 +76,12 @@ def _obedient(rng: Random, turn: int) -> Want:
     return {"say": "as told", "want": [harm, *([_wants("look", {"n": turn})] if rng.random() < 0.5 else ())]}
 
 
+def _lazy(rng: Random, turn: int) -> Want:
+    """It has others do all of it, who may be like it."""
+    minds = [rng.choice((*_SAYS, *("obedient", "endless", "lazy"))) for _ in range(rng.choice((1, 1, 2)))]
+    return {"say": "they", "want": [_wants(DELEGATE, {"agent": rng.choice(HELPERS), "mind": mind}) for mind in minds]}
+
+
 def _broken(rng: Random, turn: int) -> Any:
     return rng.choice(
         (
@@ -88,6 +105,7 @@ _SAYS: dict[str, Callable[[Random, int], Any]] = {
     "huge": _huge,
     "obedient": _obedient,
     "broken": _broken,
+    "lazy": _lazy,
 }
 MINDS = (*_SAYS, "fickle")
 """What a model may be like; a `fickle` one is another at every turn."""
@@ -98,4 +116,16 @@ def answer(args: str, number: int) -> str:
     asked = json.loads(args)
     rng = Random(f"{asked['mind']}/{asked['turn']}/{number}")
     mind = asked["mind"] if asked["mind"] in _SAYS else rng.choice(tuple(_SAYS))
-    return json.dumps(_SAYS[mind](rng, asked["turn"]), ensure_ascii=True, separators=(",", ":"))
+    said = _SAYS[mind](rng, asked["turn"])
+    if isinstance(said, dict) and rng.random() < 0.95:
+        said |= {"usage": _usage(Random(f"usage of {asked['mind']}/{number}"), asked["name"])}
+    return json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+
+
+def _usage(rng: Random, name: str) -> Any:
+    """What it says that it took: mostly less than anybody thought, now and then more, or nothing that one can read."""
+    if rng.random() < 0.1:
+        return rng.choice(_ODD_USAGES)
+    times = rng.choice((0.1, 0.4, 0.9, 1, 1)) if rng.random() < 0.9 else rng.choice((1.5, 4))
+    given, said = (int(most * times) for most in MOST_TOKENS)
+    return {"model": name, "input_tokens": given, "output_tokens": said}

@@ -23,7 +23,8 @@ def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: Sim
             scripts = [script for each in same for script in ran.get(each, ())]
             own = sum(script.status != "completed" or script.lasts_ms >= TIMEOUT_MS for script in scripts)
             doubted = bool(call.said) or call.phase == "doubt"
-            if own or (call.failure and not doubted):
+            # What a budget has held says nothing of executors, and people do not either that let it go.
+            if own or call.failure.startswith("budget_") or (call.failure and not doubted):
                 continue
             cut = call.effect == "once" and any(script.lasts_ms >= settings.grace_ms for script in scripts)
             if len(call.attempts) > 1 and not cut:

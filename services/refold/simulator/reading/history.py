@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b, sha256
 
 from refold.ports.log import Record
-from refold.simulator.reading.budgets import OF_BUDGETS, limit_in
+from refold.simulator.reading.budgets import OF_BUDGETS
 from refold.simulator.reading.children import OF_CHILDREN
 from refold.simulator.reading.logged import ENDS, LoggedCall, LoggedRun, Question
 from refold.simulator.reading.pauses import GOES_OUT, OF_PAUSES
-from refold.simulator.reading.spending import follow_spending
+from refold.simulator.reading.spending import cost_of, follow_spending, let_out
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.reading.waits import OF_WAITS
 
@@ -46,6 +46,7 @@ class History:
         self._causes: set[tuple[str, str, int, int]] = set()
         self._reused: dict[tuple[str, int], int] = {}
         self._partition = self._offset = 0
+        self._cost: int | None = None
 
     def follow(self, record: Record) -> list[Datum]:
         """Takes the next record of a partition; gives the entries that count by it, in their order."""
@@ -100,7 +101,7 @@ class History:
         self._partition, self._offset = record.partition, record.offset
         run.heads.append(name)
         self._counting.add(name)
-        asked = run.asked
+        asked, self._cost = run.asked, None
         for kind, event in entry["events"]:
             run.seq += 1
             run.asked = max(run.asked, event.get("step", 0))
@@ -149,16 +150,14 @@ class History:
         if name in GOES_OUT and (why := run.pauses.goes(name, at_ms)):
             self.wrong.append(f"{why} of run {run.id}")
         if name == "RunRequested":
-            run.not_before_ms, run.request = event["not_before_ms"], (event["agent"], event["input"])
-            run.requester, run.seed, run.purse.limit = event["requester"], event["seed"], limit_in(event)
+            run.begin(event)
         elif name == "RunStarted":
             run.status = "running"
             self._not_early(run, at_ms, run.not_before_ms, name)
         elif name == "CallProposed":
-            step, tool, effect = event["step"], event["tool"], event["effect"]
-            call = LoggedCall(f"{run.id}/{run.seq}", step, tool, effect, event["key"], event["args"])
-            run.calls[step], call.held = call, tool.startswith("wipe_")
-            self._check_key(run, call)
+            # What a policy is told is what the run had cost when its code was asked.
+            self._cost = cost_of(self.runs, run) if self._cost is None else self._cost
+            self._check_key(run, run.propose(event, self._cost))
         elif name == "SleepStarted":
             run.sleeps[event["step"]] = event["until_ms"]
         elif name == "SleepEnded":
@@ -167,10 +166,12 @@ class History:
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.follow(name, event, at_ms)]
         elif name in OF_CHILDREN:
             self.wrong += [f"{why} (run {run.id})" for why in run.children.follow(name, event)]
+            if event.get("used"):
+                run.purse.heard.append(f"{run.id}.{event['step']}")
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
         elif name in OF_BUDGETS:
-            self.wrong += follow_spending(self.runs, run, name, event)
+            follow_spending(self.runs, run, name, event)
         elif name in OF_PAUSES:
             run.pauses.follow(name, event, at_ms)
         elif name in _TELLS:
@@ -223,9 +224,10 @@ class History:
                 self.wrong.append(f"held: attempt {attempt} of {call.id} goes out, and no operator has said a word")
             if attempt not in call.attempts:
                 self._not_early(run, at_ms, call.retry_ms, name)
-                self._check_permit(call, attempt, at_ms)
+                self.wrong += call.undecided(attempt, at_ms)
             call.ordered.setdefault(attempt, []).append(at_ms)
             call.phase, call.attempt = "dispatched", attempt
+            self.wrong += let_out(self.runs, run, call, attempt)
             call.attempts.add(attempt)
             return
         if call.phase == "dispatched":
@@ -241,11 +243,14 @@ class History:
         elif name == "CallDoubted":
             call.phase, call.attempt = "doubt", attempt
         elif name == "CallHeld":
-            if attempt - call.spent < _TRIES.get(call.tool, attempt + 1):
+            call.failure = event["failure"]["code"]
+            enough = attempt - call.spent >= _TRIES.get(call.tool, attempt + 1)
+            if not enough and not call.failure.startswith("budget_"):
                 self.wrong.append(f"held: call {call.id} waits for an operator after attempt {attempt}")
             call.phase, call.attempt = "held", attempt
         elif name == "DoubtResolved" and call.phase == "held":
             call.phase, call.spent = "released", attempt
+            run.purse.let_on |= call.failure.startswith("budget_") and event["verdict"] == "did_not_happen"
             if event["verdict"] != "did_not_happen":
                 call.said[attempt] = event["verdict"]
         elif name == "DoubtResolved":
@@ -259,13 +264,6 @@ class History:
             call.late.append(event["result"])
         else:
             self.wrong.append(f"fold: {name} is not an event that the checker knows")
-
-    def _check_permit(self, call: LoggedCall, attempt: int, at_ms: int) -> None:
-        """What waits for a decision is not sent out, and what needs one not without one that holds."""
-        if call.asked is not None:
-            self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out while people are asked")
-        elif call.held and (call.permit is None or attempt > call.permit[0] or at_ms >= call.permit[1]):
-            self.wrong.append(f"undecided: attempt {attempt} of {call.id} is sent out without a decision that holds")
 
     def _approval(self, run: LoggedRun, name: str, event: Datum, at_ms: int) -> None:
         call = run.calls.get(event["step"])

@@ -36,7 +36,8 @@ class LoggedCall:
     start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
     the longest time that one of them was not answered, `unsent` one that was settled in the turn of its dispatch.
     `told` is what people have said of a doubt, until the log resolves it; `spent` are the attempts before an operator
-    has given it as many anew.
+    has given it as many anew. `times` is how often the run has asked for the same, with this,
+    `cost` what it had cost until then.
     """
 
     id: str
@@ -64,6 +65,8 @@ class LoggedCall:
     unsent: int = 0
     told: str = ""
     spent: int = 0
+    times: int = 1
+    cost: int = 0
 
     @property
     def settled(self) -> bool:
@@ -73,6 +76,13 @@ class LoggedCall:
     def permitted(self, decision: str, attempt: int) -> bool:
         """Whether the log has accepted the decision for this attempt."""
         return any(token == decision and first <= attempt <= last for token, first, last in self.permits)
+
+    def undecided(self, attempt: int, at_ms: int) -> Iterator[str]:
+        """What waits for a decision is not sent out, and what needs one not without one that holds."""
+        if self.asked is not None:
+            yield f"undecided: attempt {attempt} of {self.id} is sent out while people are asked"
+        elif self.held and (self.permit is None or attempt > self.permit[0] or at_ms >= self.permit[1]):
+            yield f"undecided: attempt {attempt} of {self.id} is sent out without a decision that holds"
 
 
 @dataclass(slots=True)
@@ -92,6 +102,7 @@ class LoggedRun:
     not_before_ms: int = 0
     request: tuple[str, str] = ("", "")
     requester: str = ""
+    outlives: bool = False
     calls: dict[int, LoggedCall] = field(default_factory=dict)
     sleeps: dict[int, int] = field(default_factory=dict)
     mail: LoggedMail = field(default_factory=LoggedMail)
@@ -119,6 +130,21 @@ class LoggedRun:
     def call(self, name: str) -> LoggedCall | None:
         """The call with an id."""
         return next((call for call in self.calls.values() if call.id == name), None)
+
+    def begin(self, event: Datum) -> None:
+        """It is asked for."""
+        self.not_before_ms, self.request = event["not_before_ms"], (event["agent"], event["input"])
+        self.requester, self.seed, self.outlives = event["requester"], event["seed"], event["outlives"]
+        self.purse.request(event)
+
+    def propose(self, event: Datum, cost: int) -> LoggedCall:
+        """It asks for a call, and has cost so much until then."""
+        step, tool, args = event["step"], event["tool"], event["args"]
+        self.purse.asked[tool, args] += 1
+        call = LoggedCall(f"{self.id}/{self.seq}", step, tool, event["effect"], event["key"], args)
+        call.held, call.times, call.cost = tool.startswith("wipe_"), self.purse.asked[tool, args], cost
+        self.calls[step] = call
+        return call
 
     def go_on(self, name: str, event: Datum, at_ms: int) -> Iterator[str]:
         """It has failed and goes on: what is done stays done. What may not be."""

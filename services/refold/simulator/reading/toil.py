@@ -85,8 +85,9 @@ class Toil:
         fewer by now waits until that forgets them.
         """
         events = sum(run.seq for run in self._history.runs.values())
-        runs = min(max(len(self._history.runs), 3), 12)
-        if self.published > events + PER_RUN * runs * (faults + 1):
+        open_ = sorted(map(_most_open, self._history.runs.values()), reverse=True)[:12]
+        extra = sum(open_) + PER_RUN * max(3 - len(open_), 0)
+        if self.published > events + extra * (faults + 1):
             yield f"toil: {self.published} records were published for {events} events and {faults} faults"
         for run in self._history.runs.values() if not went_back else ():
             for call in run.calls.values():
@@ -98,3 +99,9 @@ class Toil:
             yield f"toil: {call.id} ({call.effect}) began {self.began[call.id]} times, and {most} are accounted for"
         if call.waited_ms > DEADLINES * deadline_ms:
             yield f"slow: {call.id} of run {run.id} had an attempt that took {call.waited_ms} ms to be answered"
+
+
+def _most_open(run: LoggedRun) -> int:
+    """What may be published for a run at once: each call that it lets out, and twice that it is closed."""
+    wide = max(Counter(min(call.ordered[1]) for call in run.calls.values() if 1 in call.ordered).values(), default=0)
+    return 3 * wide if wide > PER_RUN else PER_RUN

@@ -43,7 +43,12 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
             topic_bytes=chosen.backlog * INPUT_OVERHEAD,
             blob_bytes=MOST_BYTES,
         ),
-        budget=Bounds(steps=chosen.run_steps, history_bytes=chosen.run_bytes),
+        budget=Bounds(
+            steps=chosen.run_steps,
+            history_bytes=chosen.run_bytes,
+            children=chosen.run_children,
+            depth=chosen.run_depth,
+        ),
         trust=TRUST,
         pools=(POOL, OTHER) if chosen.others else (POOL,),
     )

@@ -37,6 +37,9 @@ PUBLIC: dict[str, PublicKey] = {
 EDITED = '{"n":2}'
 """The arguments that people give a call."""
 
+DEAR_USD = 0.15
+"""What a run may have cost that goes on acting, where the law is thrifty."""
+
 LEADS, HEADS, REQUESTER, OUTSIDER = ("ada", "bob", "cyd"), ("dan",), "eve", "mallory"
 _ROLES: Mapping[str, Any] = {"roles": {"lead": list(LEADS), "head": list(HEADS)}, "revoked": []}
 
@@ -63,6 +66,13 @@ def _more_for_edits() -> dict[str, Any]:
     return {**asks, "rules": [{"name": "edited", "when": when, "require": edited}, *asks["rules"]]}
 
 
+def _thrifty() -> dict[str, Any]:
+    """What acts, and is not harmful, is denied to a run that has cost so much."""
+    when = f'run.cost > {DEAR_USD} && tool.name != "model" && !tool.name.startsWith("wipe_")'
+    asks = _asks(expires=6_000)
+    return {**asks, "rules": [{"name": "dear", "when": when, "deny": "too dear"}, *asks["rules"]]}
+
+
 def _simple(outcome: str, value: Any, *, recheck: bool = False) -> dict[str, Any]:
     rules = [{"name": outcome, "when": 'tool.effect != "pure"', outcome: value}]
     return {"recheck": recheck, "fallback": {"approvers": ["*"]}, "rules": rules}
@@ -77,6 +87,7 @@ STATUTES: Mapping[str, dict[str, Any]] = {
         "rules": [{"name": "all", "when": "true", "require": {"approvers": ["role:lead", "dan"], "expires": 6_000}}],
     },
     "ask-two-of-edits": _more_for_edits(),
+    "thrifty": _thrifty(),
     "brief": _asks(valid=700),
     "rejecting": _asks(expires=600),
     "failing": _asks(expires=600, on_expiry="fail"),

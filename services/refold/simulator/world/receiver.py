@@ -15,6 +15,7 @@ class Deed(NamedTuple):
 
     key: str
     call: str
+    attempt: int
     tool: str
     decision: str
     at_ms: int
@@ -37,7 +38,7 @@ class Receiver:
         result = before[-1].result if known else f'{{"effect":{len(self.done) + 1}}}'
         if ask.tool == "model":
             result = answer(ask.args, len(self.done))
-        deed = Deed(ask.key, ask.call_id, ask.tool, ask.decision, at_ms, result, not known)
+        deed = Deed(ask.key, ask.call_id, ask.attempt, ask.tool, ask.decision, at_ms, result, not known)
         self.done.append(deed)
         before.append(deed)
         return result

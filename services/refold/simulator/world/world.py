@@ -45,6 +45,7 @@ class World(Surroundings):
         self.decision_key = FIRST
         self.kinds: list[str] = []
         self.struck: list[str] = []
+        self.struck_ms: list[int] = []
         self.refused: set[tuple[str, str]] = set()
         kept = timedelta(milliseconds=settings.retention_ms)
         self.ledger = MemoryLedger(lambda: self.now_ms, retention=kept, marker=kept / 2)
@@ -122,6 +123,7 @@ class World(Surroundings):
     def _strike(self, process: SimProcess, act: Act, mode: str) -> bool:
         """Lets a fault happen. True: the act is dealt with or the process is gone; False: it is to be carried out."""
         self.struck.append(f"{len(self.kinds)}:{mode}")
+        self.struck_ms.append(self.now_ms)
         self.note("FAULT", mode)
         name, _, after = mode.partition("-")
         if mode == "freeze-read":

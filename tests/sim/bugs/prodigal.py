@@ -1,0 +1,116 @@
+"""Bugs of agents that think within budgets: a limit that is none, an answer paid for twice or booked as nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from refold.core.approval import authority
+from refold.core.events import BudgetReached, CallBilled, Event
+from refold.core.messages import ToolRequest, ToolResult
+from refold.core.planning import budgets, decide, family
+from refold.core.planning.verdict import ChildOver, Rules, Scope
+from refold.core.run import fold, metering
+from refold.core.run.metering import NANO
+from refold.core.run.purse import NOTHING
+from refold.core.run.state import RunState
+from refold.executor import outcome
+from refold.executor.attempt import Attempt
+from refold.planner import hosting
+from refold.planner import metering as planner_metering
+from refold.planner.purses import Purses
+from refold.ports.effects import ToolEnded
+from tests.sim.bugs.planting import Bug
+
+_beyond, _above, _judged, _respond = budgets._Measure.beyond, Purses.above, budgets.judged, family.respond
+_delegated, _variables, _bills, _outcome_of = hosting.delegated, authority.variables, decide.bills, outcome.outcome_of
+
+
+def _tokens_apart(self: Any, percent: int) -> bool:
+    """What is bounded is money and calls."""
+    return bool(self.what != "tokens" and _beyond(self, percent))
+
+
+def _only_warns(then: str) -> Any:
+    def above(self: Purses, state: RunState) -> list[Scope]:
+        """What should follow of a soft threshold is a warning."""
+        scopes = _above(self, state)
+        return [s._replace(limits=replace(s.limits, then="warn")) if s.limits.then == then else s for s in scopes]
+
+    return above
+
+
+def _untold(*given: Any, **more: Any) -> Any:
+    """Nobody hears of a soft threshold."""
+    found = _judged(*given, **more)
+    return found._replace(said=[event for event in found.said if not isinstance(event, BudgetReached)])
+
+
+def _unbounded(*given: Any, budget: Any, **more: Any) -> Any:
+    """Starts as many as are wanted, and as deep."""
+    return _delegated(*given, budget=replace(budget, children=1_000, depth=9), **more)
+
+
+def _without_what_is_open(state: RunState, *given: Any, **more: Any) -> Mapping[str, Any]:
+    """A policy sees what was billed."""
+    known = _variables(state, *given, **more)
+    return known | {"run.cost": state.purse.spent.nano_usd / NANO} if state.purse and "run.cost" in known else known
+
+
+def _all_well(state: RunState | None, what: Any) -> Any:
+    """A child that has used up its budget has done what it could."""
+    if isinstance(what, ChildOver) and what.failure and what.failure.code.startswith("budget_"):
+        what = replace(what, status="completed", result="null", failure=None)
+    return _respond(state, what)
+
+
+def _once_more(self: Attempt, ended: ToolEnded) -> None:
+    """Has what changes nothing done twice, to be sure."""
+    first = self.started_ms - self.right_ms < 7  # less than any tool takes
+    if first and self.phase == "running" and self.effect == "pure" and ended.status == "completed":
+        self._start(probe=False)
+    else:
+        _ended(self, ended)
+
+
+_ended = Attempt.ended
+
+
+def _alone(request: ToolRequest, ended: ToolEnded, *, by: str, takeover: bool) -> ToolResult:
+    """Says of its own try that nothing came of it, and forgets that there was another."""
+    told = _outcome_of(request, ended, by=by, takeover=takeover)
+    return told if ended.status == "completed" else replace(told, again=request.again)
+
+
+def _free(usage: Mapping[str, Any]) -> int | None:
+    """Nothing is said, so nothing was taken."""
+    counts = [usage.get(name, 0) for name in metering.COUNTED]
+    return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None
+
+
+def _once(state: RunState, result: ToolResult, rules: Rules) -> list[Event]:
+    """Of two that are lost one is booked."""
+    billed = _bills(state, result, rules)
+    return (
+        billed if result.status == "completed" else [e for e in billed if not isinstance(e, CallBilled) or not e.twice]
+    )
+
+
+PRODIGAL: dict[str, Bug] = {
+    "tokens-unbounded": Bug((), ((budgets._Measure, "beyond", _tokens_apart),), minds=100),
+    "calls-uncounted": Bug((), ((fold, "called", lambda state: None),), minds=100),
+    "goes-on-unasked": Bug((), ((Purses, "above", _only_warns("ask")),), minds=100),
+    "never-cheaper": Bug((), ((Purses, "above", _only_warns("degrade")),), minds=100),
+    "threshold-untold": Bug((), ((budgets, "judged", _untold),), minds=100),
+    "repeats-as-wanted": Bug((), ((planner_metering, "_repeated", lambda *_: []),), minds=100),
+    "starts-as-many-as-wanted": Bug((), ((hosting, "delegated", _unbounded),), minds=200),
+    "cost-of-bills-alone": Bug((), ((authority, "variables", _without_what_is_open),), minds=200, start=150),
+    "spent-child-succeeds": Bug((), ((family, "respond", _all_well),), minds=100),
+    "asks-once-more": Bug((), ((Attempt, "ended", _once_more),), minds=100),
+    "usage-of-nothing-is-free": Bug((), tuple((m, "tokens_of", _free) for m in (metering, budgets)), minds=100),
+    "other-try-forgotten": Bug((), ((outcome, "outcome_of", _alone),), minds=200, start=1_100_150),
+    "ended-child-uncounted": Bug((), ((Purses, "_unheard", lambda *_: NOTHING),), minds=300, start=1_300_460),
+    "two-lost-booked-once": Bug((), ((decide, "bills", _once),), minds=200, start=1_100_030),
+}
+"""By name."""
