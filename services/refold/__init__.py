@@ -8,7 +8,8 @@ by itself.
   pointless; anything else that it raises leaves the outcome unknown. `DID_NOT_HAPPEN` is what a probe returns.
 - `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
 - `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
-- `Budget` is what a run may take, `Reserve` what a call may, `Price` what a model costs.
+- `Budget` is what a run may take, `Limit` what all may in a day or month, `Reserve` what a call may, `Price` what a
+  model costs.
 - `Signal` is what `ctx.wait_for` gives, `Callback` what `ctx.callback` gives.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
 - `UsageError` and `NonDeterminismError` tell the author what to change.
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from refold.core.run.intents import Signal
     from refold.core.run.metering import Reserve
     from refold.sdk.app import App
-    from refold.sdk.budget import Budget
+    from refold.sdk.budget import Budget, Limit
     from refold.sdk.callback import Callback
     from refold.sdk.context import Context
     from refold.sdk.heartbeat import Cancelled, Heartbeat
@@ -55,6 +56,7 @@ __all__ = [
     "ChildFailed",
     "Context",
     "Heartbeat",
+    "Limit",
     "NonDeterminismError",
     "NotDone",
     "Price",
@@ -77,6 +79,7 @@ _LAZY = {
     "Cancelled": "refold.sdk.heartbeat",
     "Context": "refold.sdk.context",
     "Heartbeat": "refold.sdk.heartbeat",
+    "Limit": "refold.sdk.budget",
     "Price": "refold.sdk.prices",
     "Reserve": "refold.core.run.metering",
     "Retry": "refold.sdk.retry",

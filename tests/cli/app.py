@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from refold import App, CallFailed, Context, NotDone, Retry
+from refold import App, CallFailed, Context, Limit, NotDone, Retry
 
-app = App("command-line-tests")
+app = App("command-line-tests", limits=[Limit("day", agent="marks", label="tenant", calls=7)])
 ALWAYS = Retry(attempts=20, base=timedelta(milliseconds=100), cap=timedelta(seconds=1))
 
 

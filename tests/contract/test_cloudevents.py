@@ -30,7 +30,7 @@ from tests.core.histories import NOW, examples
 from tests.roots import entry, spread
 
 BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, APPROVAL_VOTED, CATALOG)
-WRITING = ("approve-keyed", "conflict", "once-shared")
+WRITING = ("approve-keyed", "conflict", "limit", "once-shared")
 """Scenarios in which the services write into all their topics."""
 KEPT = f"refold.{RUN_SNAPSHOT}"
 """What a lane keeps may have no time: its first marks are what the log is to tell it by."""

@@ -42,6 +42,7 @@ _VALUES: dict[Any, Any] = {
     Used: Used(10, 20, 3, 4, 5),
     Used | None: Used(10, 20, 3, 4, 5),
     Spendable | None: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
+    Spendable: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
     list[str]: ["ada", "ä€😀", ""],
     list[int]: [3, 0, -(2**40)],
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from refold import App, Budget, CallFailed, ChildFailed, Context, Price, Reserve, Retry
+from refold import App, Budget, CallFailed, ChildFailed, Context, Limit, Price, Reserve, Retry
 from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.run.purse import Purse
@@ -109,9 +109,10 @@ async def quitter(ctx: Context, hands: int, times: int) -> int:
     return hands
 
 
-def made(budget: Budget | None = None, *, inner: Budget | None = None) -> App:
+def made(budget: Budget | None = None, *, inner: Budget | None = None, limits: Iterable[Limit] = ()) -> App:
     """An app of which the agents have these budgets: `inner` is of those that others start."""
-    app = App("paid", prices={"test:big": Price(input=1, output=10), "test:small": Price("0.10", "0.50")})
+    prices = {"test:big": Price(input=1, output=10), "test:small": Price("0.10", "0.50")}
+    app = App("paid", prices=prices, limits=limits)
     app.tool(effect="pure", retry=Retry(attempts=3, base=timedelta(seconds=1)))(think)
     app.tool(effect="once", cost="0.25")(fetch)
     app.tool(effect="pure")(look)
@@ -147,11 +148,11 @@ def pays(asked: ToolRequest) -> ToolResult:
 class Paid(Rig):
     """A planner whose executors answer as they are told, each request once."""
 
-    def __init__(self, code: App, answer: Answer = pays) -> None:
+    def __init__(self, code: App, answer: Answer = pays, *, partitions: int = 1) -> None:
         self.answer, self.made = answer, list[ToolRequest]()
         self._known: set[tuple[str, int]] = set()
         self._app = code
-        super().__init__(code)
+        super().__init__(code, partitions=partitions)
 
     def pump(self, turns: int = 10_000) -> None:
         """Takes turns until nothing happens any more, or so many."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
 from refold.core.events import Event, Failure
-from refold.core.ids import RunId, parse_callback_token
+from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run import chain
 from refold.core.run.fold import apply
@@ -17,20 +17,21 @@ from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
 from refold.planner.settings import Bounds, PlannerSettings
 from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
-from refold.ports.log import NEVER, Delivery, End, Outgoing
+from refold.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default", "approval-decided")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")
+SPENT = "budget-spent"
 NOW = 1_700_000_000_000
 
 
 class Rig:
-    """One partition, and the planner that serves it now. `refuses`: of a topic, records of more bytes."""
+    """One partition, or more, and the planner that serves it now. `refuses`: of a topic, records of more bytes."""
 
-    def __init__(self, app: App, budget: Bounds | None = None) -> None:
+    def __init__(self, app: App, budget: Bounds | None = None, *, partitions: int = 1) -> None:
         self.now = NOW
-        self.broker = MemoryBroker((*INPUTS, *OUTPUTS), clock_ms=lambda: self.now)
+        self.broker = MemoryBroker((*INPUTS, *OUTPUTS, SPENT), partitions, clock_ms=lambda: self.now)
         self._budget = budget or Bounds()
         self._members = 0
         self.refuses: dict[str, int] = {}
@@ -41,16 +42,18 @@ class Rig:
         if self._members:
             self.broker.expire("refold-planner", f"p-{self._members}")
         self._members += 1
-        settings = PlannerSettings(1, f"p-{self._members}", "test", budget=self._budget)
+        name = f"p-{self._members}"
+        settings = PlannerSettings(self.broker.partitions, name, "test", budget=self._budget, windows=bool(app.windows))
         self.planner = Planner(app, settings, lambda: os.urandom(16))
         self._log = MemoryEventLog(self.broker, settings.membership)
         self._answers: list[Item] = []
         self.news: list[str] = []
         self.run()
 
-    def start(self, run: str, agent: str, **inputs: object) -> None:
+    def start(self, run: str, agent: str, *, labels: dict[str, str] | None = None, **inputs: object) -> None:
         """Asks for a run."""
-        self._write("run-requested", run, RunRequest(RunId(run), agent, canonical.dumps(inputs), "ann"))
+        given = canonical.dumps(inputs)
+        self._write("run-requested", run, RunRequest(RunId(run), agent, given, "ann", labels=labels or {}))
 
     def signal(self, run: str, kind: str, **data: object) -> None:
         """Says something about a run, as who asked for it."""
@@ -96,7 +99,7 @@ class Rig:
 
     def asked(self, run: str = "") -> list[ToolRequest]:
         """The calls of a run, or of all, that are open, by their topic."""
-        last = {record.key: record for record in self.broker.log("tool-requested.default", 0).records}
+        last = {record.key: record for record in self.records("tool-requested.default")}
         found = [codec.decode(ToolRequest, record.value) for record in last.values() if record.value]
         return [request for request in found if not run or request.run_id == run]
 
@@ -127,6 +130,10 @@ class Rig:
     def history(self, run: str) -> list[Event]:
         """A run's events."""
         return self._read(run)[1]
+
+    def records(self, topic: str) -> list[Record]:
+        """All records of a topic, partition by partition."""
+        return [each for number in range(self.broker.partitions) for each in self.broker.log(topic, number).records]
 
     def hold(self, run: str) -> Hold | None:
         """The hold of a run by its topic."""
@@ -161,13 +168,14 @@ class Rig:
         return found, events
 
     def _chain(self) -> Iterator[chain.LogRecord]:
-        for record in self.broker.log("run-log", 0).records:
+        for record in self.records("run-log"):
             read = chain.read(record.key, record.value)
             if isinstance(read, chain.LogRecord):
                 yield read
 
-    def _write(self, topic: str, key: str, message: object) -> None:
-        self.broker.write(Outgoing(topic, 0, key.encode(), codec.encode(message), (), 0))
+    def _write(self, topic: str, key: str, message: RunRequest | RunSignal | RunOperation | ToolResult) -> None:
+        place = home(message.run_id, self.broker.partitions)
+        self.broker.write(Outgoing(topic, place, key.encode(), codec.encode(message), (), 0))
 
     def _append(self, record: Outgoing) -> Delivery:
         refused = len(record.value or b"") > self.refuses.get(record.topic, 8 << 20)

@@ -1,10 +1,10 @@
-"""What happens to the budget of a run: it is reserved from, billed, reached."""
+"""What happens to the budget of a run: it is reserved from, billed, reached. And what all runs of a window took."""
 
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
 
 from dataclasses import dataclass
 
-from refold.core.parts import Used
+from refold.core.parts import Spendable, Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class CallReserved:
 class CallBilled:
     """An attempt has taken so much. `call` is the seq in the call's id, as what was asked for anew is another call.
 
-    `twice`: somebody else may have made it as well, so what was reserved for it counts beside that.
+    `twice`: somebody else may have made it as well, so what was reserved for it counts beside that. Where there are
+    limits of windows it says what it takes the place of: `for_tokens` and `for_nano_usd`, reserved at `since_ms`.
     """
 
     step: int
@@ -35,6 +36,9 @@ class CallBilled:
     tokens: int
     nano_usd: int
     twice: bool = False
+    for_tokens: int = 0
+    for_nano_usd: int = 0
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +73,25 @@ class CallRepeated:
 
 
 OfBudget = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepeated
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpent:
+    """Topic `budget-spent`, key window/subject/lane/teller: what the runs of one lane took in a window, so far.
+
+    `window` is a day (`2026-11-23`) or a month (`2026-11`) of UTC; it counts runs of the `agent`, if there is one, that
+    have this `value` of a `label`, if there is one. Counted is what the lane's partition of `run-log` has below the
+    offset `log`; `limits` are those by which it decides. **Units**: billionths of a dollar.
+    """
+
+    window: str
+    agent: str
+    label: str
+    value: str
+    lane: int
+    log: int
+    tokens: int
+    nano_usd: int
+    calls: int
+    limits: Spendable
+    member: str = ""

@@ -48,6 +48,10 @@ runs the archivist; read by the planner and whoever folds the log."""
 RUN_STREAM = "run-stream"
 """What calls say while they run, for who looks on: lossy, and never folded. Key: call id. Written by executors."""
 
+BUDGET_SPENT = "budget-spent"
+"""What each lane has let out under the limits of a window. Key: window/subject/lane/teller, in every partition. Written
+by planners, and read by those, whole, and by operators."""
+
 CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""
 

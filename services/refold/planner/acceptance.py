@@ -25,6 +25,7 @@ from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.revivals import Revivals
 from refold.planner.snapshots import Anchor, Keeper, SentKept
+from refold.planner.windows import Windows
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
@@ -67,6 +68,7 @@ class Told(Protocol):
 class Acceptance:
     """The accepted and the speculated states of the runs of one lane.
 
+    `speculated` has the runs of which entries are on their way, as those will make them.
     `seen` is how far the log goes, `asked_at` how far it was read when that was asked. `fold` has the runs that live,
     `finished` those that are over, `erased` those of which nothing counts, `asleep` those that are in the `snapshot`.
     """
@@ -79,9 +81,10 @@ class Acceptance:
         *,
         told: Told,
         keep: Callable[[SentKept], None],
+        windows: Windows,
         member: str,
     ) -> None:
-        self._inbox, self._agents, self.journal, self._told = inbox, agents, journal, told
+        self._inbox, self._agents, self.journal, self._told, self.windows = inbox, agents, journal, told, windows
         self.fold, self.finished, self.erased = LogFold(), Finished(), Markers()
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
@@ -91,7 +94,7 @@ class Acceptance:
         self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0
         self.shrunk = self.live = self.lost = False
         self.unread: set[EntryId] = set()
-        self._speculated: dict[RunId, RunState] = {}
+        self.speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._placed: dict[int, EntryId] = {}
 
@@ -102,7 +105,7 @@ class Acceptance:
 
     def latest(self, run: RunId) -> RunState | None:
         """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
-        return self._speculated.get(run) or self.accepted(run) or self.revivals.state(run)
+        return self.speculated.get(run) or self.accepted(run) or self.revivals.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:
         """A run that lives, as the log has it."""
@@ -114,13 +117,9 @@ class Acceptance:
         """A run as it will be, or one that stands still at what was read of it."""
         return self.latest(run) or self.fold.ended(run)
 
-    def speculates(self, run: RunId) -> bool:
-        """Whether entries of a run are on their way."""
-        return run in self._speculated
-
     def send(self, sent: SentEntry) -> None:
         """An entry is on its way: from now on its state is the run's latest."""
-        self._speculated[sent.entry.run_id] = sent.after
+        self.speculated[sent.entry.run_id] = sent.after
         self.unread.add(sent.id)
         self.flying += 1
 
@@ -213,13 +212,13 @@ class Acceptance:
 
     def drop(self, run: RunId) -> None:
         """Forgets what is speculated about a run; the agent's code is made again from what the log says."""
-        self._speculated.pop(run, None)
+        self.speculated.pop(run, None)
         self._agents.forget(run)
 
     def finish(self, after: RunState) -> None:
         """A run that was over before the lane began: a row will do."""
         self.fold.states.pop(after.run_id, None)
-        self.keeper.end(after.run_id, self.finished.add(after))
+        self.keeper.end(after.run_id, self.finished.add(after), self.position)
 
     def erase(self, record: Record) -> None:
         """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it."""
@@ -256,8 +255,8 @@ class Acceptance:
             return
         sent.item.finish()
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
-        if self._speculated.get(run) is sent.after:
-            del self._speculated[run]
+        if self.speculated.get(run) is sent.after:
+            del self.speculated[run]
         self.keeper.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
         self._take(judged, offset, sent.value)
 
@@ -328,7 +327,7 @@ class Acceptance:
             if self.live and not judged.mended:
                 self.keeper.over(run, row)
             else:
-                self.keeper.end(run, row)
+                self.keeper.end(run, row, offset + 1)
             del self.fold.states[run]
 
     def _note(self, judged: Judged, offset: int, value: bytes) -> None:

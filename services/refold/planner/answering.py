@@ -143,7 +143,7 @@ class Answering:
         elif isinstance(verdict, Park) and not item.waited:
             self._park(item, verdict, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
-        elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=self._log.speculates(run)):
+        elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=run in self._log.speculated):
             self._leave(state, item, verdict, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:

@@ -30,6 +30,7 @@ from refold.planner.snapshots import SentKept
 from refold.planner.takeover import TakeOver
 from refold.planner.telling import Telling
 from refold.planner.timers import ASLEEP, Timers
+from refold.planner.windows import Windows
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
@@ -47,6 +48,7 @@ class Lane:
         *,
         agents: Agents,
         rules: Rules,
+        windows: Windows,
         catalog: Catalog,
         mono_ms: int,
         distrust: bool = False,
@@ -54,28 +56,24 @@ class Lane:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
         settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
-        self._agents, self._catalog = agents, catalog
+        self._agents, self._catalog, member = agents, catalog, settings.member
         self._telling = Telling(shared.journal, self.partition, shared.actor)
         self._timers = timers = Timers()
         self.inbox = inbox = Inbox(settings.inputs, self._limits)
-        self.outbox = outbox = Outbox(self.partition, settings.member, lambda who: tokens.give((self, who)), catalog)
-        self.log = log = Acceptance(inbox, agents, shared.journal, told=self, keep=self._keep, member=settings.member)
-        self.holds = holds = Holds(settings.member, shared.journal, outbox.hold)
+        self.outbox = outbox = Outbox(self.partition, member, lambda who: tokens.give((self, who)), catalog)
+        served = inbox, agents, shared.journal
+        self.log = log = Acceptance(*served, told=self, keep=self._keep, windows=windows, member=member)
+        self.holds = holds = Holds(member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
         self.admission = admission = Admission(self._limits, rules.versions, inbox, log=log, start=start)
-        most = self._limits.payload_bytes
-        self.family = family = Family(self.partition, log, outbox, inbox, payload_bytes=most)
-        served = self.partition, shared, inbox, log, outbox, timers
-        self._answering = Answering(
-            *served, agents=agents, holds=holds, rules=rules, admission=admission, family=family
-        )
+        self.family = family = Family(self.partition, log, outbox, inbox, payload_bytes=self._limits.payload_bytes)
+        all_ = self.partition, shared, inbox, log, outbox, timers
+        self._answering = Answering(*all_, agents=agents, holds=holds, rules=rules, admission=admission, family=family)
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
-        self.repairs = Repairs(log, outbox, self._refuse)
         self.redrives = Redrives(log, inbox, admission, refuse=self._refuse, goes_on=self._goes_on)
+        self.repairs = Repairs(log, outbox, self._refuse)
         self.again = self.repairs, self.redrives
-        self._reading = Reading(
-            inbox, log, catalog, start=start, holds=holds, clock=self.clock, again=self.again, journal=shared.journal
-        )
+        self._reading = Reading(inbox, log, catalog, start=start, holds=holds, clock=self.clock, again=self.again)
         self.pacing = Pacing(
             self.clock, settings.snapshot_ms, log, inbox=inbox, outbox=outbox, holds=holds, timers=timers, start=start
         )
@@ -168,6 +166,7 @@ class Lane:
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
+        self.log.windows.accepted(entry, after, offset)
         if not self.log.live:
             self.outbox.settled(after, entry, offset)
             if self.outbox.begins(offset):
@@ -178,7 +177,7 @@ class Lane:
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)
-        elif after.status == "suspended" and not self.log.speculates(run) and after.waits_for_people:
+        elif after.status == "suspended" and run not in self.log.speculated and after.waits_for_people:
             self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
         self.admission.count(after)
         self._timers.follow(after, entry)

@@ -29,7 +29,7 @@ def propose_metered(state: RunState, new: Metered, tally: Tally, now: int, rules
     call = new.call
     if (repeated := _repeated(state, call, tally)) and not isinstance(new.held, events.CallFailed):
         return [call, *repeated]
-    asked = Attempted(call, 1, _most(state, new.reserve, call, rules), new.reserve is not None and new.reserve.cheap)
+    asked = Attempted(call, 1, _most(state, new, now, rules), new.reserve is not None and new.reserve.cheap)
     if new.held is not None:
         return [call, *budgets.kept_in(asked, new.held)]
     found = budgets.judged(state, asked, now, rules, tally)
@@ -57,12 +57,13 @@ def _repeated(state: RunState, call: events.CallProposed, tally: Tally) -> list[
     ]
 
 
-def _most(state: RunState, reserve: Reserve | None, call: events.CallProposed, rules: Rules) -> Amount | None:
+def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | None:
+    call, reserve = new.call, new.reserve
     if reserve is None:
         return None
     if (most := budgets.amount_of(reserve, rules)) is not None:
         return most
-    if budgets.bounds_money(state, rules):
+    if budgets.bounds_money(state, now, rules):
         message = f"nobody knows what a call of {reserve.model or call.tool} costs, and a budget of money counts it"
         raise RefoldError(message, code="no_price", hint="give App(prices=...) its price, or the call Reserve(usd=...)")
     return Amount(min(COUNTED_MOST, reserve.tokens))

@@ -40,6 +40,7 @@ from refold.planner.holds import hold_record
 from refold.planner.inbox import Pending
 from refold.planner.snapshots import SentKept
 from refold.planner.unanswered import SentRequest, Unanswered
+from refold.planner.windows import SentSpent
 from refold.ports.log import Outgoing, Record
 from refold.runtime import letters
 
@@ -69,7 +70,7 @@ class SentHold:
     run_id: RunId
 
 
-Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | None
+Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | SentSpent | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 

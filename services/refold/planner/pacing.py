@@ -59,13 +59,16 @@ class Pacing:
         return self._clock.fresh and keeper.opened
 
     def keep(self) -> None:
-        """Writes what has moved, every few seconds, some of it in every turn."""
-        log = self._log
-        due = log.keeper.heavy or self._clock.mono_ms >= self._round_due
-        if due and not (self._start.resuming or self._outbox.beginning):
-            self._round_due = self._clock.mono_ms + self._snapshot_ms
+        """Tells others what is spent, and writes what has moved, every few seconds, some of it in every turn."""
+        log, mono = self._log, self._clock.mono_ms
+        log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
+        told = log.windows.low_water(log.position)
+        due = log.keeper.heavy or mono >= self._round_due
+        # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
+        if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
+            self._round_due = mono + self._snapshot_ms
             inputs = self._start.inputs | self._inbox.low_water()
-            log.round(self._outbox.low_water(log.position), inputs)
+            log.round(min(told, self._outbox.low_water(log.position)), inputs)
         log.keeper.write(log.position)
 
     def next_due_ms(self) -> int | None:
@@ -80,6 +83,7 @@ class Pacing:
         if self._log.keeper.writing or (idle and self._start.resuming):
             return 0
         due = [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
+        due += [tells] if (tells := self._log.windows.next_due_ms()) is not None else []
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._beat_due))
         return min(due, default=None)

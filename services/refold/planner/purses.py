@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from refold.core import events
 from refold.core.ids import RunId, child_id, is_below, parent_of
@@ -16,15 +16,17 @@ class Purses:
     """Looks into the runs of one lane.
 
     `find` gives a run as it will be if what is on its way is accepted, `unheard` what runs have taken that are over,
-    which those above them are about to hear.
+    which those above them are about to hear. `windows` gives the limits that it shares with runs of
+    other lanes.
     """
 
     def __init__(self) -> None:
         self.find: Callable[[RunId], RunState | None] = lambda run: None
         self.unheard: Mapping[RunId, Used] = {}
+        self.windows: Callable[[RunState, int], Iterable[Scope]] = lambda state, now: ()
 
-    def above(self, state: RunState) -> list[Scope]:
-        """The budgets that a run counts for, its own first, with what others have taken of each."""
+    def above(self, state: RunState, now: int) -> list[Scope]:
+        """What bounds a run: its own budget, those of the runs above and of windows, with what others took of each."""
         found: list[Scope] = []
         run: RunState | None = state
         while run is not None and run.purse is not None and not run.over:
@@ -33,7 +35,7 @@ class Purses:
             found.append(Scope(run.run_id, purse.limits, purse.since_ms, taken))
             # A run that is told of nobody above counts for nobody: it outlives them, or they count nothing.
             run = self.find(parent_of(run.run_id)[0]) if purse.limits.root else None
-        return found
+        return [*found, *self.windows(state, now)]
 
     def _taken(self, run: RunState, *, but: RunState) -> Amount:
         """What a run has taken, and those below it that live, all but one."""

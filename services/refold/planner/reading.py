@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.core.approval.catalog import Catalog
-from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox
@@ -12,7 +12,6 @@ from refold.planner.repairs import Repairs
 from refold.planner.takeover import TakeOver
 from refold.ports.log import End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import Journal
 from refold.runtime.ruling import follow
 
 
@@ -29,9 +28,7 @@ class Reading:
         holds: Holds,
         clock: LogClock,
         again: tuple[Repairs, Redrives],
-        journal: Journal,
     ) -> None:
-        self._journal = journal
         self._inbox, self._log, self._catalog = inbox, log, catalog
         self._start, self._holds, self._again, self._clock = start, holds, again, clock
 
@@ -43,6 +40,8 @@ class Reading:
             self._take_snapshot(item)
         elif item.topic == CATALOG:
             self._take_catalog(item)
+        elif item.topic == BUDGET_SPENT:
+            self._take_spent(item)
         elif isinstance(item, Reached):
             self._inbox.reached(item.topic, item.offset)
         return True
@@ -79,10 +78,17 @@ class Reading:
                 self._holds.follow(item.key, item.value, at_ms=item.at_ms)
             self._start.follow(item)
 
+    def _take_spent(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Record):
+            self._log.windows.follow(item)
+            self._start.reached(item.topic, item.offset + 1)
+        elif isinstance(item, Reached):
+            self._start.reached(item.topic, item.offset)
+
     def _take_catalog(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
             self._inbox.catalog.reached_end(item.offset)
         elif isinstance(item, Reached):
             self._catalog.reached(item.offset)
         else:
-            follow(self._catalog, item, self._journal)
+            follow(self._catalog, item, self._log.journal)

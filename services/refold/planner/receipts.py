@@ -10,6 +10,7 @@ from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Asker, Ordered, Outbox, SentHold
 from refold.planner.snapshots import SentKept
+from refold.planner.windows import SentSpent
 from refold.ports.log import NEVER
 
 
@@ -25,6 +26,8 @@ class Receipts:
         if isinstance(asker, SentHold):
             if offset is None:
                 self._holds.send_again(asker.run_id)
+        elif isinstance(asker, SentSpent):
+            self._log.windows.delivered(asker, offset)
         elif isinstance(asker, SentKept):
             self._log.keeper.delivered(asker, offset)
             if offset == NEVER:

@@ -130,6 +130,9 @@ class Redrives:
             return
         if unknown:
             self._log.revivals.take_back(revived)
+            offsets = {seq: offset for offset, seq, _ in revived.entries}
+            for entry in revived.news:
+                self._log.windows.accepted(entry, revived.state, offsets[entry.seq])
             self._goes_on(revived.state, revived.news)
             if revived.state.over:
                 self._log.finish(revived.state)

@@ -20,6 +20,7 @@ from refold.planner.purses import Purses
 from refold.planner.settings import PlannerSettings
 from refold.planner.sharing import Sharing
 from refold.planner.watchdog import Mark
+from refold.planner.windows import Windows
 from refold.ports.effects import (
     Append,
     AskCommitted,
@@ -57,6 +58,7 @@ class Planner:
     ) -> None:
         self._mark = mark or Mark()
         self._app, self._settings = app, settings
+        assert settings.windows or not app.windows, "whoever shares limits reads what others tell"
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
         self._patience = Patience(settings.membership.group, settings.partitions)
@@ -69,6 +71,7 @@ class Planner:
         self._draining = False
         self._sharing = Sharing()
         self._distrusted: dict[int, Lost] = {}
+        self._mirrored: set[int] = set()
         self._paused: dict[int, frozenset[str]] = {}
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -157,6 +160,7 @@ class Planner:
             return []
         self.journal.tell("marks.foreign", partition=lane.partition)
         self._distrusted[lane.partition] = NOTHING_LOST
+        self._mirrored.add(lane.partition)
         return self.lanes.begin_anew(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
@@ -173,22 +177,34 @@ class Planner:
         app, manifests = self._app, {name: self._app.manifest(name) for name in self._app.agents}
         rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, manifests=manifests)
         rules = replace(rules, takes=app.read_result, fits=app.fit_args, price=app.prices.of, budgets=app.budgets)
-        rules = replace(rules, above=(purses := Purses()).above)
+        rules = replace(rules, windows=app.windows, above=(purses := Purses()).above)
         limits = settings.limits
         budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
         agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
         lost = self._distrusted.pop(assigned.partition, None)
+        windows = Windows(
+            assigned.partition,
+            settings.partitions,
+            app.windows,
+            teller=self._shared.actor,
+            journal=self.journal,
+            mirrored=assigned.partition in self._mirrored,
+        )
         lane = Lane(
             assigned,
             self._shared,
             self._tokens,
             agents=agents,
             rules=rules,
+            windows=windows,
             catalog=catalog,
             mono_ms=self._mono,
             distrust=lost is not None,
         )
-        purses.find, purses.unheard = lane.log.latest, lane.family.unheard
+        purses.find, purses.unheard, purses.windows = lane.log.latest, lane.family.unheard, windows.scopes
+        log = lane.log  # of a run that has failed and goes on, what it took before that is known too
+        windows.states = lambda run: log.accepted(run) or log.revivals.state(run)
+        windows.speculated = log.speculated.values
         lane.log.fold.lost = lost or NOTHING_LOST
         return lane
 
@@ -199,6 +215,9 @@ class Planner:
         for lane in self.lanes:
             publishes += lane.outbox.publishes
             appends += lane.outbox.appends
+            publishes += [
+                each._replace(token=self._tokens.give((lane, who))) for each, who in lane.log.windows.orders()
+            ]
             lane.outbox.publishes, lane.outbox.appends = [], []
             if sum(reader.asks() for reader in lane.again):
                 asks.append(Read(RUN_LOG, lane.partition, 0))

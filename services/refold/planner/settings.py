@@ -8,6 +8,7 @@ from refold.core.approval.trust import NOBODY, Trust
 from refold.core.planning.verdict import Rules
 from refold.core.topics import (
     APPROVAL_DECIDED,
+    BUDGET_SPENT,
     CATALOG,
     RUN_LOG,
     RUN_OPERATED,
@@ -74,7 +75,8 @@ class PlannerSettings:
     """How a planner works.
 
     What has moved is kept in the snapshot every `snapshot_ms`: a take-over reads what came after it. It has to be more
-    often than the log is cleaned (`min.compaction.lag.ms`).
+    often than the log is cleaned (`min.compaction.lag.ms`). `windows`: its app has limits per day or month, which its
+    lanes tell each other of.
 
     **Units**: milliseconds.
     """
@@ -89,6 +91,7 @@ class PlannerSettings:
     limits: Limits = field(default_factory=Limits)
     budget: Bounds = field(default_factory=Bounds)
     trust: Trust = field(default_factory=lambda: NOBODY)
+    windows: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -98,4 +101,5 @@ class PlannerSettings:
     @property
     def membership(self) -> Membership:
         """What a planner reads."""
-        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, RUN_LOG))
+        spent = (BUDGET_SPENT,) if self.windows else ()
+        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG))

@@ -152,7 +152,7 @@ class Keeper:
         self._check = 0
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
-        self._flying = self._full = 0
+        self._flying = self._full = self.ended_at = 0
         self._round: KeeperRound | None = None
         self._next: Marks | None = None
 
@@ -200,9 +200,12 @@ class Keeper:
         if (kept := self._kept.get(run)) is not None:
             self._drop(run, kept)
 
-    def end(self, run: RunId, row: bytes) -> None:
-        """A run was over before the lane began: a row will do, as nothing is written before what it ordered is out."""
-        self._over[run] = row
+    def end(self, run: RunId, row: bytes, below: int = 0) -> None:
+        """A run was over before the lane began: a row will do, as nothing is written before what it ordered is out.
+
+        Its entries lie `below` this offset.
+        """
+        self._over[run], self.ended_at = row, max(self.ended_at, below)
         self._pinned.discard(run)
         if (kept := self._kept.get(run)) is not None:
             self._drop(run, kept)

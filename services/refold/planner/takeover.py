@@ -14,7 +14,7 @@ from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import Marks
 from refold.core.planning.verdict import Due
 from refold.core.run.snapshot import Asleep
-from refold.core.topics import CATALOG, RUN_LOG, RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
@@ -48,12 +48,13 @@ class TakeOver:
         self._unheard: list[Due] = []
         self._read_by: dict[str, int] = {}
         self._hears = {RUN_OPERATED, RUN_SIGNALLED}
-        self._catch_up = CatchUp(assigned, (RUN_SNAPSHOT, CATALOG, RUN_LOG))
+        self._first = (RUN_SNAPSHOT, BUDGET_SPENT) if log.windows.limits else (RUN_SNAPSHOT,)
+        self._catch_up = CatchUp(assigned, (*self._first, CATALOG, RUN_LOG))
         self.foreign = False
         self.inputs: dict[str, int] = {}
         self._positions: dict[str, int] = {}
         self._reads_log, self._anchored = False, True
-        self._wants = {RUN_SNAPSHOT: assigned.starts.get(RUN_SNAPSHOT, 0)}
+        self._wants = {topic: assigned.starts.get(topic, 0) for topic in self._first}
         self.reached(RUN_SNAPSHOT, 0)
 
     @property
@@ -68,7 +69,7 @@ class TakeOver:
 
     def follow(self, record: Record) -> None:
         """A record of the snapshot. What comes once the log is read is our own, or too late."""
-        if not self._reads_log:
+        if not self._catch_up.has(RUN_SNAPSHOT):
             self._log.snapshot.feed(record.key or b"", record.value)
             self.reached(RUN_SNAPSHOT, record.offset + 1)
 
@@ -76,7 +77,9 @@ class TakeOver:
         """Reading of a topic has come to this offset."""
         if topic != RUN_LOG or self._reads_log:
             self._catch_up.reached(topic, offset)
-        if not self._reads_log and self._catch_up.has(RUN_SNAPSHOT):
+        if self._catch_up.has(BUDGET_SPENT):
+            self._log.windows.load()  # what is told from now on is told by somebody who had the lane before
+        if not self._reads_log and all(map(self._catch_up.has, self._first)):
             self._reads_log = True
             self._read_log()
 
@@ -155,6 +158,8 @@ class TakeOver:
         elif marks is not None and not self._distrust and not self._has_all(marks, asleep):
             self._distrust, self._assigned = True, replace(self._assigned, committed={})
             self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
+        if self._distrust:
+            self._log.windows.distrust(end)
         emit_from = resumed(self._assigned, (RUN_LOG,))[RUN_LOG]
         # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
         known = self._assigned if marks is None else replace(self._assigned, committed={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
-from refold.sdk.budget import Budget
+from refold.sdk.budget import Budget, Limit, windows_of
 from refold.sdk.context import Context
 from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
@@ -60,7 +60,8 @@ class App:
     digest of the code of its agents and tools. `plan=True` adds the agent `plan`: whoever may start runs may then call
     every tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` is handed
     what a tool's exception says, up to 20,000 characters, and returns what the log may have of it. `prices` are those
-    of models, by `provider:name`, that `genai-prices` does not know, or knows otherwise.
+    of models, by `provider:name`, that `genai-prices` does not know, or knows otherwise. `limits` are what all runs may
+    take in a day or a month.
 
     **Example**
 
@@ -81,9 +82,10 @@ class App:
         secrets: Provider = from_environment,
         redact: Callable[[str], str] = redacted,
         prices: Mapping[str, Price] | None = None,
+        limits: Iterable[Limit] = (),
     ) -> None:
         self.name, self.prices = name, Prices(prices or {})
-        self.secrets, self.redact = secrets, redact
+        self.secrets, self.redact, self.windows = secrets, redact, windows_of(limits)
         self._declared = version
         self.tools = ToolTable()
         self.agents: dict[str, AgentDef] = {}
@@ -213,7 +215,9 @@ class App:
         agent = self.versions(name).get(version) or self.agents[name]
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
-        prices = {"prices": self.prices.version} if agent.budget and agent.budget.limits.nano_usd else {}
+        bounds = [agent.budget.limits] if agent.budget else []
+        bounds += [each.limits for each in self.windows if each.agent in ("", name)]
+        prices = {"prices": self.prices.version} if any(each.nano_usd for each in bounds) else {}
         return {"code": agent.code, "tools": tools, **prices, **spoken(agent.version)[1]}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -9,6 +10,7 @@ from typing import Literal, get_args
 
 from refold.core.errors import UsageError
 from refold.core.events import Spendable
+from refold.core.planning.windows import Per, Window
 from refold.core.run.metering import Reserve, dollars, nano_usd
 from refold.sdk.retry import milliseconds
 
@@ -63,6 +65,51 @@ class Budget:
             then=self.then,
             same=self.same,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What all runs of a day or a month may take together: beyond it a run fails with `limit_usd`, say.
+
+    It counts the runs of one `agent`, or of all. With a `label` there is such a limit for each value of it: each
+    tenant, or user; runs without the label are free. Days and months are those of UTC. For the rest see `Budget`.
+    **Raises** UsageError for what is no limit.
+
+    **Example**
+
+    >>> Limit(per="day", label="tenant", usd="50", then="ask").window.limits.nano_usd
+    50000000000
+    """
+
+    per: Per
+    agent: str = ""
+    label: str = ""
+    tokens: int = 0
+    usd: Decimal | str | int = 0
+    calls: int = 0
+    soft: float = 0.8
+    then: Then = "warn"
+
+    def __post_init__(self) -> None:
+        if self.per not in get_args(Per):
+            raise UsageError(f"Limit(per={self.per!r})", hint=f"it is one of {', '.join(get_args(Per))}")
+        limits = self.window.limits
+        if not (limits.tokens or limits.nano_usd or limits.calls):
+            raise UsageError("a Limit limits nothing", hint='give it usd="50", tokens= or calls=')
+
+    @property
+    def window(self) -> Window:
+        """The same for the planner. **Raises** UsageError."""
+        budget = Budget(tokens=self.tokens, usd=self.usd, calls=self.calls, soft=self.soft, then=self.then)
+        return Window(self.per, self.agent, self.label, budget.limits)
+
+
+def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
+    """The limits of an app, as a planner takes them. **Raises** UsageError when two are about the same."""
+    windows = [each.window for each in limits]
+    if len({(each.per, each.agent, each.label) for each in windows}) < len(windows):
+        raise UsageError("two limits are about the same runs", hint="one has usd=, tokens= and calls=")
+    return tuple(windows)
 
 
 def checked_reserve(reserve: Reserve) -> Reserve:

@@ -51,6 +51,10 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
             yield from run.purse.odd
             if why := _uncounted(runs, run):
                 yield why
+    limits = world.witness.history.limits
+    # In a mirror positions are others: of what was let out before, a second may be missing, or there twice.
+    yield from (*limits.wrong, *limits.stingy(runs.values())) if not world.hit("mirror") else ()
+    yield from limits.deaf if not world.struck else ()
     for first in [run for run in runs.values() if any(run.purse.limit)]:
         family = family_of(runs, first)
         taken = total(run.purse.taken for run in family)

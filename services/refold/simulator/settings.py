@@ -41,6 +41,7 @@ class SimSettings:
     done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
     executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
     more, and a run may have so many `run_steps`, `run_bytes` and `run_children`, and runs above it.
+    `limited`: tenants may spend so much a day.
     A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
     """
 
@@ -79,6 +80,7 @@ class SimSettings:
     retention_ms: int = 20_000
     outage_ms: int = 11_000
     delay_ms: int = 400
+    limited: bool = False
     executor_skew_ms: int = 0
     rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000))
 

@@ -171,6 +171,11 @@ RULES: dict[str, tuple[str, ...]] = {
     "A child that has used up its budget has failed for its parent.": ("spent-child-succeeds",),
     "A policy sees what a run has cost.": ("cost-of-bills-alone",),
     "No request is paid twice but where something has failed.": ("asks-once-more",),
+    "A limit of a day counts what every lane lets out, once, whoever serves it.": (
+        "limit-counted-twice",
+        "limit-unheard",
+    ),
+    "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
     "One run has no more steps and bytes than it may have.": ("limits-unread",),

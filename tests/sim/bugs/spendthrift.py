@@ -12,9 +12,12 @@ from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import ChildOver, Rules
 from refold.core.run.state import RunState
 from refold.planner.purses import Purses
+from refold.planner.windows import Windows
+from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug
 
 _bills, _above, _respond, _let_out = decide.bills, Purses.above, family.respond, asking.let_out
+_load, _follow = Windows.load, Windows.follow
 
 
 def _released(state: RunState, result: ToolResult, rules: Rules) -> list[Event]:
@@ -40,12 +43,36 @@ def _unbilled(state: RunState | None, what: Any) -> Any:
     return _respond(state, replace(what, used=None) if isinstance(what, ChildOver) else what)
 
 
+def _forgetful(self: Windows) -> None:
+    """Begins a take-over with no sums."""
+    self._told.clear()
+    _load(self)
+
+
+def _twice(self: Windows) -> None:
+    """Begins a take-over with the sums that were told, and adds all that it reads to them."""
+    _load(self)
+    self._base.clear()
+
+
+def _alone(self: Windows, record: Record) -> None:
+    """Hears of nobody once it decides."""
+    if not self._loaded:
+        _follow(self, record)
+
+
 SPENDTHRIFT: dict[str, Bug] = {
     "bill-lost": Bug(("budget-within",), ((decide, "bills", lambda *_: []),)),
     "lost-answer-released": Bug(("budget-lost",), ((decide, "bills", _released),)),
     "retry-unreserved": Bug(("budget-lost",), ((asking, "let_out", _unreserved),)),
     "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), ((decide, "bills", _once),)),
-    "family-not-counted": Bug(("budget-family",), ((Purses, "above", lambda self, state: _above(self, state)[:1]),)),
+    "family-not-counted": Bug(
+        ("budget-family",), ((Purses, "above", lambda self, state, now: _above(self, state, now)[:1]),)
+    ),
+    "limit-forgotten": Bug(("limit-alone", "limit"), ((Windows, "load", _forgetful),)),
+    "limit-counted-twice": Bug(("limit-alone", "limit"), ((Windows, "load", _twice),)),
+    "limit-unheard": Bug(("limit",), ((Windows, "follow", _alone),)),
+    "limit-kept-before-told": Bug(("limit-alone", "limit"), ((Windows, "low_water", lambda self, position: position),)),
     "child-unbilled": Bug(("budget-family",), ((family, "respond", _unbilled),)),
 }
 """By name."""

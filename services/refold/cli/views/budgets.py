@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refold.cli.output import escape
+from refold.core.events import Spendable
 from refold.core.run.metering import in_usd
 from refold.core.run.state import RunState
 
@@ -22,7 +23,7 @@ def budget_data(state: RunState) -> dict[str, Any] | None:
     return {
         "used": {"tokens": used.tokens, "nano_usd": used.nano_usd, "calls": used.calls},
         "maybe_paid": {"tokens": used.lost_tokens, "nano_usd": used.lost_nano_usd},
-        "limits": {"tokens": limits.tokens, "nano_usd": limits.nano_usd, "calls": limits.calls, "ms": limits.ms},
+        "limits": {**spendable_data(limits), "ms": limits.ms},
         "soft_percent": limits.soft_percent,
         "then": limits.then,
         "reached": sorted(purse.told),
@@ -45,7 +46,16 @@ def budget_lines(state: RunState) -> list[str]:
     return ["  took " + ", ".join([*parts, *reached])] if parts else []
 
 
+def spendable_data(limits: Spendable) -> dict[str, int]:
+    """Limits of what is spent. **Units**: billionths of a dollar; 0: any amount."""
+    return {"tokens": limits.tokens, "nano_usd": limits.nano_usd, "calls": limits.calls}
+
+
+def worded(kind: str, taken: int, most: int) -> str:
+    """So much of a kind, of how much."""
+    words = in_usd if kind == "usd" else "{:,}".format
+    return words(taken) + (f" of {words(most)}" if most else "")
+
+
 def _part(kind: str, taken: int, most: int) -> str:
-    if kind == "usd":
-        return in_usd(taken) + (f" of {in_usd(most)}" if most else "")
-    return f"{taken:,}" + (f" of {most:,}" if most else "") + f" {kind}"
+    return worded(kind, taken, most) + ("" if kind == "usd" else f" {kind}")

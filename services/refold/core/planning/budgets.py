@@ -18,7 +18,7 @@ from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
-from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, NOTHING, Amount, Purse
+from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, Purse
 from refold.core.run.state import RunState
 
 DEGRADE = "degrade"
@@ -73,11 +73,12 @@ def judged(state: RunState, asked: Attempted, now: int, rules: Rules, tally: Tal
     """What the budgets that a run counts for make of an attempt; with the `tally` of what goes out before it."""
     purse, most = state.purse or Purse(since_ms=state.requested_ms), asked.most or NOTHING
     tally = tally or Tally()
-    taken = purse.total.plus(tally.amount).plus(most)._replace(calls=purse.total.calls + tally.amount.calls + 1)
+    asks = tally.amount.plus(most)._replace(calls=tally.amount.calls + 1)
     said: list[events.Event] = []
     outcome, failure = "go", None
-    for scope in _scopes(state, purse, rules):
-        measures = list(_measures(scope.limits, scope.taken.plus(taken), max(0, now - scope.since_ms)))
+    for scope in _scopes(state, purse, now, rules):
+        taken = scope.taken.plus(purse.own if scope.window else purse.total).plus(asks)
+        measures = list(_measures(scope.limits, taken, max(0, now - scope.since_ms)))
         if over := next((each for each in measures if each.beyond(100)), None):
             return Found("stop", said, _spent(state, scope, over))
         near = next((each for each in measures if each.beyond(scope.limits.soft_percent)), None)
@@ -134,15 +135,23 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
         return []
     if result.status == "completed":
         text = values.get((result.run_id, result.result), result.result)
-        took = _took(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked, rules)
-        return [events.CallBilled(result.step, call, result.attempt, took.tokens, took.nano_usd, twice=result.again)]
+        took = _took(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
+        return [_billed(result, call, booked, took, rules)]
     # "It did not happen" is said of one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:
-        return [events.CallBilled(result.step, call, result.attempt, 0, 0)]
+        return [_billed(result, call, booked, NOTHING, rules)]
     pure = state.call(result.step).effect == "pure"
     if pure and result.again and result.status in ("unknown", "broken"):  # made twice, and nobody knows of either
-        return [events.CallBilled(result.step, call, result.attempt, booked.tokens, booked.nano_usd, twice=True)]
+        return [_billed(result, call, booked, booked.amount, rules)]
     return []
+
+
+def _billed(result: ToolResult, call: int, booked: Booked, took: Amount, rules: Rules) -> events.CallBilled:
+    billed = events.CallBilled(result.step, call, result.attempt, took.tokens, took.nano_usd, twice=result.again)
+    if not rules.windows:
+        return billed
+    for_ = booked.amount
+    return replace(billed, for_tokens=for_.tokens, for_nano_usd=for_.nano_usd, since_ms=booked.since_ms)
 
 
 def _took(result: str, booked: Amount, rules: Rules) -> Amount:
@@ -163,9 +172,9 @@ def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
     return None if price is None else NOTHING.plus(Amount(reserve.tokens, price))
 
 
-def bounds_money(state: RunState, rules: Rules) -> bool:
+def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
     """Whether a run counts for a budget of money."""
-    return state.purse is not None and any(each.limits.nano_usd for each in _scopes(state, state.purse, rules))
+    return state.purse is not None and any(each.limits.nano_usd for each in _scopes(state, state.purse, now, rules))
 
 
 def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") -> Spendable | None:
@@ -188,8 +197,8 @@ def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
     return _less(asked_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 
-def _scopes(state: RunState, purse: Purse, rules: Rules) -> Sequence[Scope]:
-    return rules.above(state) if rules.above else [Scope(state.run_id, purse.limits, purse.since_ms, NOTHING)]
+def _scopes(state: RunState, purse: Purse, now: int, rules: Rules) -> Sequence[Scope]:
+    return rules.above(state, now) if rules.above else [Scope(state.run_id, purse.limits, purse.since_ms, NOTHING)]
 
 
 def _measures(limits: Spendable, taken: Amount, ms: int) -> Iterator[_Measure]:
@@ -205,16 +214,22 @@ def _may_degrade(asked: Attempted) -> bool:
 
 
 def _spent(state: RunState, scope: Scope, over: _Measure) -> Failure:
+    taken, limit = _words(over.what, over.taken), _words(over.what, over.limit)
+    if scope.window:
+        message = f"with this call all runs of {scope.run} take {taken} of their limit, {limit}"
+        again = "`refold run retry` goes on in another window, or with a higher limit"
+        return Failure(LIMIT_CODES[over.what], f"{message}; {again}", scope.run)
     whose = "its budget" if scope.run == state.run_id else f"the budget of run {scope.run}"
-    message = f"with this call it takes {_words(over.what, over.taken)} of {whose}, {_words(over.what, over.limit)}"
+    message = f"with this call it takes {taken} of {whose}, {limit}"
     how = "deadline" if over.what == "seconds" else over.what
     return Failure(BUDGET_CODES[over.what], f"{message}; `refold run retry --{how}` gives that more", scope.run)
 
 
 def _near(scope: Scope, near: _Measure) -> Failure:
     taken, limit = _words(near.what, near.taken), _words(near.what, near.limit)
-    message = f"it takes {taken} of the budget of run {scope.run}, {limit}: over {scope.limits.soft_percent} %"
-    return Failure(BUDGET_CODES[near.what], message, scope.run)
+    whose = "it takes {} of the budget of run {}" if not scope.window else "{} are taken of the limit of {}"
+    message = f"{whose.format(taken, scope.run)}, {limit}: over {scope.limits.soft_percent} %"
+    return Failure((LIMIT_CODES if scope.window else BUDGET_CODES)[near.what], message, scope.run)
 
 
 def _words(what: str, number: int) -> str:

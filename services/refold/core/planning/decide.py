@@ -37,6 +37,7 @@ from refold.core.planning.verdict import (
     Unsent,
 )
 from refold.core.planning.waiting import expire, take_answer, take_signal
+from refold.core.planning.windows import binding
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 
@@ -120,6 +121,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
     ask, origin = what.request, what.origin
     policy = rules.authority.current if rules.authority else ""
     budget = narrowed(rules.budgets.get(ask.agent), ask.budget, root=origin.counts_for if origin else "")
+    if budget is None and any(binding(rules.windows, ask.agent, ask.labels, now)):
+        budget = events.Spendable()  # it is bound to nothing itself, and counted
     fresh: list[events.Event] = [
         events.RunRequested(
             agent=ask.agent,

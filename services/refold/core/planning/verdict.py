@@ -10,6 +10,7 @@ from refold.core.approval.authority import Authority
 from refold.core.events import Event, Failure, RunPaused, RunStarted, Spendable, Used
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
+from refold.core.planning.windows import Window
 from refold.core.run.purse import Amount
 from refold.core.run.retry import REDISPATCH_MS
 from refold.core.run.state import RunState
@@ -19,12 +20,16 @@ SIGNAL_BYTES = 262_144
 
 
 class Scope(NamedTuple):
-    """A budget that a run counts for, of the run that was asked for at `since_ms`; `taken` is what all others took."""
+    """A budget that a run counts for, of the run that was asked for at `since_ms`; `taken` is what all others took.
+
+    With a `window` it is a limit of all runs in that, named by `run`, for which each counts what it takes itself.
+    """
 
     run: str
     limits: Spendable
     since_ms: int
     taken: Amount
+    window: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,9 @@ class Rules:
     say what else their runs begin with. `takes` raises UsageError when a tool, by its name, cannot have had such a
     result, and `fits` when it does not take such arguments, which it gives in their canonical form; without them nobody
     knows. A run keeps `signal_bytes` of signals that no wait has taken so far.
-    `budgets` are those of the agents by name, and `above` tells all that a run counts for: its own, and those of the
-    runs above; without it that is its own. `price` is what a usage costs, in billionths of a dollar, if that is known.
+    `budgets` are those of the agents by name, and `above` tells all that a run counts for at a time: its own, those of
+    the runs above, and the `windows`; without it that is its own. `price` is what a usage costs, in billionths of a
+    dollar, if that is known.
     """
 
     redispatch_ms: int = REDISPATCH_MS
@@ -53,7 +59,8 @@ class Rules:
     signal_bytes: int = SIGNAL_BYTES
     fits: Callable[[str, str], str] | None = None
     budgets: Mapping[str, Spendable] = field(default_factory=dict)
-    above: Callable[[RunState], Sequence[Scope]] | None = None
+    windows: Sequence[Window] = ()
+    above: Callable[[RunState, int], Sequence[Scope]] | None = None
     price: Callable[[Mapping[str, Any]], int | None] | None = None
 
     def start(self, agent: str) -> RunStarted:

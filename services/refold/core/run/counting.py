@@ -8,7 +8,7 @@ from typing import Any
 
 from refold.core import events
 from refold.core.parts import Used
-from refold.core.run.purse import NOTHING, Amount, Purse, call_digest
+from refold.core.run.purse import NOTHING, Amount, Booked, Purse, call_digest
 from refold.core.run.state import RunState
 
 
@@ -23,18 +23,21 @@ def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) 
     purse = purse._replace(most=purse.most.set(event.step, (most, event.cheap)))
     if event.attempt:
         call = state.open[event.step].seq, event.attempt
-        before = purse.booked.get(call, NOTHING)
-        purse = purse._replace(booked=purse.booked.set(call, before.plus(most)), open=purse.open.plus(most))
+        before = purse.booked.get(call, Booked(NOTHING, at_ms))
+        booked = purse.booked.set(call, Booked(before.amount.plus(most), before.since_ms))
+        purse = purse._replace(booked=booked, open=purse.open.plus(most), own=purse.own.plus(most))
     state.purse = purse
 
 
 def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> None:
     """Applies a bill, in place."""
     purse, call = purse_of(state), (event.call, event.attempt)
-    purse = purse._replace(spent=purse.spent.plus(Amount(event.tokens, event.nano_usd)))
+    took = Amount(event.tokens, event.nano_usd)
+    purse = purse._replace(spent=purse.spent.plus(took), own=purse.own.plus(took))
     if not event.twice:
-        booked = purse.booked[call]
-        purse = purse._replace(booked=purse.booked.delete(call), open=purse.open.minus(booked))
+        booked = purse.booked[call].amount
+        left, open_, own = purse.booked.delete(call), purse.open.minus(booked), purse.own.minus(booked)
+        purse = purse._replace(booked=left, open=open_, own=own)
     state.purse = purse
 
 
@@ -66,7 +69,8 @@ def let_on(state: RunState) -> None:
 def called(state: RunState) -> None:
     """Counts a call that goes out, in place. Of a run that has a purse."""
     assert state.purse is not None, "nothing is counted of a run without a purse"
-    state.purse = state.purse._replace(spent=state.purse.spent.plus(Amount(calls=1)))
+    purse, one = state.purse, Amount(calls=1)
+    state.purse = purse._replace(spent=purse.spent.plus(one), own=purse.own.plus(one))
 
 
 def proposed(state: RunState, event: events.CallProposed) -> None:

@@ -34,6 +34,13 @@ class Amount(NamedTuple):
 NOTHING = Amount()
 
 
+class Booked(NamedTuple):
+    """What an attempt may take, and since when that is reserved. **Units**: milliseconds since 1970."""
+
+    amount: Amount
+    since_ms: int
+
+
 class Purse(NamedTuple):
     """Never changes: what becomes of it is another. Only a run that something is counted of has one.
 
@@ -42,7 +49,7 @@ class Purse(NamedTuple):
     adds up to. `lost` is of children what may be paid. `most` is what an attempt of a step may take, and whether it
     is the cheaper way. `told` are the budgets whose soft threshold was reached, `passed`: an operator lets it go on
     beyond. `heard` are the runs below that were billed, `asked` how often each call was asked for, where that is
-    bounded. `since_ms` is when the run was asked for.
+    bounded. `since_ms` is when the run was asked for, `own` what it counts for itself, without any run below.
     """
 
     limits: Spendable = Spendable()
@@ -50,12 +57,13 @@ class Purse(NamedTuple):
     spent: Amount = NOTHING
     open: Amount = NOTHING
     lost: Amount = NOTHING
-    booked: Map[tuple[int, int], Amount] = _NOTHING
+    booked: Map[tuple[int, int], Booked] = _NOTHING
     most: Map[int, tuple[Amount, bool]] = _NOTHING
     told: frozenset[str] = frozenset()
     passed: bool = False
     heard: frozenset[str] = frozenset()
     asked: Map[bytes, int] = _NOTHING
+    own: Amount = NOTHING
 
     @property
     def total(self) -> Amount:
@@ -77,9 +85,13 @@ BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget
 """The failure of a run that has used up its budget, by what of it."""
 
 
+LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_calls"}
+"""The failure of a run that meets a limit of all runs of a day or month, by what of it."""
+
+
 def of_budget(failure: Failure | None) -> bool:
-    """Whether a failure says that a budget is used up."""
-    return failure is not None and failure.code in BUDGET_CODES.values()
+    """Whether a failure says that a budget, or a limit of a window, is used up."""
+    return failure is not None and failure.code in {*BUDGET_CODES.values(), *LIMIT_CODES.values()}
 
 
 def call_digest(tool: str, args: str) -> bytes:

@@ -50,7 +50,8 @@ class LoggedPurse:
     `reserved` is by call and attempt, of which `open` were not billed as far as one knows, and `bills` are what was;
     `cheap` are those that are the cheaper way. `heard` are the runs below whose bill it has got, `told` the runs whose
     soft threshold it has noted, `let_on`: an operator has let it go on beyond that. `asked` is how often each call was
-    asked for. `odd` is what may not be where nothing went wrong with planners.
+    asked for. `odd` is what may not be where nothing went wrong with planners. `tenant` is
+    for whom it is, if there are limits for each.
     """
 
     limit: Sum = NOTHING
@@ -67,6 +68,7 @@ class LoggedPurse:
     let_on: bool = False
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     odd: list[str] = field(default_factory=list)
+    tenant: str = ""
 
     @property
     def taken(self) -> Sum:
@@ -75,6 +77,7 @@ class LoggedPurse:
 
     def request(self, requested: dict[str, Any]) -> None:
         """The run is asked for, with a budget or without."""
+        self.tenant = requested["labels"].get("tenant", "")
         if given := requested["budget"]:
             self.limit = Sum(*(max(0, given[name]) for name in Sum._fields))
             self.soft, self.then, self.same = given["soft_percent"], given["then"], given["same"]

@@ -13,9 +13,10 @@ from hashlib import blake2b, sha256
 from refold.ports.log import Record
 from refold.simulator.reading.budgets import OF_BUDGETS
 from refold.simulator.reading.children import OF_CHILDREN
+from refold.simulator.reading.limits import LoggedLimits
 from refold.simulator.reading.logged import ENDS, LoggedCall, LoggedRun, Question
 from refold.simulator.reading.pauses import GOES_OUT, OF_PAUSES
-from refold.simulator.reading.spending import cost_of, follow_spending, let_out
+from refold.simulator.reading.spending import cost_of, let_out
 from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.reading.waits import OF_WAITS
 
@@ -36,7 +37,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.runs: dict[str, LoggedRun] = {}
+        self.runs, self.limits = dict[str, LoggedRun](), LoggedLimits()
         self.void = 0
         self.wrong: list[str] = []
         self.on_decided: Callable[[LoggedRun, Question, Datum, int], None] = lambda *_: None
@@ -171,7 +172,7 @@ class History:
         elif name == "StepGivenUp":
             self._given_up(run, event["step"], at_ms)
         elif name in OF_BUDGETS:
-            follow_spending(self.runs, run, name, event)
+            self.limits.follow(self.runs, run, name, event, at_ms=at_ms)
         elif name in OF_PAUSES:
             run.pauses.follow(name, event, at_ms)
         elif name in _TELLS:

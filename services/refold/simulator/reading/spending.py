@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from refold.simulator.reading.budgets import Sum, total
@@ -86,6 +86,13 @@ def _payers(runs: Mapping[str, LoggedRun], run: LoggedRun) -> Iterator[LoggedRun
             yield above
         parent = above.id.rpartition(".")[0]
         above = runs.get(parent) if parent and not above.outlives else None
+
+
+def in_flight(runs: Iterable[LoggedRun]) -> int:
+    """What these runs have reserved for attempts that are under way, in billionths of a dollar."""
+    return sum(
+        each.purse.reserved[place].nano_usd for each in runs for place in each.purse.open if _flies(each, *place)
+    )
 
 
 def _flies(run: LoggedRun, name: str, attempt: int) -> bool:

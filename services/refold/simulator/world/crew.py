@@ -51,8 +51,11 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         ),
         trust=TRUST,
         pools=(POOL, OTHER) if chosen.others else (POOL,),
+        windows=chosen.limited,
     )
-    service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16))
+    world.counts["planners"] += chosen.limited
+    process = f"{world.counts['planners']}" if chosen.limited else ""
+    service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16), process=process)
     return [service], settings.membership
 
 

@@ -20,7 +20,7 @@ from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
 from refold.simulator.world.faults import TRUNCATES
 from refold.simulator.world.groups import Groups
-from refold.simulator.world.surroundings import Surroundings
+from refold.simulator.world.surroundings import Surroundings, limited
 
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
@@ -155,7 +155,7 @@ def _deploy(app: App) -> Callable[[Platform], None]:
 def _install(world: Platform, app: App) -> None:
     """Has planners run another app: they are all started again."""
     assert isinstance(world, Surroundings), "a world has surroundings"
-    world.app = app
+    world.app = limited(app) if world.settings.limited else app
     for process in [process for process in world.groups.processes if process.role == "planner"]:
         world.groups.die(process)
 

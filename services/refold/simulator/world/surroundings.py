@@ -9,6 +9,7 @@ from collections.abc import Callable
 from refold.core.approval.signature import SigningKey
 from refold.ports.log import Record
 from refold.sdk.app import App
+from refold.sdk.budget import Limit
 from refold.simulator.app import simulated
 from refold.simulator.reading.witness import Witness
 from refold.simulator.settings import SimSettings
@@ -27,10 +28,11 @@ class Surroundings:
     """
 
     decision_key: SigningKey
-    app: App = simulated
+    app: App
 
     def __init__(self, chance: Chance, settings: SimSettings) -> None:
         self.chance, self.settings = chance, settings
+        self.app = limited(simulated) if settings.limited else simulated
         self.now_ms = settings.epoch_ms
         self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
@@ -67,3 +69,11 @@ class Surroundings:
         self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
         self.witness.writes(record)
         self.store.written(record)
+
+
+def limited(app: App) -> App:
+    """The same for tenants who may spend so much a day."""
+    again = App("simulated", limits=[Limit("day", label="tenant", usd="0.75")])
+    again.tools.update(app.tools)
+    again.agents.update(app.agents)
+    return again

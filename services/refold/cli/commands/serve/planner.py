@@ -53,6 +53,7 @@ def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
             depth=options.planner.run_depth,
         ),
         trust=process.trust(),
+        windows=bool(loaded.windows),
     )
     event_log = KafkaEventLog(options.kafka, own.membership)
     service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()), process=os.urandom(3).hex())

@@ -1,0 +1,259 @@
+"""What runs take of limits that they share with runs of other lanes: this lane's sums, and what others have told.
+
+A lane adds up what the entries of its runs take, to the last call, and tells the others every second, in a topic of
+which each partition has what all lanes tell: so each lane reads its own. Nothing that a successor does not read (a
+row of a run that is over, a mark) is written before all below it is told; so a successor begins with what was told
+last and adds what the log has from there on. Each process tells under keys of its own: whoever is late, or was given
+up, displaces nothing, and of what is told of a lane that counts which goes furthest in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Entry
+from refold.core.ids import RunId
+from refold.core.planning.verdict import Scope
+from refold.core.planning.windows import DAY_MS, Window, WindowKey, binding, end_of, taken_by
+from refold.core.run.purse import NOTHING, Amount
+from refold.core.run.state import RunState
+from refold.core.spending import WindowSpent
+from refold.core.topics import BUDGET_SPENT
+from refold.core.wire import canonical, codec
+from refold.core.wire.headers import cloud_event
+from refold.ports.log import NEVER, Outgoing, Record
+from refold.runtime.lanes import Journal
+
+TELL_MS = 1_000
+"""How often a lane tells what it has let out: so much later others hear of it."""
+
+KEEP_MS = 2 * DAY_MS
+"""How long a window is kept when it is over: what was reserved in it is billed, and people have seen it."""
+
+_LATER = 1 << 62
+"""Above every offset: what has to be told, though no mark waits for it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SentSpent:
+    """A sum that was published: up to this offset of the run log, of which what is since `since` was not told."""
+
+    key: WindowKey
+    partition: int
+    log: int
+    since: int
+
+
+class LaneSpent(NamedTuple):
+    """What somebody has told of one lane: up to where in the log, how much, and the record's key."""
+
+    log: int
+    amount: Amount
+    name: bytes
+
+
+class Windows:
+    """The sums of one lane under `limits`; without those nothing here costs anything, and nothing is read or told.
+
+    `states` gives a run as the log has it, `speculated` those that will be otherwise if what is on its way is accepted.
+    `teller` names this process, unlike any other that has told or will. Where the log is `mirrored`, the positions that
+    were told are those of another. **Units**: log times in milliseconds since 1970, `mono_ms` on the local clock.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        limits: Sequence[Window],
+        *,
+        teller: str,
+        journal: Journal,
+        mirrored: bool = False,
+    ) -> None:
+        self.limits, self._partition, self._partitions, self._teller = limits, partition, partitions, teller
+        self._journal, self._mirrored = journal, mirrored
+        self.states: Callable[[RunId], RunState | None] = lambda run: None
+        self.speculated: Callable[[], Iterable[RunState]] = lambda: ()
+        self._orders: list[tuple[Outgoing, SentSpent | None]] = []
+        self._own: dict[WindowKey, Amount] = {}
+        self._base: dict[WindowKey, int] = {}
+        self._told: dict[WindowKey, dict[int, dict[str, LaneSpent]]] = {}
+        self._names: dict[bytes, tuple[WindowKey, int, str]] = {}
+        self._owed: dict[WindowKey, int] = {}
+        self._sent: set[SentSpent] = set()
+        self._said: dict[WindowKey, int] = {}
+        self._due = self._tidied = 0
+        self._loaded = False
+
+    # A take-over
+
+    def load(self) -> None:
+        """All that was told before the take-over is read: what of it is about this lane is where its sums begin."""
+        if self._loaded:
+            return
+        self._loaded = True
+        for key, lanes in self._told.items():
+            if mine := lanes.get(self._partition):
+                self._base[key], self._own[key], _ = max(mine.values())
+                self._owed[key] = _LATER  # told by this process as well, what others told of the lane can go
+
+    def distrust(self, end: int) -> None:
+        """The log has lost its `end`, or is not the one of which positions were told: then all of it was counted."""
+        self._base = {key: end if self._mirrored else min(base, end) for key, base in self._base.items()}
+        for lanes in self._told.values():  # nor do they say any more who came furthest
+            mine = lanes.get(self._partition, {})
+            lanes[self._partition] = {who: told._replace(log=-1) for who, told in mine.items()}
+
+    # What entries take
+
+    def accepted(self, entry: Entry, after: RunState, offset: int) -> None:
+        """An entry counts, by the record at this offset."""
+        if not self.limits or after.request is None:
+            return
+        agent, labels = after.request.agent, after.request.labels
+        for at_ms, amount in taken_by(entry).items():
+            for key, _ in binding(self.limits, agent, labels, at_ms):
+                if offset >= self._base.get(key, 0):
+                    self._own[key] = self._own.get(key, NOTHING).plus(amount)
+                    self._owed[key] = min(self._owed.get(key, offset), offset)
+
+    # What is decided by
+
+    def scopes(self, state: RunState, now: int) -> Iterator[Scope]:
+        """The limits that bind a run now, with what all runs take of them but for what this one takes itself."""
+        if not self.limits or state.request is None:
+            return
+        for key, limits in binding(self.limits, state.request.agent, state.request.labels, now):
+            # Its state has what it takes by entries that are on their way, or being made; those of others come on top.
+            taken = self.total(key).minus(_own(self.states(state.run_id)))
+            for after in self.speculated():
+                if after.run_id != state.run_id and after.purse is not None and _binds(key, after):
+                    taken = taken.plus(after.purse.own).minus(_own(self.states(after.run_id)))
+            yield Scope(str(key), limits, now, taken, window=True)
+
+    def total(self, key: WindowKey) -> Amount:
+        """What all runs take of a limit, by what the log has accepted here and what is heard of other lanes."""
+        total = self._own.get(key, NOTHING)
+        for lane, tellers in self._told.get(key, {}).items():
+            if lane != self._partition and tellers:
+                total = total.plus(max(tellers.values()).amount)
+        return total
+
+    # What is told
+
+    def tell(self, position: int, *, mono_ms: int, now: int) -> None:
+        """Tells the sums that have changed, if it is time; all entries below this position are counted."""
+        if not self.limits:
+            return
+        self._tidy(now)
+        if not self._owed or mono_ms < self._due:
+            return
+        self._due = mono_ms + TELL_MS
+        owed, self._owed = self._owed, {}
+        for key, since in owed.items():
+            limits = next((each for each in self.limits if _is_of(key, each)), None)
+            if limits is None or key not in self._own or end_of(key.window) + KEEP_MS < now:
+                continue
+            amount = self._own[key]
+            said = WindowSpent(*key, self._partition, position, *amount, limits.limits, self._teller)
+            name, value = _name(key, self._partition, self._teller), codec.encode(said)
+            event = f"{self._partition}/{position}/{name.decode()}"
+            headers = cloud_event(BUDGET_SPENT, str(key), id=event, source=self._teller, at_ms=now)
+            for copy in range(self._partitions):
+                sent = SentSpent(key, copy, position, since)
+                if copy == self._partition:
+                    self._sent.add(sent)
+                self._orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
+
+    def delivered(self, sent: SentSpent, offset: int | None) -> None:
+        """The answer for what was told. A successor reads the copy in the lane's own partition."""
+        own = sent in self._sent
+        self._sent.discard(sent)
+        if offset is None or offset == NEVER:
+            if offset == NEVER:
+                hint = "snapshots of this partition wait: see the ACLs of budget-spent"
+                self._journal.tell("spent.refused", partition=sent.partition, hint=hint)
+            self._owed[sent.key] = min(self._owed.get(sent.key, _LATER), sent.since if own else _LATER)
+        elif own:
+            self._said[sent.key] = sent.log
+            for teller, told in list(self._told.get(sent.key, {}).get(self._partition, {}).items()):
+                if teller != self._teller and told.log <= sent.log:
+                    self._bury(told.name, range(self._partitions))
+
+    def low_water(self, position: int) -> int:
+        """The offset of the run log below which all that counts was told, in the copy that a successor reads."""
+        return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
+
+    def orders(self) -> list[tuple[Outgoing, SentSpent | None]]:
+        """What is to be sent; `delivered` wants to know what came of it."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def next_due_ms(self) -> int | None:
+        """When something is to be told. **Units**: monotonic."""
+        return self._due if self._owed else None
+
+    def follow(self, record: Record) -> None:
+        """A record of what lanes tell, in the copy of this lane."""
+        name = record.key or b""
+        if record.value is None:
+            if (known := self._names.pop(name, None)) is not None:
+                self._told[known[0]][known[1]].pop(known[2], None)
+            return
+        try:
+            said = codec.decode(WindowSpent, record.value)
+            key = WindowKey(said.window, said.agent, said.label, said.value)
+            end_of(key.window)
+        except (FoldError, MalformedError, ValueError):
+            self._journal.tell("spent.void", partition=record.partition, offset=record.offset)
+            return
+        told = LaneSpent(said.log, Amount(said.tokens, said.nano_usd, said.calls), name)
+        self._names[name] = key, said.lane, said.member
+        self._told.setdefault(key, {}).setdefault(said.lane, {})[said.member] = told
+        mine = self._loaded and said.lane == self._partition and said.member != self._teller
+        if mine and said.log <= self._said.get(key, -1):  # of somebody who had the lane before, and learns it late
+            self._bury(name, range(self._partitions))
+
+    def _tidy(self, now: int) -> None:
+        """Once a day: what was told of windows that are long over goes, from the copy of this lane."""
+        if now // DAY_MS == self._tidied:
+            return
+        self._tidied = now // DAY_MS
+        for key in [key for key in {*self._told, *self._own} if end_of(key.window) + KEEP_MS < now]:
+            for told in [told for tellers in self._told.pop(key, {}).values() for told in tellers.values()]:
+                self._names.pop(told.name, None)
+                self._bury(told.name, [self._partition])
+            for known in (self._own, self._base, self._owed, self._said):
+                known.pop(key, None)
+
+    def _bury(self, name: bytes, copies: Iterable[int]) -> None:
+        for copy in copies:
+            self._orders.append((Outgoing(BUDGET_SPENT, copy, name, None, (), 0), None))
+
+
+def _own(state: RunState | None) -> Amount:
+    return state.purse.own if state is not None and state.purse is not None else NOTHING
+
+
+def _binds(key: WindowKey, state: RunState) -> bool:
+    asked = state.request
+    return (
+        asked is not None
+        and key.agent in ("", asked.agent)
+        and (not key.label or asked.labels.get(key.label) == key.value)
+    )
+
+
+def _is_of(key: WindowKey, limit: Window) -> bool:
+    per = "day" if key.window.count("-") > 1 else "month"
+    return (per, key.agent, key.label) == (limit.per, limit.agent, limit.label)
+
+
+def _name(key: WindowKey, lane: int, teller: str) -> bytes:
+    """The key of a record: whose names are in it may have any characters, and is digested."""
+    subject = blake2b(canonical.dumps(list(key[1:])).encode(), digest_size=16).hexdigest()
+    return f"{key.window}/{subject}/{lane}/{teller}".encode()
