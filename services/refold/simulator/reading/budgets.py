@@ -50,7 +50,7 @@ class LoggedPurse:
     `reserved` is by call and attempt, of which `open` were not billed as far as one knows, and `bills` are what was;
     `cheap` are those that are the cheaper way. `heard` are the runs below whose bill it has got, `told` the runs whose
     soft threshold it has noted, `let_on`: an operator has let it go on beyond that. `asked` is how often each call was
-    asked for. `odd` is what may not be where nothing went wrong with planners. `tenant` is
+    asked for. `odd` is what may not be where nothing went wrong with planners; it looks at other runs. `tenant` is
     for whom it is, if there are limits for each.
     """
 
@@ -67,7 +67,7 @@ class LoggedPurse:
     told: set[str] = field(default_factory=set)
     let_on: bool = False
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
-    odd: list[str] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list, compare=False)
     tenant: str = ""
 
     @property

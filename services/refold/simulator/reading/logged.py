@@ -66,7 +66,7 @@ class LoggedCall:
     told: str = ""
     spent: int = 0
     times: int = 1
-    cost: int = 0
+    cost: int = field(default=0, compare=False)
 
     @property
     def settled(self) -> bool:
