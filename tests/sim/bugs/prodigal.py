@@ -10,7 +10,7 @@ from refold.core.approval import authority
 from refold.core.events import BudgetReached, CallBilled, Event
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import budgets, decide, family
-from refold.core.planning.verdict import ChildOver, Rules, Scope
+from refold.core.planning.verdict import ChildOver, Scope
 from refold.core.run import fold, metering
 from refold.core.run.metering import NANO
 from refold.core.run.purse import NOTHING
@@ -89,12 +89,12 @@ def _free(usage: Mapping[str, Any]) -> int | None:
     return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None
 
 
-def _once(state: RunState, result: ToolResult, rules: Rules) -> list[Event]:
+def _once(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
     """Of two that are lost one is booked."""
-    billed = _bills(state, result, rules)
-    return (
-        billed if result.status == "completed" else [e for e in billed if not isinstance(e, CallBilled) or not e.twice]
-    )
+    billed = _bills(state, result, *more)
+    if result.status == "completed":
+        return billed
+    return [event for event in billed if not isinstance(event, CallBilled) or not event.twice]
 
 
 PRODIGAL: dict[str, Bug] = {

@@ -20,10 +20,10 @@ _bills, _above, _respond, _let_out = decide.bills, Purses.above, family.respond,
 _load, _follow = Windows.load, Windows.follow
 
 
-def _released(state: RunState, result: ToolResult, rules: Rules) -> list[Event]:
+def _released(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
     """Takes what nobody knows for what did not happen."""
     known = replace(result, status="failed", again=False) if result.status == "unknown" else result
-    return _bills(state, known, rules)
+    return _bills(state, known, *more)
 
 
 def _unreserved(state: RunState, call: Any, attempt: int, now: int, rules: Rules) -> list[Event]:
@@ -33,9 +33,9 @@ def _unreserved(state: RunState, call: Any, attempt: int, now: int, rules: Rules
     return [dispatch(call, attempt, now, rules)] if reserved else out
 
 
-def _once(state: RunState, result: ToolResult, rules: Rules) -> list[Event]:
+def _once(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
     """Forgets that somebody else may have made the attempt as well."""
-    return [replace(e, twice=False) if isinstance(e, CallBilled) else e for e in _bills(state, result, rules)]
+    return [replace(e, twice=False) if isinstance(e, CallBilled) else e for e in _bills(state, result, *more)]
 
 
 def _unbilled(state: RunState | None, what: Any) -> Any:
