@@ -102,6 +102,8 @@ class Toil:
 
 
 def _most_open(run: LoggedRun) -> int:
-    """What may be published for a run at once: each call that it lets out, and twice that it is closed."""
-    wide = max(Counter(min(call.ordered[1]) for call in run.calls.values() if 1 in call.ordered).values(), default=0)
+    """What may be published for a run at once: each call that goes out or is asked about, and its closing twice."""
+    calls = run.calls.values()
+    wide = max(Counter(min(call.ordered[1]) for call in calls if 1 in call.ordered).values(), default=0)
+    wide = max(wide, sum(bool(call.permits) or not call.attempts for call in calls))
     return 3 * wide if wide > PER_RUN else PER_RUN
