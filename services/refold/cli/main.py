@@ -40,7 +40,7 @@ class Root(Lazy):
         "run replay": ("replaying:run_replay_group", "Make a run's decisions again from what was recorded."),
         "replay check": ("replaying:replay_group", "Try code on recorded runs before it is deployed."),
         "versions": ("versions:versions_group", "See which versions of agents are needed, and hand runs to another."),
-        "limits": ("limits:limits_group", "See what was spent of the limits per day and month."),
+        "limits": ("limits:limits_group", "List what was spent of the limits per day and month."),
         "approval": ("approval:approval_group", "Decide on calls that wait for people."),
         "topics": ("topics:topics_group", "Create the topics, say who may use them, and compare both."),
         "schemas": ("schemas:schemas_group", "Export the Avro schemas, and check that they fit."),

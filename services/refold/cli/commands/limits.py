@@ -13,7 +13,7 @@ from refold.cli.views.budgets import spendable_data, worded
 from refold.client.limits import LimitInUse, limits_in_use
 from refold.core.topics import BUDGET_SPENT
 
-limits_group = Commands("See what was spent of the limits per day and month.")
+limits_group = Commands("List what was spent of the limits per day and month.")
 
 
 @limits_group.command("limits")
@@ -23,7 +23,7 @@ def limits(
     *,
     shell: Shell,
 ) -> None:
-    """List what was spent in each window, of how much, the newest first."""
+    """List what was spent of the limits per day and month. The newest window is first."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
