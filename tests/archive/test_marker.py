@@ -13,6 +13,7 @@ from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox
 from refold.planner.settings import Limits
+from refold.planner.windows import Windows
 from refold.ports.log import Record
 from refold.runtime.lanes import Journal
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, World
@@ -146,5 +147,6 @@ class Deaf:
 
 
 def acceptance() -> Acceptance:
-    agents = Agents(app, Rules(), "test")
-    return Acceptance(Inbox((), Limits()), agents, Journal(), told=Deaf(), keep=lambda _: None, member="p")
+    served = Inbox((), Limits()), Agents(app, Rules(), "test"), Journal()
+    windows = Windows(0, 1, (), teller="p", journal=served[-1])
+    return Acceptance(*served, told=Deaf(), keep=lambda _: None, windows=windows, member="p")

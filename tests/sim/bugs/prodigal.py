@@ -33,9 +33,9 @@ def _tokens_apart(self: Any, percent: int) -> bool:
 
 
 def _only_warns(then: str) -> Any:
-    def above(self: Purses, state: RunState) -> list[Scope]:
+    def above(self: Purses, state: RunState, now: int) -> list[Scope]:
         """What should follow of a soft threshold is a warning."""
-        scopes = _above(self, state)
+        scopes = _above(self, state, now)
         return [s._replace(limits=replace(s.limits, then="warn")) if s.limits.then == then else s for s in scopes]
 
     return above
