@@ -196,13 +196,15 @@ CARELESS: dict[str, Bug] = {
         ("sleep",), (_wrapped(decide, "_due", _before_its_time), _wrapped(Timers, "due", _looks_ahead))
     ),
     "older-attempts-unheard": Bug(
-        ("keyed-late", "probed-late", "once-wrongly-not"), (_wrapped(decide, "_result", _last_attempt_only),)
+        ("keyed-late", "probed-late", "once-wrongly-not"),
+        (_wrapped(decide, "_result", _last_attempt_only),),
+        ("rollback-die",),
     ),
     "calls-never-closed": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_tombstones),)),
     "outcome-untold": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_outcomes),)),
     "waiting-untold": Bug(("sleep",), (_wrapped(suspension, "status_change", _only_what_wakes),)),
     "waking-untold": Bug(("keyed-retried",), (_wrapped(suspension, "status_change", _only_what_waits),)),
-    "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),)),
+    "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),), ("delayed",)),
     "failure-for-good": Bug(
         ("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),), ("cut",)
     ),

@@ -166,8 +166,8 @@ CREDULOUS: dict[str, Bug] = {
     "edit-not-judged": Bug(
         ("edit-beyond",), ((approval_lane, "as_judged", _as_said), (asking, "_edited", _edited_as_said))
     ),
-    "decides-again": Bug(("granted",), ((ApprovalLane, "_decided", _never),)),
-    "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),)),
+    "decides-again": Bug(("granted",), ((ApprovalLane, "_decided", _never),), ("outage",)),
+    "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),), ("lost",)),
     "expiry-ignored": Bug(("brief-once",), ((asking, "permitted", _permits_for_ever),)),
 }
 """By name: what an executor, an approval service or a planner could get wrong."""
