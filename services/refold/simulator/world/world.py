@@ -193,9 +193,13 @@ class World(Surroundings):
         return None
 
     def _refuse(self, process: SimProcess, act: Act) -> Any:
-        """Too large for its topic, if it may be: what the log once took it takes again, and marks are always small."""
+        """Too large for its topic, if it may be: what the log once took it takes again, and marks are always small.
+
+        So is an outcome that says no more than that it was too large.
+        """
         record: Outgoing = act.what
         taken = any(before.key == record.key for before in self.witness.written.get(record.topic, ()))
+        taken |= record.topic == RUN_COMPLETED and (RUN_COMPLETED, record.key.decode()) in self.refused
         if record.topic not in REFUSING or record.value is None or record.key == MARKS_KEY or taken:
             return self._do(process, act)
         self.refused.add((record.topic, record.key.decode()))
