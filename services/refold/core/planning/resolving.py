@@ -7,6 +7,7 @@ from refold.core.errors import UsageError
 from refold.core.planning import asking
 from refold.core.planning.asking import ask_what_came, settled
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
+from refold.core.run.purse import BUDGET_CODES, LIMIT_CODES
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
@@ -45,7 +46,9 @@ def resolve(
         except UsageError as error:
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
     said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
-    if held and verdict == "give_up" and opened.failure:
+    # What a budget holds after an attempt says nothing of that: it may have had its effect.
+    by_budget = attempt and opened.failure and opened.failure.code in (*BUDGET_CODES.values(), *LIMIT_CODES.values())
+    if held and verdict == "give_up" and opened.failure and not by_budget:
         return [said, events.CallFailed(step, attempt, opened.failure)]
     return settled(state, said, result, now, rules)
 
