@@ -260,20 +260,6 @@ def test_an_operator_who_gives_a_held_call_up_fails_it() -> None:
     assert json.loads(outcome(world, "r").result) == ["0", "1", "2", "budget_calls"]
 
 
-def test_of_a_held_call_that_went_out_before_an_operator_who_gives_it_up_knows_nothing() -> None:
-    world = Paid(made(Budget(calls=10, soft=0.15, then="ask")), lambda asked: ended(asked, "unknown"))
-    world.start("r", "looker", times=1)
-    world.pump()
-    world.later(60_000)
-    world.pump()
-
-    assert [(event.attempt, event.failure.code) for event in world.told("r", CallHeld)] == [(1, "budget_calls")]
-    world.operate("r", "resolve", step=1, attempt=1, verdict="give_up")
-    world.pump()
-
-    assert json.loads(outcome(world, "r").result) == ["given_up"]
-
-
 def test_a_held_call_that_is_metered_is_reserved_when_it_goes_out() -> None:
     world = Paid(made(Budget(usd="0.03", soft=0.5, then="ask")))
     world.start("r", "thinker", times=3)

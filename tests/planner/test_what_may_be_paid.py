@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from refold import Budget
+from refold.core.events import CallHeld
 from refold.core.messages import ToolResult
 from refold.core.run.metering import usage_of
 from refold.core.run.purse import Amount
 from refold.executor.outcome import outcome_of
 from refold.ports.effects import ToolEnded
 from tests.planner.paid import Paid, ended, made
-from tests.planner.test_budgets import CALL
+from tests.planner.test_budgets import CALL, outcome
 
 
 def test_what_two_executors_had_and_nobody_knows_of_counts_twice() -> None:
@@ -55,3 +57,17 @@ def test_what_an_answer_took_is_read_whatever_else_it_says() -> None:
     said = '{"text":"\\ud83d","usage":{"model":"m","input_tokens":7}}'
 
     assert usage_of(said) == {"model": "m", "input_tokens": 7}
+
+
+def test_of_a_held_call_that_went_out_before_an_operator_who_gives_it_up_knows_nothing() -> None:
+    world = Paid(made(Budget(calls=10, soft=0.15, then="ask")), lambda asked: ended(asked, "unknown"))
+    world.start("r", "looker", times=1)
+    world.pump()
+    world.later(60_000)
+    world.pump()
+
+    assert [(event.attempt, event.failure.code) for event in world.told("r", CallHeld)] == [(1, "budget_calls")]
+    world.operate("r", "resolve", step=1, attempt=1, verdict="give_up")
+    world.pump()
+
+    assert json.loads(outcome(world, "r").result) == ["given_up"]
