@@ -9,7 +9,7 @@ import typer
 from refold.cli import output
 from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
-from refold.cli.views.budgets import spendable_data, worded
+from refold.cli.views.budgets import spendable_data, taken_of, worded
 from refold.client.limits import LimitInUse, limits_in_use
 from refold.core.topics import BUDGET_SPENT
 
@@ -52,18 +52,12 @@ def _data(limit: LimitInUse) -> dict[str, Any]:
 def _row(limit: LimitInUse) -> dict[str, str]:
     whose = [f"agent {limit.agent}"] if limit.agent else []
     whose += [f"{limit.label} {limit.value}"] if limit.label else []
-    kinds = {
-        "usd": (limit.spent.nano_usd, limit.limits.nano_usd),
-        "tokens": (limit.spent.tokens, limit.limits.tokens),
-        "calls": (limit.spent.calls, limit.limits.calls),
-    }
-    cells = {kind: worded(kind, *numbers) for kind, numbers in kinds.items()}
+    cells = {kind: worded(kind, *pair) for kind, pair in taken_of(limit.spent, limit.limits).items()}
     return {"window": limit.window, "runs": ", ".join(whose) or "all", **cells, "reached": _reached(limit)}
 
 
 def _reached(limit: LimitInUse) -> str:
     """`hard` or `soft`, as the more of what is limited is used up; nothing below."""
-    spent, limits = limit.spent, limit.limits
-    pairs = ((spent.nano_usd, limits.nano_usd), (spent.tokens, limits.tokens), (spent.calls, limits.calls))
+    pairs = taken_of(limit.spent, limit.limits).values()
     used = max((taken * 100 / most for taken, most in pairs if most), default=0)
-    return "hard" if used >= 100 else "soft" if used > limits.soft_percent else ""
+    return "hard" if used >= 100 else "soft" if used > limit.limits.soft_percent else ""

@@ -6,10 +6,10 @@ from typing import Any
 
 from refold.cli.output import escape
 from refold.core.events import Spendable
+from refold.core.parts import Used
 from refold.core.run.metering import in_usd
+from refold.core.run.purse import Amount
 from refold.core.run.state import RunState
-
-_KINDS = ("usd", "tokens", "calls")
 
 
 def budget_data(state: RunState) -> dict[str, Any] | None:
@@ -34,10 +34,8 @@ def budget_lines(state: RunState) -> list[str]:
     """The same in a line."""
     if (purse := state.purse) is None:
         return []
-    used, limits = purse.used, purse.limits
-    taken = {"usd": used.nano_usd, "tokens": used.tokens, "calls": used.calls}
-    most = {"usd": limits.nano_usd, "tokens": limits.tokens, "calls": limits.calls}
-    parts = [_part(kind, taken[kind], most[kind]) for kind in _KINDS if taken[kind] or most[kind]]
+    used = purse.used
+    parts = [_part(kind, *pair) for kind, pair in taken_of(used, purse.limits).items() if any(pair)]
     if used.lost_nano_usd or used.lost_tokens:
         lost = in_usd(used.lost_nano_usd) if used.lost_nano_usd else f"{used.lost_tokens:,} tokens"
         over = "may be paid: nobody has said what came of it" if state.over else "is under way, or may be paid"
@@ -49,6 +47,15 @@ def budget_lines(state: RunState) -> list[str]:
 def spendable_data(limits: Spendable) -> dict[str, int]:
     """Limits of what is spent. **Units**: billionths of a dollar; 0: any amount."""
     return {"tokens": limits.tokens, "nano_usd": limits.nano_usd, "calls": limits.calls}
+
+
+def taken_of(taken: Amount | Used, limits: Spendable) -> dict[str, tuple[int, int]]:
+    """What was taken of each kind, and of how much. **Units**: billionths of a dollar; 0: any amount."""
+    return {
+        "usd": (taken.nano_usd, limits.nano_usd),
+        "tokens": (taken.tokens, limits.tokens),
+        "calls": (taken.calls, limits.calls),
+    }
 
 
 def worded(kind: str, taken: int, most: int) -> str:

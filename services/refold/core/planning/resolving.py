@@ -7,7 +7,7 @@ from refold.core.errors import UsageError
 from refold.core.planning import asking
 from refold.core.planning.asking import ask_what_came, settled
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
-from refold.core.run.purse import BUDGET_CODES, LIMIT_CODES
+from refold.core.run.purse import of_budget
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
@@ -47,8 +47,7 @@ def resolve(
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
     said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
     # What a budget holds after an attempt says nothing of that: it may have had its effect.
-    by_budget = attempt and opened.failure and opened.failure.code in (*BUDGET_CODES.values(), *LIMIT_CODES.values())
-    if held and verdict == "give_up" and opened.failure and not by_budget:
+    if held and verdict == "give_up" and opened.failure and not (attempt and of_budget(opened.failure)):
         return [said, events.CallFailed(step, attempt, opened.failure)]
     return settled(state, said, result, now, rules)
 
