@@ -63,14 +63,10 @@ def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
 def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
     """What is taken of the local variables of these names (`wait_for` of `ctx.wait_for`), as far as code says it."""
     before = ""
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and before in names:
-            yield str(step.argval)
-        if step.opname in ("EXTENDED_ARG", "CACHE"):
-            continue
-        # From Python 3.13 on one instruction may load two variables, of which the last is on top.
-        loaded = step.argval if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
-        before = str(loaded[-1] if isinstance(loaded, tuple) else loaded)
+    for op, name, _, _ in _plain(code):
+        if op in ("LOAD_ATTR", "LOAD_METHOD") and before in names:
+            yield name
+        before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from attributes_of(inner, names)
@@ -93,41 +89,61 @@ def _judge(load: _Load, where: FunctionType, what: str) -> None:
         raise UsageError(f"{what} uses {load.path} ({place})", hint=hint, name=load.path)
 
 
+_NULL_FIRST = sys.version_info < (3, 13)
+"""Up to 3.12 the NULL of a plain call stands before its callee (`PUSH_NULL; LOAD f`), from 3.13 on behind it. Read the
+other way round, the NULL of one call marks the argument of another as called."""
+
+
 def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
     scope = _Scope(function)
     load: _Load | None = None
     before = ""
-    for step in dis.get_instructions(code):
-        name, op = step.argval, step.opname
-        if op in ("EXTENDED_ARG", "CACHE"):
-            continue
+    for op, name, arg, line in _plain(code):
         if load is not None and op in ("LOAD_ATTR", "LOAD_METHOD"):
             if scope.attribute(load, name):
                 # From Python 3.12 on the lowest bit of LOAD_ATTR says that a method call follows.
-                pushes_null = sys.version_info >= (3, 12) and bool((step.arg or 0) & 1)
+                pushes_null = sys.version_info >= (3, 12) and bool(arg & 1)
                 load.called = load.called or op == "LOAD_METHOD" or pushes_null
                 continue
             load.called = False  # what is called, if anything, is the attribute
         if load is not None:
-            load.called = load.called or op == "PUSH_NULL"
+            load.called = load.called or (op == "PUSH_NULL" and not _NULL_FIRST)
             yield load
-            load = None
-        line = (step.positions.lineno if step.positions else None) or code.co_firstlineno
         if op in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF"):
             thing = scope.resolve(op, name)
-            called = before == "PUSH_NULL" or (op == "LOAD_GLOBAL" and bool((step.arg or 0) & 1))
-            load = None if thing is _NOTHING else _Load(str(name), thing, line, called)
-        elif op in ("IMPORT_NAME", "IMPORT_FROM"):
-            yield from scope.imported(op, name, line)
-        elif op.startswith("STORE_"):
-            scope.store(name)
+            called = (before == "PUSH_NULL" and _NULL_FIRST) or (op == "LOAD_GLOBAL" and bool(arg & 1))
+            load = None if thing is _NOTHING else _Load(name, thing, line, called)
+        else:
+            if op in ("IMPORT_NAME", "IMPORT_FROM"):
+                yield from scope.imported(op, name, line)
+            elif op.startswith("STORE_"):
+                scope.store(name, load.thing if load else _NOTHING)
+            load = None
         before = op
     if load is not None:
         yield load
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(function, inner)
+
+
+def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
+    """The instructions of code as (operation, name, argument, line), one load or store each.
+
+    From Python 3.13 on one instruction may load or store two variables; 3.12 has checked loads beside the plain ones.
+    """
+    for step in dis.get_instructions(code):
+        if step.opname in ("EXTENDED_ARG", "CACHE", "NOP"):
+            continue
+        line = (step.positions.lineno if step.positions else None) or code.co_firstlineno
+        if isinstance(step.argval, tuple):
+            kinds = [kind for kind in step.opname.split("_") if kind in ("LOAD", "STORE")]
+            for kind, name in zip(kinds, step.argval, strict=False):
+                yield f"{kind}_FAST", str(name), 0, line
+        else:
+            op = "LOAD_FAST" if step.opname == "LOAD_FAST_CHECK" else step.opname
+            yield op, str(step.argval), step.arg or 0, line
 
 
 class _Scope:
@@ -145,12 +161,12 @@ class _Scope:
         self._module: Any = _NOTHING
         self._fresh: Any = _NOTHING
 
-    def resolve(self, op: str, name: Any) -> Any:
+    def resolve(self, op: str, name: str) -> Any:
         if op == "LOAD_FAST":
             return self._locals.get(name, _NOTHING)
         if op in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
             return self._locals.get(name, self._closure.get(name, _NOTHING))
-        return self._globals.get(name, getattr(builtins, str(name), _NOTHING))
+        return self._globals.get(name, getattr(builtins, name, _NOTHING))
 
     def attribute(self, load: _Load, name: str) -> bool:
         """Follows an attribute of a module or class; of other things it might run code."""
@@ -171,10 +187,11 @@ class _Scope:
         elif self._module is not _NOTHING:
             self._fresh = getattr(self._module, name, _NOTHING)
 
-    def store(self, name: Any) -> None:
-        """A name is bound: to what was just imported, or to something that only running the code would tell."""
-        if self._fresh is not _NOTHING:
-            self._locals[name] = self._fresh
+    def store(self, name: str, loaded: Any) -> None:
+        """Bind a name to what was just imported or loaded, or to something that only a run of the code would tell."""
+        thing = loaded if self._fresh is _NOTHING else self._fresh
+        if thing is not _NOTHING:
+            self._locals[name] = thing
         else:
             self._locals.pop(name, None)
         self._fresh = _NOTHING
