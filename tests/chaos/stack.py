@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from refold.embedded.children import Exit
 from refold.embedded.ports import free_port
+from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from tests.chaos.brokers import NAMES as BROKERS
 from tests.chaos.brokers import Brokers
@@ -59,7 +60,7 @@ class Stack:
             kafka=self._brokers.bootstrap if self._brokers else None,
             prepare=prepare,
             on_exit=self.exits.append,
-            kafka_properties=kafka_properties,
+            kafka_properties={**QUICK_SESSION, **(kafka_properties or {})},
         )
 
     grace = timedelta(seconds=10)

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from refold.core.errors import RefoldError
 from refold.embedded.kafka import EmbeddedKafka
+from refold.embedded.properties import QUICK_SESSION
 from tests.waiting import eventually, under_load
 
 
@@ -23,7 +24,7 @@ from tests.waiting import eventually, under_load
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """Give a broker of this file's own, to be killed."""
     folder = tmp_path_factory.mktemp("killed")
-    with EmbeddedKafka(folder, properties={"log.cleaner.backoff.ms": "250"}) as running:
+    with EmbeddedKafka(folder, properties={**QUICK_SESSION, "log.cleaner.backoff.ms": "250"}) as running:
         yield running
 
 

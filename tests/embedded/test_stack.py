@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError
+from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.embedded.wiping import wipe_valkey
@@ -74,7 +75,8 @@ def answers(redis: str) -> bool:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
     """Give a whole stack with stand-in services, whose processes may be killed."""
-    with DevStack(tmp_path_factory.mktemp("dev"), SERVICES, prepare=create_topic) as running:
+    folder = tmp_path_factory.mktemp("dev")
+    with DevStack(folder, SERVICES, prepare=create_topic, kafka_properties=QUICK_SESSION) as running:
         yield running
 
 

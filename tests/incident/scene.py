@@ -22,6 +22,7 @@ from refold.cli.commands.topics import app_pools
 from refold.client.approvals import Answered, Approvals
 from refold.client.runs import Run, Runs
 from refold.core.approval.trust import trusted
+from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
@@ -52,7 +53,7 @@ class Scene:
         services = [
             ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in dev_services(APP, needs)
         ]
-        self.stack = DevStack(folder, services=services, prepare=needs.prepare)
+        self.stack = DevStack(folder, services=services, prepare=needs.prepare, kafka_properties=QUICK_SESSION)
         self._vote_key, self._public_root = needs.vote_key, needs.public_root
 
     def open(self) -> None:

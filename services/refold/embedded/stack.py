@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from refold.core.errors import RefoldError, UsageError
+from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
 from refold.embedded.children import Child, Exit
 from refold.embedded.files import FolderLock, write_atomic
@@ -28,6 +29,8 @@ BLOBS_URL = "REFOLD_BLOBS__URL"
 _BROKER, _VALKEY, _SERVICES = range(3)
 # How long a broken supervision stays unnoticed while nothing else happens.
 _WATCH_S = 1.0
+# How long our own broker may need after its start, on a machine that compiles something beside it.
+_BUSY_S, _AGAIN_S = 60.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class DevStack:
             self._supervisor = Supervisor(on_change=self._note, on_exit=self._on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
-                self._prepare(self.kafka)
+                self._prepared(self._prepare)
             self._start_services(self._supervisor)
             self._ready = True
             self._note(self._supervisor.pids())
@@ -170,6 +173,25 @@ class DevStack:
             servers.append(("broker", broker))
         for name, server in servers:
             server.wait_ready(alive=_without_restart(supervisor, name))
+
+    def _prepared(self, prepare: Callable[[str], None]) -> None:
+        """Call `prepare` until it succeeds: our own broker is there, and on a busy machine slow to elect leaders.
+
+        **Raises** what `prepare` raises, an UnreachableError of our own broker after `_BUSY_S`.
+        """
+        deadline = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                return prepare(self.kafka)
+            except UnreachableError as error:
+                if self._given[0] is not None:
+                    raise
+                if time.monotonic() > deadline:
+                    hint = f"the machine is too busy for the broker: see {self._log('broker')}, then start again"
+                    raise UnreachableError(error.message, hint=hint) from None
+                if self._progress is not None:
+                    self._progress(f"waiting for the broker ({error.message})", 0, 1)
+                time.sleep(_AGAIN_S)
 
     def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
         check_free(server.data_dir / "ports.json")

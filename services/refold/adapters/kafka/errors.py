@@ -14,6 +14,9 @@ UNKNOWN_TOPIC = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
+UNLED = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION})
+"""A partition is between two leaders: the broker is there, and the answer comes later."""
+
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
 """The broker will never take this record, and has not."""
 
@@ -67,4 +70,6 @@ def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
         return UsageError(message, hint="all members of a group need the same settings, check REFOLD_KAFKA__*", **facts)
     if error.fatal() or code == KafkaError._FATAL:
         return RefoldError(message, hint="the Kafka client cannot go on; restart this process", **facts)
+    if code in UNLED:
+        return UnreachableError(message, hint="leaders are being elected: try again in some seconds", **facts)
     return UnreachableError(message, hint="is the broker up, and REFOLD_KAFKA__BOOTSTRAP right?", **facts)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
-from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, of, translate
+from refold.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, is_final, of, translate
 
 LATEST, EARLIEST = -1, -2
 
 _UNKNOWN_S = 3.0
 """How long a partition may be unknown: a broker that is just back answers before it has its partitions again."""
-
-
-_UNLED = UNKNOWN_TOPIC | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
 
 
 def asked(
@@ -41,7 +38,7 @@ def asked(
         longest = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else patience_s
         if waited >= min(longest, patience_s):
             raise KafkaException(error)
-        if error.code() in _UNLED:
+        if error.code() in UNKNOWN_TOPIC | UNLED:
             _look_again(asker, {each.topic for each in places}, patience_s)
         time.sleep(0.02)
     return {}

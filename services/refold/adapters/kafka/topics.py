@@ -139,7 +139,12 @@ class Topics:
 
     def _unseen(self) -> str:
         left = [each for each in self.diff() if each.setting != "replication"]
-        return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet" if left else ""
+        if left:
+            return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet"
+        there, prefix = self._metadata().topics, self._settings.prefix
+        names = (name for topic in self.wanted if (name := prefix + topic.name) in there)
+        unled = (name for name in names if any(part.leader < 0 for part in there[name].partitions.values()))
+        return next((f"a partition of {name} has no leader yet" for name in unled), "")
 
     def pools(self) -> set[str]:
         """The pools whose topics are there, served by this app or not."""
