@@ -240,3 +240,23 @@ def test_topics_and_doctor_find_nothing_wrong(dev: Dev) -> None:
     assert dev.read("topics", "apply") == []
     assert {row["partitions"] for row in dev.read("topics", "list")} == {4}
     assert dev.read("doctor")["ok"]
+
+
+def test_the_name_of_an_agent_that_is_not_there_is_reported_at_once_with_those_that_are(dev: Dev) -> None:
+    started = dev.refold("run", "start", "mraks", "--id", "typo-1")
+    waited = dev.refold("run", "start", "mraks", "--id", "typo-2", "--wait", code=3)
+
+    assert "there is no agent mraks" in started.stderr
+    assert "marks" in started.stderr
+    assert "refold run cancel typo-2" in waited.stderr
+    for run in ("typo-1", "typo-2"):
+        dev.read("run", "cancel", run)
+
+
+def test_a_list_that_nothing_matches_still_counts_the_runs(dev: Dev) -> None:
+    dev.read("run", "start", "marks", "--id", "counted-1", "--input", '{"count": 1}', "--wait")
+
+    listed = dev.refold("run", "list", "--agent", "nobody").stdout
+
+    assert "no run matches (" in listed
+    assert "refold run start" not in listed

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from refold.client.runs import JudgedRecord, Run, Runs
 from refold.core.approval.people import is_same
-from refold.core.errors import ConflictError, FoldError, MalformedError, NotFoundError, RefoldError, UsageError
+from refold.core.errors import (
+    ConflictError,
+    FoldError,
+    MalformedError,
+    NotFoundError,
+    RefoldError,
+    TimedOutError,
+    UsageError,
+)
 from refold.core.events import CallProposed, Cause, Event
 from refold.core.ids import (
     EntryId,
@@ -71,6 +80,15 @@ class Inputs:
         """
 
         return self.follow(request.run_id, position, lambda run, _: taken(request, position, run), timeout_s)
+
+    def stall(self, run: str, timeout_s: float) -> Hold | None:
+        """Why the code of a run that was just requested is held; None once it has acted, or if nothing came in time."""
+        with suppress(TimedOutError):
+            for found, _ in self.runs.follow(run, timeout_s):
+                state = found.state
+                if found.hold or state.over or state.steps or (found.records and state.status == "pending"):
+                    return found.hold
+        return None
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
         """Waits until a run is over. **Raises** TimedOutError."""

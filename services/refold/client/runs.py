@@ -139,6 +139,8 @@ class Runs:
         held = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
             if record is not None and run_named(record) != wanted.encode():
+                if deadline is not None and time.monotonic() > deadline:
+                    break
                 continue
             judged = feed(fold, record) if record else None
             if judged is not None:
@@ -149,9 +151,10 @@ class Runs:
                 found.hold = holds.get(wanted)
             yield found, judged
             if deadline is not None and time.monotonic() > deadline:
-                now = f"it is {found.status}" if found.records else "the log does not know it yet"
-                hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
-                raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
+                break
+        now = f"it is {found.status}" if found.records else "the log does not know it yet"
+        hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
+        raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
 
 def _path(run: str) -> list[tuple[int, ...]]:

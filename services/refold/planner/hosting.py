@@ -153,7 +153,8 @@ class Agents:
             return []
         agent = self._agent(state)
         if agent is None:
-            message = f"no agent {state.request.agent!r} in {self._app.name}: deploy the app that has it"
+            there = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
+            message = f"there is no agent {state.request.agent} in {self._app.name}, {there}"
             return Stall("unknown_agent", message, "", state.version, "", passing=False)
         if needs := agent.needs(state.version):
             message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"

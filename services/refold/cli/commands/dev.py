@@ -59,10 +59,13 @@ def dev(
         on_exit=_tell_exit,
         on_trouble=_tell_trouble,
     )
-    with stack:
+
+    def ready() -> None:
         _tell_ready(stack, app, needs)
         output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
-        stack.run_until_stopped()
+
+    with stack:
+        stack.run_until_stopped(ready)
     output.say("stopped; the data is kept for the next start")
 
 

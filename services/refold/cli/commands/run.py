@@ -29,7 +29,7 @@ from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, UsageError
+from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import canonical
@@ -42,6 +42,8 @@ RUN_STATES = (
     *("pending", "running", "suspended", "completed", "failed", "cancelled"),
     *("doubt", "held", "stalled", "paused"),
 )
+_BEGUN_S = 1.0
+"""How long `run start` looks at what becomes of a request."""
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """What a run may be beside its status, and what says so of it."""
 
@@ -132,6 +134,10 @@ def begin_run(
     position = inputs.start(request)
     if waits:
         inputs.started(request, position, timeout)
+        stall = inputs.stall(run, _BEGUN_S)
+        if stall and stall.reason == "unknown_agent":
+            hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
+            raise NotFoundError(stall.message, hint=hint)
         ended = inputs.ended(run, timeout)
         shell.tell(ending(ended), lambda: output.console().print(run_views.run_view(ended)))
         if ended.state.status != "completed":
@@ -139,6 +145,8 @@ def begin_run(
         return
     words = "is known already, and asked for again:" if known else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
+    if stall := inputs.stall(run, _BEGUN_S):
+        output.warn(f"{run} is stalled: {stall.message}")
     follow = f"[dim]follow it: refold run watch {run}[/]"
     shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{follow}")
 
@@ -185,10 +193,11 @@ def list_runs(
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Belonging(session, labels_of(label), agent)
-    rows = [summary(run) for run in shell.runs.all() if which.takes(run)]
+    all_runs = shell.runs.all()
+    rows = [summary(run) for run in all_runs if which.takes(run)]
     rows = [row for row in rows if not status or row["status"] == status or row.get(_ALSO.get(status, ""))]
     newest = rows[-shell.limit :]
-    shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest)))
+    shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
 
 
 @run_group.command("events")

@@ -95,10 +95,11 @@ def _ways_out(line: StepLine) -> list[str]:
     return resolve_commands(line.asked.approval_id if line.asked else line.call_id)
 
 
-def print_runs(rows: list[Data], *, hidden: int) -> None:
-    """Runs as a table."""
+def print_runs(rows: list[Data], *, hidden: int, of: int = 0) -> None:
+    """Runs as a table. `of`: how many there are, those that were not asked for among them."""
     if not rows:
-        say("no runs; start one: refold run start AGENT --input '{...}'")
+        start = "no runs; start one: refold run start AGENT --input '{...}'"
+        say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
         return
     lines = []
     for row in rows:
