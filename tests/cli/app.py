@@ -147,7 +147,7 @@ async def doomed(ctx: Context) -> str:
 
 
 @app.tool(effect="keyed", retry=Retry(attempts=1))
-def deliver(run: str, n: int) -> int:
+def deliver(run: str, n: int, *, idempotency_key: str) -> int:
     """Leaves a line, if nobody has closed the door."""
     if (_folder() / f"closed-{run}").exists():
         raise NotDone("the door is closed")
@@ -156,7 +156,7 @@ def deliver(run: str, n: int) -> int:
 
 
 @app.tool(effect="keyed", retry=Retry(attempts=2, base=timedelta(milliseconds=50), then="hold"))
-def insist(run: str) -> str:
+def insist(run: str, *, idempotency_key: str) -> str:
     """Leaves a line, if nobody has closed the door."""
     if (_folder() / f"closed-{run}").exists():
         raise NotDone("the door is closed")

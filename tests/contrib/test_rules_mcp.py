@@ -48,7 +48,9 @@ def toolset(place: Path) -> Any:
 @pytest.mark.parametrize("verdict", ["approve", "reject"])
 def test_a_toolset_of_a_server_is_listed_and_called_in_executors(tmp_path: Path, verdict: Any) -> None:
     model = scripted(calls(("add", {"a": 1, "b": 2})), says("done"))
-    asks = RefoldDurability[Any](toolsets={"far": CallOptions(effect="keyed", approval="required")})
+    asks = RefoldDurability[Any](
+        toolsets={"far": CallOptions(effect="keyed", keyed_by="arguments", approval="required")}
+    )
     agent = agent_of(model, toolsets=[toolset(tmp_path)])
 
     ended = run(app_of(agent, asks), "a", decisions={f"a__{CALL}": verdict}, prompt="go")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.durable_exec import (
     CapabilityOperationId,
@@ -27,10 +28,10 @@ from pydantic_ai.durable_exec import (
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.toolsets import DynamicToolset, FunctionToolset
 
 from refold import App, Context, UsageError
-from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
+from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable, idempotency_key
 from refold.contrib.pydantic_ai.operations import RefoldNamer
 from refold.testing import crash_matrix, run, start
 from tests.contrib.thinking import calls, says, scripted, shop
@@ -191,6 +192,55 @@ def test_an_unknown_word_in_a_tools_metadata_is_refused() -> None:
 
     with pytest.raises(UsageError, match="tool price of agent shop: efect is no option of a call"):
         durable(App("shop"), agent)
+
+
+def keyless() -> str:
+    """Pays, and nobody could recognise it again."""
+    return "paid"
+
+
+def with_key() -> str:
+    """Pays under its key."""
+    return f"paid as {idempotency_key()}"
+
+
+def with_key_of_a_helper() -> str:
+    """Pays under the key that another function of its module asks for."""
+    return with_key()
+
+
+KEYED: dict[str, Any] = {"refold": CallOptions(effect="keyed")}
+NATURAL: dict[str, Any] = {"refold": CallOptions(effect="keyed", keyed_by="arguments")}
+
+
+@pytest.mark.parametrize(
+    ("function", "metadata", "refused"),
+    [
+        (keyless, KEYED, True),
+        (with_key, KEYED, False),
+        (with_key_of_a_helper, KEYED, False),
+        (keyless, NATURAL, False),
+        (keyless, {}, False),
+    ],
+)
+def test_a_keyed_tool_that_does_not_use_its_key_is_refused(
+    function: Callable[[], str], metadata: dict[str, Any], *, refused: bool
+) -> None:
+    agent = Agent(TestModel(), name="shop", tools=[Tool(function, metadata=metadata)])
+
+    with pytest.raises(UsageError, match="keyed_by='arguments'") if refused else nullcontext():
+        durable(App("shop"), agent)
+
+
+def test_a_dynamic_toolset_gets_no_key_and_is_keyed_by_its_arguments_alone() -> None:
+    def declared(options: CallOptions) -> None:
+        toolset = DynamicToolset[Any](lambda ctx: FunctionToolset(id="made"), id="tools")
+        agent = Agent(TestModel(), name="shop", toolsets=[toolset])
+        durable(App("shop"), agent, RefoldDurability(toolsets={"tools": options}))
+
+    with pytest.raises(UsageError, match="keyed_by='arguments'"):
+        declared(CallOptions(effect="keyed"))
+    declared(CallOptions(effect="keyed", keyed_by="arguments"))
 
 
 class Socket:

@@ -65,6 +65,19 @@ def knows_arguments(n: int, *, idempotency_key: str) -> str:
     return "done"
 
 
+@broken.tool(effect="keyed", keyed_by="arguments")
+def sets(n: int) -> str:
+    if f"{n}" not in DONE:
+        DONE.append(f"{n}")
+    return "done"
+
+
+@broken.tool(effect="keyed", keyed_by="arguments")
+def adds_up(n: int) -> str:
+    DONE.append(f"{n}")
+    return "done"
+
+
 @broken.tool(effect="keyed")
 def tells_otherwise(n: int, *, idempotency_key: str) -> str:
     if idempotency_key in DONE:
@@ -145,6 +158,7 @@ def wrong(suite: type[ToolContract], name: str) -> list[str]:
     [
         (KeyedContract, "forgets", "forgets acted again with a key that it had acted with"),
         (KeyedContract, "knows_arguments", "acted 0 times with a fresh key, and 1 times with the first"),
+        (KeyedContract, "adds_up", "adds_up acted again with equal arguments"),
         (KeyedContract, "tells_otherwise", 'gave "done before" for a key for which it had given "done"'),
         (KeyedContract, "looks_first", "looks_first acted 2 times where one attempt acts 1 times: two came at once"),
         (KeyedContract, "refuses", "refuses did not complete: ValueError, no such account"),
@@ -158,6 +172,10 @@ def wrong(suite: type[ToolContract], name: str) -> list[str]:
 )
 def test_a_tool_that_breaks_a_promise_is_found_and_told_how(suite: type[ToolContract], tool: str, said: str) -> None:
     assert any(said in each for each in wrong(suite, tool)), wrong(suite, tool)
+
+
+def test_a_receiver_that_recognises_arguments_needs_no_key() -> None:
+    assert wrong(KeyedContract, "sets") == []
 
 
 def test_a_tool_that_does_nothing_is_pure() -> None:

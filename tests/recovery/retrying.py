@@ -10,7 +10,7 @@ from refold.planner.settings import Bounds
 from tests.recovery.rig import Rig
 
 
-def charge(n: int) -> int:
+def charge(n: int, *, idempotency_key: str) -> int:
     """Costs money."""
     return n
 

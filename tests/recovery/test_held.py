@@ -17,7 +17,7 @@ from tests.recovery.rig import Rig
 DAY_MS = 86_400_000
 
 
-def charge(n: int) -> int:
+def charge(n: int, *, idempotency_key: str) -> int:
     """Costs money."""
     return n
 

@@ -46,11 +46,6 @@ def pay_twice(amount: int, *, idempotency_key: str) -> str:
 
 
 @app.tool(effect="keyed")
-def keyless(amount: int) -> str:
-    return BANK.pay(f"pay {amount}")
-
-
-@app.tool(effect="keyed")
 def key_lost_on_the_way(amount: int, *, idempotency_key: str) -> str:
     return BANK.pay(f"pay {amount} for {idempotency_key}")
 
@@ -116,13 +111,14 @@ def test_tools_that_are_what_they_say_pass_at_every_boundary(effects: Callable[[
     assert (report.effects, report.doubts) == ({"pay": 2}, {})
 
 
-@pytest.mark.parametrize("tool", ["pay_twice", "keyless"])
 @pytest.mark.parametrize("effects", [lambda: BANK.moved, None])
-def test_a_tool_that_does_not_use_its_key_is_found(tool: str, effects: Callable[[], int] | None) -> None:
-    text = matrix(tool, effects)
+def test_a_tool_that_does_not_use_its_key_is_found(effects: Callable[[], int] | None) -> None:
+    text = matrix("pay_twice", effects)
 
-    assert f"{tool} (keyed) acted 2 times with the executor killed between the effect and the log hearing of it" in text
-    assert "step 1, " + tool + '({"amount":1}), key ' in text
+    assert (
+        "pay_twice (keyed) acted 2 times with the executor killed between the effect and the log hearing of it" in text
+    )
+    assert 'step 1, pay_twice({"amount":1}), key ' in text
     assert "it does not use its idempotency_key" in text
 
 

@@ -18,7 +18,7 @@ app = App("in-memory")
 
 
 @app.tool(effect="pure")
-def double(n: int) -> int:
+def double(n: int, *, idempotency_key: str = "") -> int:
     return 2 * n
 
 

@@ -22,12 +22,12 @@ class Built(BaseModel):
 
 
 @app.tool(effect="keyed")
-def build(name: str, version: int = 1) -> Built:
+def build(name: str, version: int = 1, *, idempotency_key: str) -> Built:
     return Built(image=f"{name}:{version}", layers=[{"size": 7}])
 
 
 @app.tool(effect="keyed")
-def push(image: str, labels: dict[str, Any] | None = None) -> str:
+def push(image: str, labels: dict[str, Any] | None = None, *, idempotency_key: str) -> str:
     if image.startswith("bad"):
         raise TerminalError("the registry is full")
     return f"pushed {image}"

@@ -38,16 +38,16 @@ def shop(**more: Any) -> App:
     app = App("shop", **({"secrets": {"stripe_key": VALUE}.__getitem__} | more))
 
     @app.tool(effect="keyed")
-    def pay(key: Secret) -> int:
+    def pay(key: Secret, *, idempotency_key: str) -> int:
         return len(key.reveal())
 
     @app.tool(effect="keyed")
-    async def pay_async(key: Secret) -> int:
+    async def pay_async(key: Secret, *, idempotency_key: str) -> int:
         await asyncio.sleep(0)
         return len(key.reveal())
 
     @app.tool(effect="keyed")
-    def deep(account: Account) -> list[str]:
+    def deep(account: Account, *, idempotency_key: str) -> list[str]:
         return [str(len(key.reveal())) for key in account.keys]
 
     @app.tool(effect="once")
@@ -59,7 +59,7 @@ def shop(**more: Any) -> App:
         raise NotDone(f"no: {key.reveal()}")
 
     @app.tool(effect="keyed")
-    def bound(key: Annotated[Secret, Secret.only("stripe_key")]) -> str:
+    def bound(key: Annotated[Secret, Secret.only("stripe_key")], *, idempotency_key: str) -> str:
         return key.name
 
     @app.agent

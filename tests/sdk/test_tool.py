@@ -149,7 +149,7 @@ def test_a_tool_gets_the_key_and_the_heartbeat_only_if_it_asks() -> None:
     async def asks(n: int, *, idempotency_key: str, heartbeat: Heartbeat) -> list[Any]:
         return [n, idempotency_key, heartbeat is beat]
 
-    @tool(effect="keyed")
+    @tool(effect="once")
     def asks_not(n: int) -> int:
         return n
 

@@ -35,7 +35,7 @@ class Payment(BaseModel):
 tokens: list[str] = []
 
 
-@app.tool(effect="keyed")
+@app.tool(effect="keyed", keyed_by="arguments")
 def hand_out(token: str) -> None:
     """Gives somebody the token."""
     tokens.append(token)

@@ -31,10 +31,15 @@ from refold.sdk.source import code_version
 EffectClass = Literal["pure", "keyed", "probed", "once"]
 ApprovalNeed = Literal["policy", "required"]
 ShownAs = Literal["arguments", "edit"]
+KeyedBy = Literal["key", "arguments"]
 Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 FILLED: Final = ("idempotency_key", "heartbeat")
 """Parameters that the executor fills, for functions that ask for them."""
+
+_KEY = FILLED[0]
+NATURAL: Final = "where equal arguments again change nothing more, declare keyed_by='arguments'"
+"""The way out for a keyed tool without a key: its receiver is idempotent by nature."""
 
 EarlierCalls = Callable[[], Mapping[int, tuple[str, str]]]
 """The calls on which a call builds: arguments and result by step. Asking may take a while, where they are large."""
@@ -61,6 +66,7 @@ class ToolOptions(TypedDict, total=False):
     pool: str
     timeout: timedelta
     retry: Retry
+    keyed_by: KeyedBy
     key_window: timedelta | None
     lease: timedelta | None
     version: str
@@ -77,6 +83,8 @@ class ToolDef:
 
     `effect` says what may be done when an outcome is unknown (`once`, unless declared otherwise: never try again).
     `pool` names the executors that run it. `timeout` is for one attempt; what was sent by then has an unknown outcome.
+    The receiver of a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
+    `keyed_by="arguments"`, by the arguments: equal ones again change nothing more (set a value, delete a row).
     `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
     executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
     `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say;
@@ -105,6 +113,7 @@ class ToolDef:
     tags: Collection[str] = ()
     shown_as: ShownAs = "arguments"
     cost: Decimal | str | int = 0
+    keyed_by: KeyedBy = "key"
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, FunctionType):
@@ -239,8 +248,6 @@ class ToolDef:
         if (self.probe is None) == (self.effect == "probed"):
             missing = "has no probe" if self.probe is None else f"has a probe, and effect={self.effect!r}"
             raise UsageError(f"{what} {missing}", hint='effect="probed" and probe= go together')
-        if self.key_window is not None and self.effect != "keyed":
-            raise UsageError(f"{what}: key_window= is for keyed tools", hint='declare effect="keyed", or leave it out')
         if not isinstance(self.retry, Retry):
             raise UsageError(f"{what}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
@@ -248,6 +255,24 @@ class ToolDef:
                 raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
         if self.key_window is not None and self.key_window <= self.timeout:
             raise UsageError(f"{what}: key_window= is not longer than timeout=", hint="no try could arrive within it")
+        self._check_key(what)
+
+    def _check_key(self, what: str) -> None:
+        if self.keyed_by not in get_args(KeyedBy):
+            raise UsageError(f"{what}: keyed_by={self.keyed_by!r} is unknown", hint="use key or arguments")
+        if self.effect != "keyed":
+            said = "key_window" if self.key_window is not None else "keyed_by" if self.keyed_by != "key" else ""
+            if said:
+                hint = 'declare effect="keyed", or leave it out'
+                raise UsageError(f"{what}: {said}= is for keyed tools", hint=hint)
+        elif self.keyed_by == "key":
+            # A repeated attempt of such a tool would be a second effect: its receiver could not tell the two apart.
+            self._refuse_keyless(what)
+
+    def _refuse_keyless(self, what: str) -> None:
+        if _KEY not in inspect.signature(self.function).parameters:
+            hint = f"write `*, {_KEY}: str` in its signature and hand the key to the receiver; {NATURAL}"
+            raise UsageError(f"{what} is keyed and takes no {_KEY}", hint=hint)
 
 
 class _Function:

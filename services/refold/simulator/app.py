@@ -32,13 +32,13 @@ def look(n: int) -> dict[str, int]:
 
 
 @simulated.tool(effect="keyed", timeout=_TIMEOUT, retry=_RETRY)
-def push(n: int) -> dict[str, int]:
+def push(n: int, *, idempotency_key: str) -> dict[str, int]:
     """Acts on a receiver that knows keys."""
     return {"effect": n}
 
 
 @simulated.tool(effect="keyed", key_window=timedelta(milliseconds=2_300), timeout=_TIMEOUT, retry=_RETRY)
-def pushed_briefly(n: int) -> dict[str, int]:
+def pushed_briefly(n: int, *, idempotency_key: str) -> dict[str, int]:
     """Acts on a receiver that forgets keys."""
     return {"effect": n}
 
@@ -59,7 +59,7 @@ _INSIST = Retry(attempts=2, base=timedelta(milliseconds=100), retry_if=("failed"
 
 
 @simulated.tool(effect="keyed", timeout=_TIMEOUT, retry=_INSIST)
-def push_or_hold(n: int) -> dict[str, int]:
+def push_or_hold(n: int, *, idempotency_key: str) -> dict[str, int]:
     """Acts on a receiver that knows keys, or waits for an operator."""
     return {"effect": n}
 
@@ -71,7 +71,7 @@ def pay_or_hold(n: int) -> dict[str, int]:
 
 
 @simulated.tool(effect="keyed", approval="required", version="1", timeout=_TIMEOUT, retry=_RETRY)
-def wipe_push(n: int) -> dict[str, int]:
+def wipe_push(n: int, *, idempotency_key: str) -> dict[str, int]:
     """Harms a receiver that knows keys."""
     return {"effect": n}
 

@@ -98,12 +98,15 @@ class KeyedContract(ToolContract):
         """An executor that was taken for dead, and the one that took over. One of the two may well be refused."""
         once, key = self.growth(fresh_key()), fresh_key()
         twice = self.growth(key, key)
-        assert twice == once, f"{self.tool} acted {twice} times where one attempt acts {once} times: two came at once"
+        assert twice <= once, f"{self.tool} acted {twice} times where one attempt acts {once} times: two came at once"
 
     def test_another_key_acts_again(self) -> None:
         """The same arguments in another call are another effect: who recognises those drops what was meant."""
         first, second = self.growth(fresh_key()), self.growth(fresh_key())
         assert first > 0, f"{self.tool} did nothing that `effects` counts"
+        if self.app.find(self.tool).keyed_by == "arguments":
+            assert second == 0, f"{self.tool} acted again with equal arguments, and is declared keyed_by='arguments'"
+            return
         assert second == first, f"{self.tool} acted {second} times with a fresh key, and {first} times with the first"
 
 

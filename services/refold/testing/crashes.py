@@ -225,6 +225,8 @@ class _Counted:
         return 1 if recognised else self.runs[request.key]
 
     def _uses_key(self, tool: str) -> bool | None:
+        if self._app.tools[tool].keyed_by == "arguments":
+            return None
         script = self._scripts.get(tool, self._app.tools[tool].function)
         if not isinstance(script, FunctionType) or (tool in self._scripts and KEY not in _parameters(script)):
             return None  # a script says what comes of a call, not how it is made

@@ -36,7 +36,7 @@ from refold.contrib.pydantic_ai.approvals import question_tool, without_answer
 from refold.contrib.pydantic_ai.conversation import Wire
 from refold.contrib.pydantic_ai.metering import Models
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
-from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, usual
+from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
 from refold.contrib.pydantic_ai.streaming import told_live
 from refold.contrib.pydantic_ai.transports import RefoldTransports
@@ -262,7 +262,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             raise UsageError(f"{what} reaches the world", hint=f"only an async function may say {WORD!r}: False")
         base = self._base_options(unit)
         needs: CallOptions = {"approval": "required"} if asks else {}
-        return CallOptions(**{**base, **checked_options(own, what), **needs})
+        return {**overridden(base, checked_options(own, what)), **needs}
 
 
 class _Config(RoleBasedOperationConfig[CallOptions]):

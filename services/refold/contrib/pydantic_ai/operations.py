@@ -6,11 +6,12 @@ import asyncio
 import copy
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, cast
 from uuid import uuid4
 
@@ -46,7 +47,7 @@ from refold.sdk.context import current
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.secret import Secrets
 from refold.sdk.source import code_version
-from refold.sdk.tool import Body, EarlierCalls, ToolDef
+from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
 """What an executor does for the arguments of a call and those on which it builds; its value is JSON data."""
@@ -87,6 +88,7 @@ class OperationTool(ToolDef):
         async def unit(arguments: Any) -> Any:
             raise NotImplementedError("its body is the handler")
 
+        self._handed_on = function is not None and _uses_key(function)
         said: Any = {"version": code_version([function]) if function else FORM, **options}
         super().__init__(cast(FunctionType, unit), name=name, **said)
         self.function = function or self.function
@@ -127,11 +129,38 @@ class OperationTool(ToolDef):
         double._handler = act
         return double
 
+    def _refuse_keyless(self, what: str) -> None:
+        if not self._handed_on:
+            hint = f"hand idempotency_key() of refold.contrib.pydantic_ai to the receiver, in the function; {NATURAL}"
+            raise UsageError(f"{what} is keyed and its function uses no idempotency_key()", hint=hint)
+
     async def _attempt(self, arguments: Wire, key: str, earlier: EarlierCalls | None = None) -> Any:
         _CALL.set(key)
         before: Before = await asyncio.to_thread(earlier) if earlier is not None else {}
         with durable_unit_scope():
             return await self._handler(arguments, before)
+
+
+def _uses_key(function: FunctionType) -> bool:
+    """True if a function, or one of its module that it uses, asks for the key of its call."""
+    ahead: list[Any] = [function]
+    for each in ahead:
+        codes = [each.__code__]
+        for code in codes:
+            codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
+        used = [*map(each.__globals__.get, names), *_closed_over(each)]
+        if idempotency_key.__name__ in names or idempotency_key in used:
+            return True
+        helpers = (thing for thing in used if isinstance(thing, FunctionType))
+        ahead += [thing for thing in helpers if thing.__module__ == function.__module__ and thing not in ahead]
+    return False
+
+
+def _closed_over(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # empty: the function names itself, and is being decorated
+            yield cell.cell_contents
 
 
 class UnitArguments:

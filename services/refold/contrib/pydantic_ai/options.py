@@ -19,7 +19,7 @@ from pydantic_ai.durable_exec._operation import (
 from refold.core.errors import UsageError
 from refold.sdk.app import MODEL_POOL
 from refold.sdk.retry import Retry
-from refold.sdk.tool import ApprovalNeed, EffectClass
+from refold.sdk.tool import ApprovalNeed, EffectClass, KeyedBy
 
 WORD = "refold"
 """The word in a tool's metadata that is ours."""
@@ -38,6 +38,7 @@ class CallOptions(TypedDict, total=False):
     timeout: timedelta
     retry: Retry
     approval: ApprovalNeed
+    keyed_by: KeyedBy
     key_window: timedelta
     lease: timedelta
     version: str
@@ -74,12 +75,20 @@ def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions)
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
     if isinstance(operation, ModelCancelSuspendedResponseId):
-        return {"pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model, "effect": "keyed"}
+        return {"pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model, "effect": "keyed", "keyed_by": "arguments"}
     if isinstance(operation, _PURE):
-        return {**_without_effect(tools), "effect": "pure"}
+        return {**_without(tools, *_OF_EFFECT, "approval"), "effect": "pure"}
     return tools
 
 
-def _without_effect(options: CallOptions) -> CallOptions:
-    kept = {word: value for word, value in options.items() if word not in ("effect", "key_window", "approval")}
-    return cast(CallOptions, kept)
+def overridden(base: CallOptions, own: CallOptions) -> CallOptions:
+    """Options with those that a tool has itself. With another effect class the words of the former one go."""
+    kept = _without(base, *_OF_EFFECT) if "effect" in own else base
+    return {**kept, **own}
+
+
+_OF_EFFECT = ("effect", "key_window", "keyed_by")
+
+
+def _without(options: CallOptions, *words: str) -> CallOptions:
+    return cast(CallOptions, {word: value for word, value in options.items() if word not in words})

@@ -20,7 +20,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunCont
 
 from refold.contrib.pydantic_ai.conversation import OF_RUN, Before, Wire
 from refold.contrib.pydantic_ai.operations import OperationTool
-from refold.contrib.pydantic_ai.options import CallOptions
+from refold.contrib.pydantic_ai.options import CallOptions, overridden
 from refold.core.errors import CallbackError, UsageError
 from refold.core.wire import canonical
 from refold.sdk import loop
@@ -28,6 +28,9 @@ from refold.sdk.callback import Callback
 from refold.sdk.context import Context
 
 Asking = Callable[[str], Awaitable[JsonValue]]
+
+_HANDS_OUT: CallOptions = {"effect": "keyed", "keyed_by": "arguments"}
+"""The token, an argument, is the same each time: whoever gets it twice has one token."""
 
 _REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
 _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
@@ -87,7 +90,7 @@ def ask_tools(
     """The tools that hand out tokens. They may be run twice, as `RequestInput` says of what it is given."""
     for leaf in leaves:
         if isinstance(leaf, RequestInput):
-            handler, said = partial(_hand_out, crossings, leaf), CallOptions(**{**options, "effect": "keyed"})
+            handler, said = partial(_hand_out, crossings, leaf), overridden(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
             yield OperationTool(ask_tool(crossings.name, leaf), handler, said, function=function)
 
