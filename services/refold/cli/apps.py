@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
-
-import refold
 from refold.core.errors import RefoldError, UsageError
+from refold.runtime.frames import user_frames
 from refold.sdk.app import App
-
-OURS = (str(Path(refold.__file__).parent), "<frozen importlib")
 
 
 def load_app(target: str) -> App:
@@ -22,8 +17,7 @@ def load_app(target: str) -> App:
     except RefoldError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith(OURS)]
+        own = user_frames(error)
         place = f"{own[-1].filename}, line {own[-1].lineno}: {own[-1].line}; " if own else ""
         message = f"{target} cannot be loaded: {type(error).__name__}: {error}"
         raise UsageError(message, hint=f"{place}REFOLD_DEBUG=1 shows the whole traceback") from error

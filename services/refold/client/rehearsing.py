@@ -8,6 +8,7 @@ from refold.client.values import values_of
 from refold.core.errors import NonDeterminismError, text_of
 from refold.core.run.state import RunState
 from refold.ports.blobs import Blobs
+from refold.runtime.frames import stack_of
 from refold.sdk.app import App
 from refold.sdk.rehearsal import rehearse
 
@@ -19,7 +20,8 @@ class Rehearsed:
     `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
     went wrong. `version` is the run's, `code` that of the agent that was tried. `over`: the code has come to its end.
     `needs`: what the run began on, in words, where that is another Python or framework than this: then an agreement
-    here says little, and a planner that has what is here would hold the run.
+    here says little, and a planner that has what is here would hold the run. `stack`: the user's lines where the code
+    raised, if it did.
     """
 
     run_id: str
@@ -33,6 +35,7 @@ class Rehearsed:
     change: str = ""
     message: str = ""
     needs: str = ""
+    stack: str = ""
 
 
 def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearsed:
@@ -58,5 +61,15 @@ def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearse
         named = str(change or "")
         return Rehearsed(*facts, "differs", steps, step=place, change=named, message=str(error), needs=needs)
     except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-        return Rehearsed(*facts, "raises", steps, message=f"{type(error).__name__}: {text_of(error)}", needs=needs)
+        return Rehearsed(
+            *facts,
+            "raises",
+            steps,
+            message=f"{type(error).__name__}: {text_of(error)}",
+            needs=needs,
+            stack=stack_of(error),
+        )
+    if stands.error is not None:
+        message, stack = f"{type(stands.error).__name__}: {text_of(stands.error)}", stack_of(stands.error)
+        return Rehearsed(*facts, "agrees", steps, over=True, message=message, needs=needs, stack=stack)
     return Rehearsed(*facts, "agrees", steps, over=stands.over, needs=needs)

@@ -11,6 +11,8 @@ import traceback
 from collections import deque
 from dataclasses import dataclass
 
+import structlog
+
 from refold.core import events
 from refold.core.errors import BlobError, NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
@@ -37,10 +39,13 @@ from refold.planner.migrating import migrated
 from refold.planner.offering import Offers
 from refold.planner.settings import Bounds
 from refold.planner.watchdog import STACK, Driven, Mark
+from refold.runtime.frames import place_of, stack_of
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
+
+_log = structlog.get_logger()
 
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
@@ -164,7 +169,7 @@ class Agents:
                 return self._drive(agent, state, fresh, unseen, now, values)
             except _RefusedInput as refused:
                 self.forget(state.run_id)
-                return [events.RunFailed(failure_of(refused.__cause__ or refused))]
+                return [self._failed(state.run_id, refused.__cause__ or refused)]
             except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
                 self.forget(state.run_id)
                 _let_through(error)
@@ -224,7 +229,31 @@ class Agents:
         except BaseException as error:  # noqa: BLE001 - what an agent asks for may be unfit in any way
             _let_through(error)
             self.forget(state.run_id)
-            return [events.RunFailed(failure_of(error))]
+            return [self._failed(state.run_id, error)]
+
+    def _ending(self, run: RunId, agent: AgentDef, end: Returned | Raised) -> events.Terminal:
+        """How a run is over whose code is. **Raises** MemoryError: that is no word of the agent's."""
+        if isinstance(end, Raised):
+            error = end.error
+        else:
+            try:
+                return events.RunCompleted(agent.result_json(end.value))
+            except BaseException as failure:  # noqa: BLE001 - the types of the result are the author's code, too
+                error = failure
+        _let_through(error)
+        if isinstance(error, MemoryError):
+            raise error
+        return self._failed(run, error)
+
+    def _failed(self, run: RunId, error: BaseException) -> events.RunFailed:
+        """The end of a run by its own code; its author finds the lines in the log of the planner."""
+        failure = failure_of(error)
+        try:
+            text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
+        except Exception:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
+            text = failure.code
+        _log.warning("agent.raised", run_id=run, stack=text)
+        return events.RunFailed(failure)
 
     def _open(self, agent: AgentDef, state: RunState, unseen: int, values: Values) -> Execution:
         assert state.request is not None, "a run that runs was requested"
@@ -272,7 +301,7 @@ class Agents:
             added.append(events.StatusSet(frontier.says))
         if execution.end is not None:
             added += map(_unheard, execution.unheard[:MOST_UNHEARD])
-            added.append(_ending(agent, execution.end))
+            added.append(self._ending(state.run_id, agent, execution.end))
         elif waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
         else:
@@ -350,21 +379,6 @@ class Agents:
         return [call, held or dispatch(call, 1, now, self._rules)]
 
 
-def _ending(agent: AgentDef, end: Returned | Raised) -> events.Terminal:
-    """How a run is over whose code is. **Raises** MemoryError: that is no word of the agent's."""
-    error = end.error if isinstance(end, Raised) else None
-    if isinstance(end, Returned):
-        try:
-            return events.RunCompleted(agent.result_json(end.value))
-        except BaseException as failure:  # noqa: BLE001 - the types of the result are the author's code, too
-            error = failure
-    assert error is not None, "code returns or raises"
-    _let_through(error)
-    if isinstance(error, MemoryError):
-        raise error
-    return events.RunFailed(failure_of(error))
-
-
 def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
     name, error = failed
     return events.TaskFailed(name[:LABEL_CHARS].encode("utf-8", "replace").decode(), failure_of(error))
@@ -384,5 +398,5 @@ def failure_of(error: BaseException) -> events.Failure:
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")
     if isinstance(error, RefoldError):
         code = error.fields.get("code", error.code)
-        return events.Failure(code if isinstance(code, str) else error.code, text)
-    return events.Failure(type(error).__name__, text)
+        return events.Failure(code if isinstance(code, str) else error.code, text, place_of(error))
+    return events.Failure(type(error).__name__, text, place_of(error))

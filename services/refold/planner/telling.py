@@ -53,7 +53,10 @@ class Telling:
                 self._journal.counts["unauthorised"] += 1
                 self._journal.news.append(("call.unauthorised", {"run_id": run, "reason": event.failure.message}))
             if told := _TOLD.get(type(event)):
-                self._journal.news.append((told, {"run_id": run, "seq": entry.seq, "partition": self._partition}))
+                facts = {"run_id": run, "seq": entry.seq, "partition": self._partition}
+                if isinstance(event, events.RunFailed):
+                    facts |= {"code": event.failure.code, "at": event.failure.detail}
+                self._journal.news.append((told, facts))
 
     def _resume(self, after: RunState, entry: events.Entry) -> None:
         """Says where a run goes on, if this is the first entry for which its code was opened here."""

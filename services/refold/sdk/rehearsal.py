@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from refold.core.errors import UsageError
 from refold.core.run.handed import NO_VALUES, Handing, Values, pointed, whole
-from refold.core.run.replay import Moment, replay
+from refold.core.run.replay import Moment, Raised, replay
 from refold.core.run.state import RunState
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
@@ -31,10 +31,11 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Where code stands that has come to the end of a history: after so many steps, and whether it is over."""
+    """Where code stands at the end of a history: its steps, whether it is over, and the error that ended it."""
 
     steps: int
     over: bool
+    error: BaseException | None = None
 
 
 def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VALUES) -> Arrival:
@@ -59,6 +60,7 @@ def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VAL
             raise
         try:
             replay(Handing(execution, state.run_id, values), state, state.unseen)
-            return Arrival(execution.steps, over=execution.end is not None)
+            end = execution.end
+            return Arrival(execution.steps, over=end is not None, error=end.error if isinstance(end, Raised) else None)
         finally:
             execution.close()

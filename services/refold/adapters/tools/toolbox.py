@@ -27,6 +27,7 @@ from refold.ports.blobs import Blobs
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.ports.live import Live
 from refold.runtime.blobs import until_answered
+from refold.runtime.frames import place_of, stack_of
 from refold.sdk.app import App
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.memory import AgentTool
@@ -200,7 +201,9 @@ class Toolbox:
         try:
             result = tool.result_json(value)
         except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
-            return ToolEnded(order.number, "broken", code="bad_result", message=told(error), retryable=False)
+            return ToolEnded(
+                order.number, "broken", code="bad_result", message=told(error), retryable=False, detail=place_of(error)
+            )
         return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
 
     def _too_large(self, order: StartTool, result: str) -> ToolEnded | None:
@@ -240,9 +243,19 @@ class ErrorText:
         """What goes into the log for everybody to read. Cut last: half a secret is one that nothing finds."""
         text = text_of(error, 10 * _MESSAGE)
         try:
-            return str(self._app.redact(self.secrets.hide(text)))[:_MESSAGE] or type(error).__name__
+            return self._redacted(text)[:_MESSAGE] or type(error).__name__
         except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
             return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
+
+    def stack(self, error: BaseException) -> str:
+        """The user's frames, for the log of the executor: lines of source may hold a secret, too."""
+        try:
+            return self._redacted(stack_of(error))
+        except Exception:  # noqa: BLE001 - as above
+            return ""
+
+    def _redacted(self, text: str) -> str:
+        return str(self._app.redact(self.secrets.hide(text)))
 
     def unprepared(self, order: StartTool, error: BaseException) -> ToolEnded:
         """Nothing was sent so far: the arguments do not fit, or there is no such tool."""
@@ -254,20 +267,27 @@ class ErrorText:
         """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
-        ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error))
+        ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error), detail=place_of(error))
+        _log.warning(
+            "tool.failed",
+            tool=order.request.tool,
+            call_id=order.request.call_id,
+            attempt=order.request.attempt,
+            error=f"{ended.code}: {ended.message}",
+            stack=self.stack(error),
+        )
         if isinstance(error, NotDone | TransientError):
-            return ended._replace(
-                status="failed", retry_after_ms=_after_ms(error.retry_after), detail=self._detail(error)
-            )
+            detail = self._detail(error) or ended.detail
+            return ended._replace(status="failed", retry_after_ms=_after_ms(error.retry_after), detail=detail)
         if isinstance(error, TerminalError):
-            return ended._replace(status="failed", retryable=False, detail=self._detail(error))
+            return ended._replace(status="failed", retryable=False, detail=self._detail(error) or ended.detail)
         return ended
 
     def _detail(self, error: RefoldError) -> str:
         """What the author has said beside the message; nothing where that is too long, as a half says nothing."""
         detail = error.fields.get("detail", "")
         try:
-            told = str(self._app.redact(self.secrets.hide(detail))) if isinstance(detail, str) else ""
+            told = self._redacted(detail) if isinstance(detail, str) else ""
         except Exception:  # noqa: BLE001 - the user's code, as above
             return ""
         return told if len(told) <= _DETAIL else ""

@@ -133,6 +133,10 @@ def _story(run: Run, row: Rehearsed) -> Iterator[str]:
         yield output.escape(row.message)
     elif row.over or state.over:
         yield f"{len(state.steps)} steps, as recorded; the run is {output.styled(state.status)}"
+        if row.message:
+            yield f"[red]{output.escape(row.message)}[/]"
     else:
         waits = ", ".join(str(step) for step in sorted(state.open)) or "nothing"
         yield f"{len(state.steps)} steps, as recorded; it waits for step {waits}"
+    if row.stack:
+        yield from map(output.escape, row.stack.splitlines())

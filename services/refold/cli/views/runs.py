@@ -200,7 +200,9 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
         lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
     if step.failure and step.status == "failed" and not rejected:
-        lines.append(f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]")
+        lines.append(
+            f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
+        )
     if step.status == "given_up" and step.attempts:
         lines.append("       [magenta]given up: what was sent may have happened all the same[/]")
     voted = any(ask.about == DOUBT and ask.actors for ask in step.approvals)  # then it is there already who said what
@@ -265,9 +267,14 @@ def _attempt_line(attempt: AttemptLine) -> str:
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
     if attempt.failure:
-        text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}"
+        text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}{_at(attempt.failure.detail)}"
     text += " [dim]before the retry[/]" if attempt.before else ""
     return text + (f" [dim]next at {moment(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
+
+
+def _at(detail: str) -> str:
+    """The place in the user's code, or what its author has added for people; JSON is for programs."""
+    return f" [dim]{escape(detail, 120)}[/]" if detail and not detail.startswith("{") else ""
 
 
 def _hold_lines(run: Run) -> list[str]:
@@ -291,10 +298,10 @@ def _end_lines(run: Run) -> list[str]:
     found = ending(run)
     if found["status"] == "completed":
         return [f"  [green]result[/] {escape(str(getattr(run.state.end, 'result', '')), 400)}"]
-    if found["failure"]:
+    if failure := found["failure"]:
         run_id = escape(run.state.run_id)
         return [
-            f"  [red]{escape(found['failure']['code'])}: {escape(found['failure']['message'], 400)}[/]",
+            f"  [red]{escape(failure['code'])}: {escape(failure['message'], 400)}[/]{_at(failure['detail'])}",
             f"  [dim]it goes on from there: refold run retry {run_id}; a step again: --from STEP[/]",
         ]
     return [f"  [red]cancelled[/] {escape(found['reason'])}"] if found["status"] == "cancelled" else []
