@@ -39,7 +39,7 @@ from refold.planner.migrating import migrated
 from refold.planner.offering import Offers
 from refold.planner.settings import Bounds
 from refold.planner.watchdog import STACK, Driven, Mark
-from refold.runtime.frames import place_of, stack_of
+from refold.runtime.frames import user_line, stack_of
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
@@ -398,5 +398,5 @@ def failure_of(error: BaseException) -> events.Failure:
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")
     if isinstance(error, RefoldError):
         code = error.fields.get("code", error.code)
-        return events.Failure(code if isinstance(code, str) else error.code, text, place_of(error))
-    return events.Failure(type(error).__name__, text, place_of(error))
+        return events.Failure(code if isinstance(code, str) else error.code, text, user_line(error))
+    return events.Failure(type(error).__name__, text, user_line(error))

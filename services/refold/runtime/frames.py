@@ -18,7 +18,7 @@ def user_frames(error: BaseException) -> list[FrameSummary]:
     return [frame for frame in frames if not frame.filename.startswith((_OURS, *_LIBRARIES, "<frozen"))]
 
 
-def place_of(error: BaseException) -> str:
+def user_line(error: BaseException) -> str:
     """File and line of the innermost frame of the user's: `shop/tools.py:14 in refund`; empty if there is none.
 
     The folders above stay out of it: it goes into the log, and a machine's layout is nobody's business.

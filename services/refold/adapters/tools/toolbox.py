@@ -27,7 +27,7 @@ from refold.ports.blobs import Blobs
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.ports.live import Live
 from refold.runtime.blobs import until_answered
-from refold.runtime.frames import place_of, stack_of
+from refold.runtime.frames import user_line, stack_of
 from refold.sdk.app import App
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.memory import AgentTool
@@ -202,7 +202,7 @@ class Toolbox:
             result = tool.result_json(value)
         except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
             return ToolEnded(
-                order.number, "broken", code="bad_result", message=told(error), retryable=False, detail=place_of(error)
+                order.number, "broken", code="bad_result", message=told(error), retryable=False, detail=user_line(error)
             )
         return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
 
@@ -267,7 +267,7 @@ class ErrorText:
         """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
-        ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error), detail=place_of(error))
+        ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error), detail=user_line(error))
         _log.warning(
             "tool.failed",
             tool=order.request.tool,
