@@ -155,6 +155,7 @@ class TestWhatIsVoid:
             ("wrong_question", "ada", {"environment": "prod"}),
             ("edit_not_possible", "ada", {"action": "edit", "args": '{"service":1}'}),
             ("edit_not_possible", "ada", {"action": "edit", "args": '{"force":true,"service":"a"}'}),
+            ("edit_not_possible", "ada", {"action": "edit", "args": '{"$run":{"deps":"ann"},"service":"db"}'}),
             ("edit_not_possible", "ada", {"action": "answer", "result": '"no number"'}),
             ("no_grant", "ada", {"action": "revoke-grant"}),
         ],

@@ -158,7 +158,7 @@ def test_a_message_that_is_changed_in_its_place_is_told_again() -> None:
     assert plain(model.asked[1])[0]["parts"][0]["content"] == "corrected"
 
 
-def test_large_deps_are_in_the_log_once() -> None:
+def test_every_call_of_a_tool_carries_its_whole_context_for_rules_and_people_to_see() -> None:
     model = scripted(calls(("peek", {})), calls(("peek", {})), calls(("peek", {})), says("done"))
     agent, seen = Agent(model.model, name="reader", deps_type=dict[str, str]), list[int]()
 
@@ -174,7 +174,10 @@ def test_large_deps_are_in_the_log_once() -> None:
 
     assert seen == [20_000] * 3
     proposed = [event for event in ended.events if isinstance(event, CallProposed)]
-    assert [len(each.args) > 20_000 for each in proposed].count(True) == 1
+    calls_of_tools = [each for each in proposed if each.tool.endswith(":peek")]
+    assert [len(each.args) > 20_000 for each in calls_of_tools] == [True] * 3
+    requests = [each for each in proposed if each.tool.endswith("model.request")]
+    assert [len(each.args) > 20_000 for each in requests].count(True) == 1
 
 
 @pytest.mark.parametrize("what", ["args", "result"])

@@ -216,6 +216,15 @@ def test_edited_arguments_may_run_and_the_proposed_ones_may_not() -> None:
     assert gate(replace(order, decision=TOKEN), World()) == "the decision is for another arguments"
 
 
+def test_an_edit_that_people_signed_changes_no_context_of_the_call() -> None:
+    edited = canonical.dumps({"$run": {"deps": "mallory"}, "amount": 10, "to": "ann"})
+    votes = votes_of(asked(attempt=1), "ann", "bob", action="edit", args=edited, at=NOW)
+    found = made(asked(attempt=1), votes, ROLES, now=NOW)
+    order = replace(REQUEST, args=edited, key=key_of(args=edited), decision=holding(found.payload()))
+
+    assert gate(order, World()) == "the decision is for another context"
+
+
 def test_an_edit_runs_only_where_the_policy_is_known_and_may_ask_for_it() -> None:
     edited = canonical.dumps({"amount": 10, "to": "eve"})
     votes = votes_of(asked(attempt=1), "ann", "bob", action="edit", args=edited, at=NOW)

@@ -10,6 +10,7 @@ from refold.core.approval import ballot, possible
 from refold.core.approval.ballot import BallotResult, Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import ToolFacts
+from refold.core.approval.question import context_edited
 from refold.core.approval.vouching import suffices
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import DOUBT
@@ -186,6 +187,8 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
     try:
         if vote.action == "edit":
             tool.arguments.load(vote.args)
+            if wrong := context_edited(request, vote.args):
+                return Objection("edit_not_possible", wrong)
         else:
             tool.result.load(vote.result)
     except UsageError as error:

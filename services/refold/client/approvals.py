@@ -14,6 +14,7 @@ from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
+from refold.core.approval.question import context_edited
 from refold.core.approval.requester import quorum_of
 from refold.core.approval.signature import SigningKey
 from refold.core.approval.trust import Trust
@@ -284,6 +285,8 @@ def _objection(approval: Approval, vote: Vote) -> str:
     request, to = approval.request, vote.to
     if problem := ballot.objection(request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
+    if vote.action == "edit" and (wrong_context := context_edited(request, vote.args)):
+        return f"the vote would be void: {wrong_context}"
     if vote.action == "edit" and (found := approval.judged(vote.args)) and found.denial:
         return f"the vote would be void: {found.denial}"
     if wrong := [name for name in to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:

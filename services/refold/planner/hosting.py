@@ -39,7 +39,7 @@ from refold.planner.migrating import migrated
 from refold.planner.offering import Offers
 from refold.planner.settings import Bounds
 from refold.planner.watchdog import STACK, Driven, Mark
-from refold.runtime.frames import user_line, stack_of
+from refold.runtime.frames import stack_of, user_line
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch

@@ -27,7 +27,7 @@ from refold.ports.blobs import Blobs
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.ports.live import Live
 from refold.runtime.blobs import until_answered
-from refold.runtime.frames import user_line, stack_of
+from refold.runtime.frames import stack_of, user_line
 from refold.sdk.app import App
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.memory import AgentTool

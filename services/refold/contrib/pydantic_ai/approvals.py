@@ -9,6 +9,7 @@ code is told. Questions and calls of external tools are calls that only people o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.capabilities import AbstractCapability
@@ -24,6 +25,14 @@ from pydantic_ai.tools import (
     ToolApproved,
     ToolDefinition,
     ToolDenied,
+)
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    ApprovalRequiredToolset,
+    CombinedToolset,
+    FilteredToolset,
+    FunctionToolset,
+    WrapperToolset,
 )
 
 from refold.contrib.pydantic_ai.options import WORD
@@ -156,3 +165,53 @@ def _leaves(ctx: RunContext[Any]) -> list[AbstractCapability[Any]]:
 
 def _words(failed: CallFailed) -> str:
     return str(failed.fields.get("message") or failed.message)
+
+
+Required = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], bool]
+"""True if a call of a tool acts after an approval alone."""
+
+_ALWAYS: tuple[Any, ...] = (
+    ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
+    *(AbstractToolset.approval_required.__defaults__ or ()),
+)
+"""What pydantic-ai asks where nobody gave a condition."""
+
+
+def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
+    """What `approval_required()` demands of the toolsets below it, by the id of the object.
+
+    An executor asks it again, as a planner may leave the question out. **Raises** UsageError for a condition that an
+    executor cannot ask: it sees the function's own definition, and none that a wrapper in between or a server has made.
+    """
+    found: dict[int, list[Required]] = {}
+
+    def walk(each: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
+        """`above`: what is demanded, and True where a wrapper further in may change what it looks at."""
+        if isinstance(each, CombinedToolset):
+            for inner in each.toolsets:
+                walk(inner, above)
+        elif isinstance(each, ApprovalRequiredToolset):
+            walk(each.wrapped, [*above, (each.approval_required_func, False)])
+        elif isinstance(each, WrapperToolset):
+            changes = not isinstance(each, FilteredToolset)
+            walk(each.wrapped, [(condition, changed or changes) for condition, changed in above])
+        else:
+            for condition, changed in above:
+                if condition not in _ALWAYS and (changed or not isinstance(each, FunctionToolset)):
+                    hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
+                    message = f"approval_required() of {what} has a condition that executors cannot ask"
+                    raise UsageError(message, hint=hint)
+            found[id(each)] = [_strict(condition) for condition, _ in above]
+
+    walk(toolset, [])
+    return found
+
+
+def _strict(condition: Required) -> Required:
+    def asks(ctx: RunContext[Any], definition: ToolDefinition, args: dict[str, Any]) -> bool:
+        try:
+            return bool(condition(ctx, definition, args))
+        except Exception:  # noqa: BLE001 - the author's code, on arguments that nobody has checked: then people are asked
+            return True
+
+    return asks

@@ -2,8 +2,9 @@
 
 A request to a model holds all messages so far, and so would its arguments: their sum grows with the square of the
 conversation. Here they hold what is new since an earlier request of the run, and name that request; what a model or a
-tool has said they name by the call that has it as its result. The digest of all messages is among the arguments, so
-that what people approve and executors claim is the whole request, and whoever makes it whole again can tell.
+tool has said they name by the call that has it as its result. The digest of the whole request, run context, settings
+and definitions of tools included, is among the arguments: an executor that makes it whole again sees any other content.
+Only requests to models are shortened. A call of a tool carries all that it acts on, as rules and people judge that.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Before = Mapping[int, tuple[str, str]]
 OF_RUN = "$run"
 """What a tool is told of the run, beside its own arguments: no parameter of Python has such a name."""
 
-ON, AS, GONE = "on", "as", "gone"
-"""The request that this one goes on from; one whose `$run` this one's differs from; what that has and this lacks."""
+ON, GONE = "on", "gone"
+"""The request that this one goes on from; what its `$run` has and this one's lacks."""
 
 SAID_BY, RESULT, AGAIN = "$said", "$result", "$instructions"
 """In place of a model's message: the call that has it as its result. In place of what a tool returned: that call. In
@@ -42,9 +43,6 @@ place of instructions: those of the request before."""
 
 LONG = 100
 """Characters of a tool's result from which on it is named and not repeated; naming it takes some twenty."""
-
-WORTH = 1_024
-"""Bytes of a run context from which on a tool's call names the request that has it, though all of that goes out."""
 
 _MESSAGE: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
 _DRAWN = ("timestamp", "run_id", "conversation_id")
@@ -61,7 +59,9 @@ class Prepared(NamedTuple):
 
 @dataclass(slots=True)
 class _Request:
-    """A request to a model that was answered. `length` is how many messages it had, `parameters` as they were given."""
+    """A request to a model that was answered. `length` is how many messages it had, `parameters` as they were given,
+    `defined` the digest of their JSON data.
+    """
 
     step: int
     length: int
@@ -69,9 +69,9 @@ class _Request:
     run: Wire
     settings: Any
     parameters: Any
+    defined: bytes
     instructions: Any
     response: Wire
-    first: _Request | None = None
 
 
 @dataclass(slots=True)
@@ -113,11 +113,16 @@ class Conversations:
             base = next((found for digest in reversed(digests) if (found := self.requests.get(digest))), None)
         new = params.messages[base.length if base else 0 :]
         said, named = self._new(new, base, fresh)
-        asked: Wire = {"model": params.model_id, "messages": said, "digest": digests[-1].hex(), OF_RUN: run}
+        asked: Wire = {"model": params.model_id, "messages": said, OF_RUN: run}
         if base is None or base.settings != settings:
             asked["settings"] = settings
-        if base is None or base.parameters != params.model_request_parameters:
+        same = base is not None and base.parameters == params.model_request_parameters
+        if base is not None and same:
+            defined = base.defined
+        else:
             asked["parameters"] = parameters()
+            defined = _digest(asked["parameters"])
+        asked["digest"] = _whole_digest(digests[-1], params.model_id, run, settings, defined)
         if base is not None:
             asked |= {ON: base.step, OF_RUN: _difference(run, base.run)}
         told = (getattr(each, "instructions", None) for each in reversed(params.messages))
@@ -131,23 +136,14 @@ class Conversations:
                 run=run,
                 settings=settings,
                 parameters=params.model_request_parameters,
+                defined=defined,
                 instructions=instructions,
                 response=without_drawn(result["response"]),
             )
-            made.first = (base.first or base) if base else made
             self.tokens[step] = tokens_of(result.get("usage") or {}) or 0
             self.requests[digests[-1]] = self.last[run["run_id"]] = made
 
         return Prepared(asked, tuple(sorted({*named, *([base.step] if base else [])})), settled)
-
-    def context(self, run: Wire) -> Wire:
-        """What a tool is told of the run: the difference to the first request of its agent, where that is worth it."""
-        last = self.last.get(run["run_id"])
-        first = last.first if last is not None else None
-        if first is None or (size := _size(run)) < WORTH:
-            return run
-        less = {AS: first.step, **_difference(run, first.run)}
-        return less if _size(less) + WORTH < size else run
 
     def _digests(self, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
         """The digests of all beginnings of a conversation. `fresh` gets the data of messages that were not known."""
@@ -211,7 +207,7 @@ def whole_request(asked: Wire, before: Before) -> Wire:
             chain.append(canonical.parse(before[step][0]))
             if chain[-1].get(ON, -1) >= step:
                 raise KeyError(step)
-        whole: Wire = {"messages": [], OF_RUN: {}, "settings": None}
+        whole: Wire = {"messages": [], OF_RUN: {}, "settings": None, "parameters": None}
         for each in reversed(chain):
             whole |= {name: each[name] for name in ("settings", "parameters", "model", "digest") if name in each}
             whole[OF_RUN] = _patched(whole[OF_RUN], each[OF_RUN])
@@ -220,24 +216,13 @@ def whole_request(asked: Wire, before: Before) -> Wire:
         digest = b""
         for message in whole["messages"]:
             digest = _chained(digest, _digest(message))
+        defined = _digest(whole["parameters"])
+        found = _whole_digest(digest, whole["model"], whole[OF_RUN], whole["settings"], defined)
     except (KeyError, TypeError, ValueError) as error:
         raise _altered(f"{type(error).__name__}: {error}") from None
-    if digest.hex() != asked["digest"]:
+    if found != asked["digest"]:
         raise _altered("its digest is another")
     return whole
-
-
-def whole_context(arguments: Wire, before: Before) -> Wire:
-    """Arguments with all that is told of the run. **Raises** TerminalError: it is not what was asked."""
-    told = arguments.get(OF_RUN)
-    if not isinstance(told, dict) or AS not in told:
-        return arguments
-    try:
-        first = canonical.parse(before[told[AS]][0])[OF_RUN]
-    except (KeyError, TypeError) as error:
-        raise _altered(f"{type(error).__name__}: {error}") from None
-    rest = {name: value for name, value in told.items() if name != AS}
-    return {**arguments, OF_RUN: _patched(first, rest)}
 
 
 def dump_message(message: ModelMessage) -> Wire:
@@ -300,12 +285,13 @@ def _made_of(message: ModelMessage) -> list[Any]:
     return found
 
 
-def _size(wire: Wire) -> int:
-    return canonical.utf8_bytes(canonical.dumps(wire))
-
-
-def _digest(wire: Wire) -> bytes:
+def _digest(wire: object) -> bytes:
     return blake2b(canonical.dumps(wire).encode(), digest_size=16).digest()
+
+
+def _whole_digest(messages: bytes, model: object, run: Wire, settings: object, defined: bytes) -> str:
+    """The digest of all that a request to a model is; `messages` and `defined` are digests of those parts."""
+    return blake2b(messages + defined + _digest([model, run, settings]), digest_size=16).hexdigest()
 
 
 def _chained(before: bytes, digest: bytes) -> bytes:

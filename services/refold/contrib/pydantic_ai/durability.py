@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Optional, cast
 from weakref import WeakKeyDictionary
@@ -22,17 +23,19 @@ from pydantic_ai.durable_exec import (
     DurableOperationId,
     RoleBasedOperationConfig,
     ToolsetCallToolId,
+    ToolsetValidateToolArgumentsId,
     conversation_id_from_run_id,
     external_event_scope,
     replay_scope,
 )
+from pydantic_ai.durable_exec._toolset import get_dynamic_tools
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
-from pydantic_ai.tools import AgentDepsT, RunContext, Tool
+from pydantic_ai.tools import AgentDepsT, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from refold.contrib.pydantic_ai import run_context
-from refold.contrib.pydantic_ai.approvals import question_tool, without_answer
+from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
 from refold.contrib.pydantic_ai.conversation import Wire
 from refold.contrib.pydantic_ai.metering import Models
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
@@ -107,6 +110,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         self._run_context_type, self._streams, self._cheaper = run_context_type, stream, cheaper
         self._backend: RefoldBackend | None = None
         self._deps: Shape | None = None
+        self._required: dict[int, list[Required]] = {}
 
     def get_durable_operation_backend(self) -> RefoldBackend:
         """The one of the agent that it is bound to."""
@@ -197,11 +201,12 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
                 )
             scan.check(cast(Any, tool.function), what)
             return
-        handler = backend.functions[backend.namer.operation_name(unit)]
-        called, schema = (
-            backend.namer.invocation_name(unit, label=name).operation_name,
-            tool.function_schema.json_schema,
-        )
+        handler = partial(backend.functions[backend.namer.operation_name(unit)], name)
+        called, schema = backend.namer.function_name(unit, name), tool.function_schema.json_schema
+        if tool.args_validator is not None:
+            checks = ToolsetValidateToolArgumentsId("function", toolset_id=toolset)
+            checked_by = partial(backend.functions[backend.namer.operation_name(checks)], name)
+            yield OperationTool(backend.namer.function_name(checks, name), checked_by, self._base_options(checks))
         body = tool.function if isinstance(tool.function, FunctionType) else None
         yield OperationTool(called, handler, options, function=body, text=tool.description or "", schema=schema)
 
@@ -217,10 +222,27 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         self._deps = Shape(Optional[agent.deps_type], what)  # noqa: UP045 - the type is a value here
         config = _Config(self._base_options, self._resolve_tool)
         models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
-        self._backend = RefoldBackend(RefoldNamer(self.name), config, RefoldTransports(self), models)
+        self._required = required_by(CombinedToolset(agent.toolsets), f"agent {self.name}")
+        self._backend = RefoldBackend(
+            RefoldNamer(self.name), config, RefoldTransports(self), models, self._approval_missing
+        )
         super()._bind_to_agent(agent)
         if self._event_stream_handler is not None:
             self._bound_event_operation = self._bind_event_operation(self._backend)
+
+    async def _approval_missing(self, unit: ToolsetCallToolId, params: Any) -> str:
+        """Why a call needs a decision of people, by this executor's own toolsets; nothing where it needs none."""
+        leaf = self._toolsets_by_id[unit.toolset_id].wrapped
+        definition = params.tool.tool_def if isinstance(leaf, FunctionToolset) else None
+        if isinstance(leaf, DynamicToolset):
+            # The definition beside the arguments is the planner's word: the tools are listed here once more.
+            listed = (await get_dynamic_tools(leaf, params.ctx)).tools.get(params.name)
+            definition = listed.tool_def if listed else None
+        asks = definition is not None and definition.kind == "unapproved"
+        required = self._required.get(id(leaf), ())
+        if asks or any(each(params.ctx, cast(ToolDefinition, definition), params.tool_args) for each in required):
+            return f"{params.name} of agent {self.name} needs an approval, and nobody has decided on this call"
+        return ""
 
     def check_toolsets(self) -> None:
         """**Raises** UsageError for a toolset that the agent has got since it became durable."""

@@ -27,6 +27,7 @@ from pydantic_ai.durable_exec import (
     ModelRequestId,
     RegisteredOperationBackend,
     ToolsetCallToolId,
+    ToolsetValidateToolArgumentsId,
     durable_unit_scope,
 )
 from pydantic_ai.exceptions import ModelRetry
@@ -36,9 +37,15 @@ from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edit
 from refold.contrib.pydantic_ai.conversation import Before, Conversations, Wire, conversations
 from refold.contrib.pydantic_ai.metering import Models, most_of
 from refold.contrib.pydantic_ai.options import CallOptions
-from refold.contrib.pydantic_ai.transports import RefoldTransports, Transport, why_unfit
+from refold.contrib.pydantic_ai.transports import (
+    UNAUTHORISED,
+    FunctionTransport,
+    RefoldTransports,
+    Transport,
+    why_unfit,
+)
 from refold.core.approval.decision import ToolFacts
-from refold.core.errors import CallFailed, MalformedError, UsageError
+from refold.core.errors import CallFailed, MalformedError, TerminalError, UsageError
 from refold.core.planning.budgets import DEGRADE
 from refold.core.wire import canonical
 from refold.core.wire.fits import misfit
@@ -51,6 +58,9 @@ from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
 """What an executor does for the arguments of a call and those on which it builds; its value is JSON data."""
+
+FunctionHandler = Callable[[str, Wire, Before], Awaitable[Any]]
+"""The same for the functions of a toolset, of which the first argument is one. Each tool has a `Handler` of its own."""
 
 FORM = "1"
 """The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
@@ -193,10 +203,13 @@ class RefoldNamer(JournalOperationNamer):
 
     def tool_name(self, unit: DurableOperationId, params: Any) -> str:
         """The tool that a unit with these parameters is a call of: of functions each is one."""
-        if not is_function_call(unit):
+        if not is_of_functions(unit):
             return self.operation_name(unit)
-        label = getattr(params.tool, "original_name", None) or params.name
-        return self.invocation_name(unit, label=label).operation_name
+        return self.function_name(unit, getattr(params.tool, "original_name", None) or params.name)
+
+    def function_name(self, unit: DurableOperationId, function: str) -> str:
+        """The tool that a unit is for one function of its toolset."""
+        return f"{self.operation_name(unit)}:{function}"
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
@@ -260,7 +273,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
     """Makes a tool of every unit; `tools` has them by name, for an app to take.
 
     What calls functions is a tool for each of them, as each may be called in its own way: `functions` has how they are
-    called, by the name of the unit.
+    called, by the name of the unit. `approval_missing` says why a call may not act without a decision of people.
     """
 
     def __init__(
@@ -269,24 +282,33 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         config: DurableOperationConfig[CallOptions],
         transports: RefoldTransports,
         models: Models,
+        approval_missing: Callable[[ToolsetCallToolId, Any], Awaitable[str]],
     ) -> None:
         super().__init__(namer=namer, config=config, parameter_transports=transports)
-        self.namer, self.models = namer, models
+        self.namer, self.models, self.approval_missing = namer, models, approval_missing
         self.tools: dict[str, OperationTool] = {}
-        self.functions: dict[str, Handler] = {}
+        self.functions: dict[str, FunctionHandler] = {}
 
     def register(
         self, operation: DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
     ) -> tuple[BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
         """The caller of a unit, and its handler, which becomes a tool called `name`."""
-        unit = operation.operation_id
+        unit, transport = operation.operation_id, operation.parameter_transport
 
         async def handle(arguments: Wire, before: Before) -> Any:
-            sent = {name: value for name, value in arguments.items() if name != CLAIM}
-            params, decision = operation.parameter_transport.load(sent, runtime=before), decided()
-            ctx = getattr(params, "ctx", None)
+            sent = _sent(arguments)
+            return await act(sent, transport.load(sent, runtime=before))
+
+        async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
+            sent = _sent(arguments)
+            return await act(sent, cast(FunctionTransport, transport).load_for(name, sent))
+
+        async def act(sent: Wire, params: Any) -> Any:
+            decision, ctx = decided(), getattr(params, "ctx", None)
             if isinstance(unit, ToolsetCallToolId):
                 params.ctx.tool_call_approved = decision is not None
+                if decision is None and (why := await self.approval_missing(unit, params)):
+                    raise TerminalError(why, code=UNAUTHORISED)
             used = copy.copy(ctx.usage) if ctx is not None else None
             try:
                 said = operation.result_codec.dump(await operation.handler(params))
@@ -298,17 +320,28 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
                 said = as_edited(cast(Wire, said), sent, decision)
             return results.as_recorded(unit, said, ctx.usage - used if ctx is not None else None)
 
-        if is_function_call(unit):
-            self.functions[name] = handle
+        if is_of_functions(unit):
+            self.functions[name] = handle_function
         else:
             self.tools[name] = OperationTool(name, handle, config)
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
+
+
+def _sent(arguments: Wire) -> Wire:
+    return {name: value for name, value in arguments.items() if name != CLAIM}
 
 
 def _is_models(unit: DurableOperationId) -> bool:
     """Whether what goes wrong with a unit is for the loop to react to: of a tool it may have happened all the same."""
     return isinstance(
         unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
+    )
+
+
+def is_of_functions(unit: DurableOperationId) -> bool:
+    """Whether a unit runs code of one function of a toolset that is known from the beginning, or of its validator."""
+    return is_function_call(unit) or (
+        isinstance(unit, ToolsetValidateToolArgumentsId) and unit.toolset_kind == "function"
     )
 
 

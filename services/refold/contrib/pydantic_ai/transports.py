@@ -32,24 +32,21 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
-from pydantic_ai.toolsets.function import FunctionToolsetTool
 from pydantic_ai.workspaces import WorkspaceRef
 
 from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.conversation import (
-    AS,
     OF_RUN,
     Before,
     Conversations,
     Prepared,
     Wire,
     dump_message,
-    whole_context,
     whole_request,
     without_drawn,
 )
 from refold.contrib.pydantic_ai.options import WORD
-from refold.core.errors import MalformedError, UsageError
+from refold.core.errors import MalformedError, TerminalError, UsageError
 from refold.core.wire import canonical
 
 ParamsT = TypeVar("ParamsT")
@@ -61,6 +58,12 @@ _EVENT: TypeAdapter[AgentStreamEvent] = TypeAdapter(AgentStreamEvent)
 _TOOL: TypeAdapter[ToolDefinition] = TypeAdapter(ToolDefinition)
 _WORKSPACE_CALL: TypeAdapter[WorkspaceCall] = TypeAdapter(WorkspaceCall)
 _WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
+
+
+NAME = "tool_name"
+_SELECTING = frozenset({NAME, "tool"})
+UNAUTHORISED = "unauthorised"
+"""The code of what nobody was entitled to order: a planner that orders it is not honest."""
 
 
 class Crossing(Protocol):
@@ -87,19 +90,34 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
         self._dump, self._load = dump, load
 
     def prepare(self, params: ParamsT, so_far: Conversations) -> Prepared:
-        """The arguments, short of what the run has said before. **Raises** UsageError for what has no JSON form."""
-        wire = self._dump(params)
-        if wire.get(OF_RUN):
-            wire[OF_RUN] = so_far.context(wire[OF_RUN])
-        return Prepared(wire, (wire[OF_RUN][AS],) if AS in (wire.get(OF_RUN) or ()) else ())
+        """The arguments, whole: what rules and people judge. **Raises** UsageError for what has no JSON form."""
+        return Prepared(self._dump(params))
 
     def dump(self, params: ParamsT) -> Wire:
         """The arguments as they are."""
         return self._dump(params)
 
     def load(self, payload: Wire, *, runtime: object) -> ParamsT:
-        """The parameters; `runtime` are the calls on which this one builds. **Raises** TerminalError."""
-        return self._load(whole_context(payload, cast(Before, runtime)))
+        """The parameters."""
+        return self._load(payload)
+
+
+class FunctionTransport(Transport[ToolsetCallToolParams]):
+    """How a call of a function does. Its parameters are made for one function, which the executor's tool names."""
+
+    def __init__(
+        self, dump: Callable[[ToolsetCallToolParams], Wire], load: Callable[[str, Wire], ToolsetCallToolParams]
+    ) -> None:
+        super().__init__(dump, self._unnamed)
+        self._load_for = load
+
+    def load_for(self, name: str, payload: Wire) -> ToolsetCallToolParams:
+        """The parameters of a call of this function. **Raises** TerminalError: the arguments name another."""
+        return self._load_for(name, payload)
+
+    @staticmethod
+    def _unnamed(payload: Wire) -> ToolsetCallToolParams:
+        raise TerminalError("a function is called by its name alone", code=UNAUTHORISED)
 
 
 class ModelTransport(Transport[ModelRequestParams]):
@@ -246,22 +264,20 @@ class RefoldTransports(ParameterTransports):
             tool = params.tool
             assert tool is not None, "the planner has listed it"
             told = self._crossing.dump_context(params.ctx)
-            original = (tool.original_name if isinstance(tool, FunctionToolsetTool) else None) or params.name
-            known = toolset.tools.get(original)
-            if known is None or known.tool_def != tool.tool_def:  # a `prepare` function has made it another
-                told["tool"] = {"name": original, "as": _definition(tool.tool_def)}
+            # Which function acts is the name of the tool that was ordered, never a word beside its arguments.
+            told.pop(NAME, None)
             return with_run(params.tool_args, told)
 
-        def load(wire: Wire) -> ToolsetCallToolParams:
+        def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, told = without_run(wire)
-            prepared = told.pop("tool", None)
-            ctx = self._crossing.load_context(told)
-            name = prepared["name"] if prepared else cast(str, ctx.tool_name)
-            definition = _TOOL.validate_python(prepared["as"]) if prepared else toolset.tools[name].tool_def
+            if foreign := _SELECTING & told.keys():
+                raise TerminalError(f"$run holds {', '.join(sorted(foreign))}", code=UNAUTHORISED)
+            ctx = self._crossing.load_context({**told, NAME: name})
+            definition = toolset.tools[name].tool_def
             tool = toolset.tool_for_tool_def(definition, ctx=ctx, original_name=name)
-            return ToolsetCallToolParams(definition.name, tool_args=args, ctx=ctx, tool=tool)
+            return ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
 
-        return Transport(dump, load)
+        return FunctionTransport(dump, load)
 
     async def prepare_function_call(
         self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
-from refold.core.approval.question import args_digest, bound
+from refold.core.approval.question import CONTEXT, args_digest, bound, context_digest
 from refold.core.errors import MalformedError
 from refold.core.events import DOUBT
 from refold.core.ids import home, parse_approval_id, parse_call_id
@@ -328,6 +328,7 @@ def _elsewhere(
         "class": (request.effect, tool.effect),
         "arguments' text": (args, request.args),
         "arguments": (decision.args, args_digest(args)),
+        "context": (decision.asked.get(CONTEXT), context_digest(args)),
         "decided key": (decision.key, key),
         "key": (request.key, key),
     }

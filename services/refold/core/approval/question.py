@@ -7,6 +7,7 @@ else. Two questions never have one name: it ends with the beginning of the diges
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from typing import Any, get_args, get_origin
@@ -21,6 +22,7 @@ from refold.core.run.fold import TOLD, TOLD_CHARS
 from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
 
+CONTEXT = "context"
 _UNBOUND = ("approval_id", "question", "traceparent")
 """What follows from the digest, and what nobody is shown."""
 
@@ -28,6 +30,30 @@ _UNBOUND = ("approval_id", "question", "traceparent")
 def args_digest(args: str) -> str:
     """The digest of canonical arguments: their content's, however large they are."""
     return sha256(args.encode()).hexdigest()
+
+
+def context_of(args: str) -> dict[str, Any]:
+    """What goes with the arguments of a call and is none of them: its members that begin with `$`.
+
+    **Raises** MalformedError for what is no JSON.
+    """
+    found = canonical.parse(args)
+    return {name: found[name] for name in found if name.startswith("$")} if isinstance(found, dict) else {}
+
+
+def context_digest(args: str) -> str:
+    """The digest of the context of a call, empty where it has none, as what is no JSON has."""
+    with suppress(MalformedError):
+        if context := context_of(args):
+            return args_digest(canonical.dumps(context))
+    return ""
+
+
+def context_edited(request: ApprovalRequest, args: str) -> str:
+    """Why arguments that somebody gives in place of the proposed ones are no edit; empty if they are one."""
+    if context_of(args) == context_of(request.args):
+        return ""
+    return "an edit changes arguments, and nothing that begins with $: that is the context of the call"
 
 
 def proposal_digest(call: CallProposed) -> str:
@@ -39,7 +65,9 @@ def bound(request: ApprovalRequest) -> dict[str, Any]:
     """All that a question says, arguments by their digest: what a decision carries of it, and its digest is of."""
     fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in _UNBOUND}
     proposed = request.proposed_args
-    return {**fields, "args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}
+    digests = {"args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}
+    # Beside that of the arguments: an edit makes those others, and has to leave the context of the call alone.
+    return {**fields, **digests, CONTEXT: context_digest(request.args)}
 
 
 def digest(asked: dict[str, Any]) -> str:
@@ -57,9 +85,10 @@ def asked_of(content: Any) -> ApprovalRequest:
 
     **Raises** MalformedError for what it gives of nothing.
     """
-    if not isinstance(content, dict) or content.keys() & set(_UNBOUND):
+    if not isinstance(content, dict) or content.keys() & set(_UNBOUND) or type(content.get(CONTEXT)) is not str:
         raise MalformedError("the question is not an object of its fields")
-    found: ApprovalRequest = _shaped(ApprovalRequest, {**content, **dict.fromkeys(_UNBOUND, "")})
+    fields = {name: value for name, value in content.items() if name != CONTEXT}
+    found: ApprovalRequest = _shaped(ApprovalRequest, {**fields, **dict.fromkeys(_UNBOUND, "")})
     return found
 
 

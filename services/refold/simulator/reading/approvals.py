@@ -246,9 +246,18 @@ def _timely(vote: Datum, asked: Datum, found: Datum) -> bool:
 def _digest(asked: Datum) -> str:
     """The digest of a question, by its own content."""
     said = {name: value for name, value in asked.items() if name not in ("approval_id", "question", "traceparent")}
+    said["context"] = _context(said["args"])
     for name in ("args", "proposed_args"):
         said[name] = sha256(said[name].encode()).hexdigest() if said[name] or name == "args" else ""
     return sha256(json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+def _context(args: str) -> str:
+    """The digest of what goes with arguments and is none of them."""
+    found = json.loads(args)
+    context = {name: found[name] for name in found if name.startswith("$")} if isinstance(found, dict) else {}
+    text = json.dumps(context, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode()).hexdigest() if context else ""
 
 
 def _unbound(found: Datum, ask: ToolRequest, tool: ToolFacts) -> Iterator[str]:
@@ -268,6 +277,7 @@ def _unbound(found: Datum, ask: ToolRequest, tool: ToolFacts) -> Iterator[str]:
         "class": (found["effect"], tool.effect),
         "ordered class": (ask.effect, tool.effect),
         "arguments": (found["args"], sha256(ask.args.encode()).hexdigest()),
+        "context": (found["asked"]["context"], _context(ask.args)),
         "key": (found["key"], key),
         "ordered key": (ask.key, key),
         "policy": (found["policy"], ask.policy),

@@ -1,0 +1,223 @@
+"""Which function acts, and on what, is never a word beside its arguments: a hijacked planner orders as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from refold import App, TerminalError, UsageError
+from refold.contrib.pydantic_ai import CallOptions, conversation, durable
+from refold.contrib.pydantic_ai.approvals import without_answer
+from refold.contrib.pydantic_ai.operations import OperationTool
+from refold.core.events import CallProposed
+from refold.core.wire import canonical
+from refold.sdk.heartbeat import Heartbeat
+from refold.testing import run
+from tests.contrib.ruled import PURE, agent_of, app_of
+from tests.contrib.thinking import calls, says, scripted
+
+SHOP = "a__function_toolset__<agent>.call_tool:"
+Ran = list[tuple[str, Any]]
+
+
+def shop(ran: Ran) -> App:
+    """An app whose agent may look at prices freely, and charge after an approval alone."""
+    agent = Agent(scripted(calls(("price", {"amount": 1})), says("done")).model, name="a", deps_type=dict[str, str])
+
+    @agent.tool(metadata=PURE)
+    def price(ctx: RunContext[dict[str, str]], amount: int) -> str:
+        ran.append(("price", (amount, ctx.deps)))
+        return "cheap"
+
+    @agent.tool_plain(requires_approval=True)
+    def charge(amount: int) -> str:
+        ran.append(("charge", amount))
+        return "charged"
+
+    return app_of(agent)
+
+
+def ordered(app: App, tool: str, args: dict[str, Any]) -> Any:
+    """Does what an executor does for an order with these arguments, after its gate let it pass."""
+    attempt = app.tools[tool].run(canonical.dumps(args), idempotency_key="k", heartbeat=Heartbeat())
+    return asyncio.run(cast(Coroutine[Any, Any, Any], attempt))
+
+
+def proposed(app: App, tool: str, **given: Any) -> dict[str, Any]:
+    """The arguments with which an honest planner orders the tool."""
+    found = next(
+        each
+        for each in run(app, "a", prompt="go", **given).events
+        if isinstance(each, CallProposed) and each.tool == tool
+    )
+    args: dict[str, Any] = json.loads(found.args)
+    return args
+
+
+def test_no_two_tools_have_one_handler() -> None:
+    app = shop([])
+    handlers = [tool._handler for tool in app.tools.values() if isinstance(tool, OperationTool)]
+    handlers = [each for each in handlers if each is not without_answer]  # which acts for nobody
+
+    assert len({id(each) for each in handlers}) == len(handlers) > 2
+    assert {SHOP + "price", SHOP + "charge"} <= app.tools.keys()
+
+
+@pytest.mark.parametrize("named", [{"tool_name": "charge"}, {"tool": {"name": "charge", "as": {"name": "charge"}}}])
+def test_the_arguments_of_an_order_name_no_other_function(named: dict[str, Any]) -> None:
+    ran: Ran = []
+    app = shop(ran)
+    args = proposed(app, SHOP + "price", deps={"account": "1"})
+    assert not {"tool_name", "tool"} & args["$run"].keys()
+    ran.clear()
+
+    with pytest.raises(TerminalError) as refused:
+        ordered(app, SHOP + "price", {**args, "$run": {**args["$run"], **named}})
+
+    assert refused.value.fields["code"] == "unauthorised"
+    assert ran == []
+    ordered(app, SHOP + "price", args)
+    assert ran == [("price", (1, {"account": "1"}))]
+
+
+def test_a_function_that_needs_an_approval_does_not_act_without_one_whatever_gate_let_it_pass() -> None:
+    ran: Ran = []
+    app = shop(ran)
+    args = proposed(app, SHOP + "price")
+
+    with pytest.raises(TerminalError, match="needs an approval"):
+        ordered(app, SHOP + "charge", {**args, "amount": 500})
+
+    assert ("charge", 500) not in ran
+
+
+def test_all_that_a_call_acts_on_stands_in_its_arguments() -> None:
+    large = {"account": "ACME", "notes": "x" * 5_000}
+
+    args = proposed(shop([]), SHOP + "price", deps=large)
+
+    assert args["$run"]["deps"] == large
+    assert args["amount"] == 1
+
+
+def money(ran: Ran) -> FunctionToolset[Any]:
+    """Tools of which one charges."""
+    tools = FunctionToolset[Any](id="money")
+
+    @tools.tool_plain(metadata=PURE)
+    def charge(amount: int) -> str:
+        ran.append(("charge", amount))
+        return "charged"
+
+    return tools
+
+
+def small(ctx: RunContext[Any], definition: Any, args: dict[str, Any]) -> bool:
+    """True for amounts that people look at."""
+    return bool(args["amount"] > 100)
+
+
+AROUND: dict[str, Callable[[FunctionToolset[Any]], AbstractToolset[Any]]] = {
+    "always": lambda tools: tools.approval_required(),
+    "below a prefix": lambda tools: tools.prefixed("p").approval_required(),
+    "by a condition": lambda tools: tools.approval_required(small),
+    "filtered": lambda tools: tools.filtered(lambda ctx, definition: True).approval_required(small),
+}
+
+
+@pytest.mark.parametrize("how", AROUND)
+def test_approval_required_around_a_toolset_holds_in_the_executor(how: str) -> None:
+    ran: Ran = []
+    app = app_of(agent_of(scripted(says("done")), toolsets=[AROUND[how](money(ran))]))
+    context = proposed(shop([]), SHOP + "price")["$run"]
+
+    with pytest.raises(TerminalError, match="needs an approval"):
+        ordered(app, "a__function_toolset__money.call_tool:charge", {"amount": 500, "$run": context})
+
+    assert ran == []
+
+
+def test_a_condition_that_lets_a_call_pass_lets_it_pass_in_the_executor() -> None:
+    ran: Ran = []
+    app = app_of(agent_of(scripted(says("done")), toolsets=[money(ran).approval_required(small)]))
+    context = proposed(shop([]), SHOP + "price")["$run"]
+
+    ordered(app, "a__function_toolset__money.call_tool:charge", {"amount": 5, "$run": context})
+
+    assert ran == [("charge", 5)]
+
+
+def test_a_condition_that_raises_asks() -> None:
+    ran: Ran = []
+    app = app_of(agent_of(scripted(says("done")), toolsets=[money(ran).approval_required(lambda *_: 1 / 0 > 0)]))
+    context = proposed(shop([]), SHOP + "price")["$run"]
+
+    with pytest.raises(TerminalError, match="needs an approval"):
+        ordered(app, "a__function_toolset__money.call_tool:charge", {"amount": 5, "$run": context})
+
+
+def test_a_condition_that_an_executor_cannot_ask_is_refused_where_the_agent_is_registered() -> None:
+    tools = money([]).prefixed("p").approval_required(small)
+
+    with pytest.raises(UsageError, match="a condition that executors cannot ask"):
+        app_of(agent_of(scripted(says("done")), toolsets=[tools]))
+
+
+@pytest.mark.parametrize("listed", ["as an approval", "as an ordinary tool", "not at all"])
+def test_a_tool_of_a_dynamic_toolset_that_needs_an_approval_does_not_act_without_one(listed: str) -> None:
+    ran: Ran = []
+    agent = agent_of(scripted(calls(("charge", {"amount": 500})), says("done")))
+
+    @agent.toolset(id="late")
+    def late(ctx: RunContext[Any]) -> FunctionToolset[Any]:
+        tools = FunctionToolset[Any]()
+
+        @tools.tool_plain(requires_approval=True)
+        def charge(amount: int) -> str:
+            ran.append(("charge", amount))
+            return "charged"
+
+        return tools
+
+    app = App("dynamic")
+    durable(app, agent)
+    context = proposed(shop([]), SHOP + "price")["$run"]
+    kind = "unapproved" if listed == "as an approval" else "function"
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    definition = {"name": "charge", "kind": kind, "parameters_json_schema": schema}
+    told = None if listed == "not at all" else definition
+
+    order = {"name": "charge", "args": {"amount": 500}, "tool": told, "$run": context}
+
+    with pytest.raises(TerminalError, match="needs an approval"):
+        ordered(app, "a__dynamic_toolset__late.call_tool", order)
+
+    assert ran == []
+
+
+@pytest.mark.parametrize("part", ["$run", "settings", "parameters", "model"])
+def test_a_request_to_a_model_is_under_its_digest_with_settings_tools_and_context(part: str) -> None:
+    agent = Agent(scripted(calls(("peek", {})), says("done")).model, name="a", model_settings={"temperature": 0.1})
+
+    @agent.tool_plain(metadata={"refold": CallOptions(effect="pure")})
+    def peek() -> int:
+        return 1
+
+    steps = [each for each in run(app_of(agent), "a", prompt="go").events if isinstance(each, CallProposed)]
+    asked = json.loads(steps[0].args)
+    conversation.whole_request(asked, {})
+    changed = {
+        "$run": {**asked["$run"], "deps": {"as": "root"}},
+        "settings": {"temperature": 2},
+        "parameters": {**asked["parameters"], "function_tools": []},
+        "model": "another",
+    }
+
+    with pytest.raises(TerminalError, match="its digest is another"):
+        conversation.whole_request({**asked, part: changed[part]}, {})
