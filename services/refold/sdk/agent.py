@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from functools import cached_property
 from types import FunctionType
@@ -30,6 +30,7 @@ class AgentDef:
     with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
     `retention` is how long its runs stay in the topics after their end, where it is not the platform's setting.
     `budget` is what a run of it may take, with all that it waits for; who starts one may make that smaller.
+    `definition` has the parts of an agent that are no code, by name: model and prompt, where a framework has them.
     `version` is what runs that begin with this code say of it; without one it is a digest of the code. What the code
     stands on is added to it, `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
     """
@@ -53,6 +54,7 @@ class AgentDef:
         if retention is not None and retention < timedelta():
             raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
         self.declared = version
+        self.definition: Mapping[str, str] = {}
         self.description = inspect.getdoc(function) or ""
         what = f"agent {self.name}"
         parameters = list(inspect.signature(function).parameters)

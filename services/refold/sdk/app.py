@@ -218,7 +218,7 @@ class App:
         bounds = [agent.budget.limits] if agent.budget else []
         bounds += [each.limits for each in self.windows if each.agent in ("", name)]
         prices = {"prices": self.prices.version} if any(each.nano_usd for each in bounds) else {}
-        return {"code": agent.code, "tools": tools, **prices, **spoken(agent.version)[1]}
+        return {"code": agent.code, "tools": tools, **agent.definition, **prices, **spoken(agent.version)[1]}
 
     @property
     def budgets(self) -> dict[str, Spendable]:

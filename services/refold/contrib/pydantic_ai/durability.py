@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from types import FunctionType
@@ -37,7 +37,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolse
 from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
 from refold.contrib.pydantic_ai.conversation import Wire
-from refold.contrib.pydantic_ai.metering import Models
+from refold.contrib.pydantic_ai.metering import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
 from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
@@ -171,6 +171,22 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         deps = self._deps.load(canonical.dumps(carried[_DEPS])) if _DEPS in carried else None
         whole = run_context.with_usual({name: value for name, value in carried.items() if name != _DEPS})
         return self._run_context_type.restore(whole, deps=deps, agent=self._agent, engine_spec=self.engine_spec)
+
+    def definition(self, tools: Iterable[OperationTool]) -> dict[str, str]:
+        """The parts of the agent that its version covers beside code, for manifests: model, settings, prompt, tools."""
+        agent, backend = cast(Agent[Any, Any], self._agent), self.get_durable_operation_backend()
+        models = {name: backend.models.identity(name) for name in sorted(self._models_by_id)}
+        stated = [each for each in (agent.model_settings, agent._cap_model_settings) if isinstance(each, Mapping)]
+        told = [getattr(each, "instruction", each) for each in agent._instructions]
+        prompt = [each for each in (*agent._system_prompts, *told) if isinstance(each, str)]
+        facts = {each.name: [each.description, each.schema(), each.effect, each.approval, each.pool] for each in tools}
+        return {
+            "model": backend.models.identity(None),
+            "models": facts_digest(models),
+            "settings": facts_digest(stated),
+            "prompt": facts_digest([repr(agent.output_type), *prompt]),
+            "functions": facts_digest(facts),
+        }
 
     def operation_tools(self) -> Iterator[OperationTool]:
         """The Refold tools that its units are, those of functions that the agent has by now among them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cached_property
@@ -74,24 +75,33 @@ def durable(
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
     try:
-        bound = RefoldDurability.from_agent(agent) or _attached(agent, durability, name)
+        bound = RefoldDurability.from_agent(agent)
+        called = name or (bound or durability or agent).name or agent.name or ""
+        bound = bound or _attached(agent, durability or RefoldDurability(), called, version)
     except UserError as error:
         raise UsageError(f"agent {name or agent.name} cannot be durable", hint=str(error)) from None
     if f"{bound.name}__model.request" in app.tools:
-        hint = "give one of them another name"
+        hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
     bound.check_toolsets()
     _ask_through_refold(agent)
-    for tool in bound.operation_tools():
+    tools = [*bound.operation_tools()]
+    for tool in tools:
         app.add_tool(tool)
-    body = _entry(agent, name or bound.name, usage_limits, requests)
-    options = {"name": name or bound.name, "version": version, "retention": retention, "budget": budget}
-    return app.add_agent(ThinkingAgent(agent, body, **options))
+    body = _entry(agent, called, usage_limits, requests)
+    options = {"name": called, "version": version, "retention": retention, "budget": budget}
+    return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **options))
 
 
-def _attached(agent: Agent[Any, Any], durability: RefoldDurability[Any] | None, name: str) -> RefoldDurability[Any]:
-    """The agent gets what it would have been made with: `Agent(..., capabilities=[RefoldDurability()])`."""
-    durability = durability or RefoldDurability(name=name or None)
+def _attached(
+    agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
+) -> RefoldDurability[Any]:
+    """The agent gets what it would have been made with: `Agent(..., capabilities=[RefoldDurability()])`.
+
+    Each version of an agent has tools of its own, as a handler belongs to one name.
+    """
+    durability = copy.copy(durability)
+    durability.name = durability.name or (f"{called}.{version}" if called and version else called)
     bound = durability.for_agent(agent)
     agent._root_capability = CombinedCapability([*agent.root_capability.capabilities, bound])
     found = RefoldDurability.from_agent(agent)
@@ -109,19 +119,20 @@ def _ask_through_refold(agent: Agent[Any, Any]) -> None:
 class ThinkingAgent(AgentDef):
     """An agent of pydantic-ai. Its code is that of the functions which run in the planner: prompts, validators."""
 
-    def __init__(self, agent: Agent[Any, Any], body: FunctionType, **options: Any) -> None:
+    def __init__(self, agent: Agent[Any, Any], body: FunctionType, definition: dict[str, str], **options: Any) -> None:
         self.agent = agent
         super().__init__(body, **options)
+        self.definition = definition
         self.description = str(agent.description or "")
         _ = self.code
 
     @cached_property
     def code(self) -> str:
-        """A name for the code of the agent, and for what it tells its model."""
+        """A name for the code of the agent, and for its model, settings, prompt and tools."""
         functions = sorted(set(_planned(self.agent)), key=lambda each: (each.__module__, each.__qualname__))
         for function in functions:
             scan.check(function, f"agent {self.name}")
-        told = canonical.dumps([repr(self.agent.output_type), *_texts(self.agent)])
+        told = canonical.dumps(self.definition)
         return blake2b(f"{code_version([self.function, *functions])} {told}".encode(), digest_size=8).hexdigest()
 
 
@@ -188,7 +199,7 @@ def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
 def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
     """The functions of the author's that run with the agent's loop."""
     held = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
-    held += leaf_capabilities(agent.root_capability)
+    held += [agent.model_settings, *leaf_capabilities(agent.root_capability)]
     for toolset in agent.toolsets:
         held += [tool.prepare for tool in getattr(toolset, "tools", {}).values()]
         leaves = list[AbstractToolset[Any]]()
@@ -209,8 +220,3 @@ def _functions(held: Any) -> Iterator[FunctionType]:
     elif not isinstance(held, str | type) and held is not None:
         for name in ("function", "instruction", "output_function", "processor"):
             yield from _functions(getattr(held, name, None))
-
-
-def _texts(agent: Agent[Any, Any]) -> list[str]:
-    told = [getattr(each, "instruction", each) for each in agent._instructions]
-    return [each for each in (*agent._system_prompts, *told) if isinstance(each, str)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, cast
 
 from pydantic_ai.durable_exec import ModelCompactMessagesParams, ModelRequestParams
 from pydantic_ai.models import Model
+from pydantic_core import to_jsonable_python
 
 from refold.contrib.pydantic_ai.conversation import OF_RUN, Conversations, Prepared
 from refold.core.run.metering import Reserve
@@ -18,6 +20,13 @@ MOST_OUTPUT = 4_096
 
 BYTES_A_TOKEN = 2
 """Fewer than any tokenizer makes of text, so that the estimate is rather too large. Pictures count as their base64."""
+
+
+def facts_digest(facts: Any) -> str:
+    """A digest of settings and the like, equal in every process. Of what has no JSON form it has the type."""
+    plain = to_jsonable_python(facts, fallback=lambda each: type(each).__name__, inf_nan_mode="strings")
+    return blake2b(canonical.dumps(plain).encode(), digest_size=8).hexdigest()
+
 
 ModelAsked = ModelRequestParams | ModelCompactMessagesParams
 
@@ -41,6 +50,14 @@ class Models:
     known: Mapping[str, Model]
     usual: Callable[[], str | None]
     cheaper: str = ""
+
+    def identity(self, asked: str | None) -> str:
+        """The model that a request goes to, with a digest of the settings that this model brings itself."""
+        model = self.known.get(asked or "default")
+        if model is None:
+            return asked or self.usual() or ""
+        settings = [each.settings for each in (model, *getattr(model, "models", ())) if each.settings]
+        return f"{model.model_id}+{facts_digest(settings)}" if settings else model.model_id
 
     def name(self, asked: str | None) -> str:
         """One as prices know it, `provider:name`. Of several that stand in for each other it is the first."""

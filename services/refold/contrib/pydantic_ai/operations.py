@@ -45,7 +45,7 @@ from refold.contrib.pydantic_ai.transports import (
     why_unfit,
 )
 from refold.core.approval.decision import ToolFacts
-from refold.core.errors import CallFailed, MalformedError, TerminalError, UsageError
+from refold.core.errors import CallFailed, MalformedError, TerminalError, TransientError, UsageError
 from refold.core.planning.budgets import DEGRADE
 from refold.core.wire import canonical
 from refold.core.wire.fits import misfit
@@ -61,6 +61,14 @@ Handler = Callable[[Wire, Before], Awaitable[Any]]
 
 FunctionHandler = Callable[[str, Wire, Before], Awaitable[Any]]
 """The same for the functions of a toolset, of which the first argument is one. Each tool has a `Handler` of its own."""
+
+ASKED = "asked"
+"""The model that a request goes to, by its own name: what `model` names may be another one after a deploy."""
+
+ELSEWHERE_S = 10.0
+"""The time in which an executor with the model of a request may come to have it."""
+
+_METERED = (ModelRequestId, ModelCompactMessagesId)
 
 FORM = "1"
 """The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
@@ -248,12 +256,14 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
 
     async def _ask(self, tool: ToolDef, params: Any, so_far: Conversations) -> tuple[int, Any]:
         unit = self._operation
-        metered = isinstance(unit.operation_id, ModelRequestId | ModelCompactMessagesId)
+        metered = isinstance(unit.operation_id, _METERED)
         if metered and so_far.cheaper:
             params = replace(params, model_id=self._models.cheaper or params.model_id)
         calls = isinstance(unit.operation_id, ToolsetCallToolId)
         try:
             prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
+            if metered:
+                prepared.arguments[ASKED] = self._models.identity(params.model_id)
             claimed = calls and params.ctx.tool_call_approved
             text = canonical.dumps({**prepared.arguments, CLAIM: True} if claimed else prepared.arguments)
         except (MalformedError, UsageError) as error:
@@ -297,6 +307,8 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
 
         async def handle(arguments: Wire, before: Before) -> Any:
             sent = _sent(arguments)
+            if isinstance(unit, _METERED):
+                self._check_model(sent["model"], sent.pop(ASKED, ""))
             return await act(sent, transport.load(sent, runtime=before))
 
         async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
@@ -325,6 +337,11 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         else:
             self.tools[name] = OperationTool(name, handle, config)
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
+
+    def _check_model(self, model: str | None, asked: str) -> None:
+        """**Raises** TransientError: this executor would ask another model than the run began with."""
+        if asked != (here := self.models.identity(model)):
+            raise TransientError(f"the run asks {asked}, and this executor would ask {here}", retry_after=ELSEWHERE_S)
 
 
 def _sent(arguments: Wire) -> Wire:
