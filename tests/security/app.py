@@ -1,4 +1,5 @@
-"""Dangerous tools, one of each class, whose only effect is a line in a file: what the outside world counts.
+"""Dangerous tools, one of each class, and an agent of pydantic-ai that has some, whose only effect is a line in a file:
+what the outside world counts.
 
 `how`: `hold` does not end after its effect, `slow` takes a moment, `drops` loses the answer (`drops once` but the first
 time), `refuses once` does nothing the first time and says so; all else is for policies to look at.
@@ -10,8 +11,14 @@ import os
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import FunctionToolset
 
 from refold import DID_NOT_HAPPEN, App, NotDone
+from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
 
 app = App("vault")
 VERSION = os.environ.get("TOOL_VERSION", "1")
@@ -66,6 +73,49 @@ def note(label: str, how: str = "plain") -> str:
     leave("note", label)
     return linger(label, how)
 
+
+def owed() -> FunctionToolset[Any]:
+    """Tools of which people decide on each, whoever asks for them."""
+    tools = FunctionToolset[Any](id="owed")
+
+    @tools.tool_plain
+    def bonus(label: str) -> str:
+        leave("bonus", label)
+        return label
+
+    return tools
+
+
+desk = Agent(TestModel(), name="desk", deps_type=dict[str, str], toolsets=[owed().approval_required()])
+
+
+@desk.tool_plain(metadata={"refold": CallOptions(effect="pure")})
+def price(label: str) -> str:
+    """Looks something up, for anybody."""
+    return label
+
+
+@desk.tool(requires_approval=True)
+def payout(ctx: RunContext[dict[str, str]], label: str, how: str = "plain") -> str:
+    """Pays to the account of the run's deps, once."""
+    leave("payout", label, ctx.deps["account"])
+    return linger(label, how)
+
+
+@desk.toolset(id="late")
+def late(ctx: RunContext[dict[str, str]]) -> FunctionToolset[Any]:
+    """Tools that are known when a model is asked, and not before."""
+    tools = FunctionToolset[Any]()
+
+    @tools.tool_plain(requires_approval=True)
+    def gift(label: str) -> str:
+        leave("gift", label)
+        return label
+
+    return tools
+
+
+durable(app, desk, RefoldDurability(tools=CallOptions(version=VERSION, pool=POOL, timeout=TIMEOUT)))
 
 DANGEROUS = ("wipe", "refund", "deploy", "secret")
 

@@ -224,13 +224,14 @@ class Stage:
 
     def effects(self) -> Counter[str]:
         """How many lines there are, by label."""
-        return Counter(line.split()[1] for line in self._lines("effects"))
+        return Counter(line.split()[1] for line in self.lines("effects"))
 
     def effects_of(self, label: str, *, file: str = "effects") -> Counter[str]:
         """How many lines of a label there are, by tool; in `received` are all that reached a receiver."""
-        return Counter(line.split()[0] for line in self._lines(file) if line.split()[1] == label)
+        return Counter(line.split()[0] for line in self.lines(file) if line.split()[1] == label)
 
-    def _lines(self, name: str) -> list[str]:
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file of the outside world."""
         file = self.folder / "world" / name
         return file.read_text().splitlines() if file.exists() else []
 
