@@ -31,12 +31,12 @@ def clerk(model: str, **options: Any) -> Agent[None, str]:
     return agent
 
 
-def app(*models: str, versions: tuple[str, ...] = ("",)) -> App:
+def app(*models: str, versions: tuple[str, ...] = ("",), requests: int = 200) -> App:
     """An app that has the agent with each of these models, as versions of it."""
     made = App("shop")
     for model, version in zip(models, versions, strict=True):
         options = RefoldDurability[None](model=CallOptions(pool="default"))
-        durable(made, clerk(model), options, version=version)
+        durable(made, clerk(model), options, version=version, requests=requests)
     return made
 
 
@@ -92,6 +92,19 @@ def test_two_versions_of_an_agent_live_side_by_side_each_with_its_model() -> Non
     [asked] = rig.asked("s")
     assert canonical.parse(asked.args)["asked"].endswith("large")
     assert not old.tools.keys() & (both.tools.keys() - old.tools.keys())
+
+
+def test_a_long_conversation_of_an_older_version_stays_in_its_run_and_with_its_model() -> None:
+    old, both = app("small", versions=("1",), requests=1), app("small", "large", versions=("1", "2"), requests=1)
+    rig = begun(old)
+
+    rig.deploy(both)
+
+    assert finish(rig, both, calls=1) is None
+    [asked] = rig.asked()
+    assert (asked.run_id, asked.tool) == ("r", "clerk.1__model.request")
+    rig.deploy(old)  # where it is the newest again, what it has asked itself stays
+    assert finish(rig, old) == "small"
 
 
 def test_an_executor_with_another_model_does_not_ask_it() -> None:

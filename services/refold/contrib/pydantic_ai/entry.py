@@ -163,7 +163,9 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
                 if isinstance(node, ModelRequestNode):
                     if left <= 0 and _says_all(begun, node.request):
                         told = [dump_message(each) for each in (*begun.all_messages(), node.request)]
-                        if len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON):
+                        # A child begins with the newest version, which is to be this one: it has the model of the run.
+                        same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded
+                        if same and len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON):
                             break
                         left = inf
                     left -= 1
