@@ -96,8 +96,8 @@ class Answering:
 
     def reads(self, item: Pending, now: int) -> bool:
         """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
-        if item.record is None or item.input is not None or item.letter:
-            return bool(item.letter) or not self._large.awaits(item)
+        if item.record is None or item.input is not None or item.answered:
+            return item.answered or not self._large.awaits(item)
         try:
             item.run_id, item.input = inputs.read(item.record, self._limits.payload_bytes)
         except MalformedError as error:
@@ -111,6 +111,9 @@ class Answering:
         if type(item.input) is ChildOver:
             self._family.addressed(item)
         run = item.run_id
+        if item.closed:
+            self._outbox.close(item)
+            return
         if item.letter:
             self._outbox.bury(item, now, self._limits.payload_bytes)
             return
@@ -204,7 +207,7 @@ class Answering:
                 self._outbox.close_again(state, item.input, now)
             elif isinstance(item.input, Due) and state is not None:
                 self._timers.again(state, item.input, now)
-            item.finish()
+            self._outbox.close(item)
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
         """What people say of an erased run is answered; what services still had of it means nothing any more."""
@@ -235,7 +238,7 @@ class Answering:
         if fresh:
             self._send(before, after, fresh, item, now)
         else:
-            item.finish()
+            self._outbox.close(item)
 
     def _react(self, after: RunState, events: list[Event], item: Pending, now: int) -> tuple[list[Event], bool]:
         """What the agent's code adds, and whether it is held: then what woke it waits in the log until it is run."""

@@ -31,7 +31,8 @@ class Pending(Owed):
     known by now. `passed`: executors have passed the request that it is about. With a `letter` (code and reason) it is
     a dead one, and done when its dead letter is in the log; a `short` one, because the log does not take it whole.
     `bytes` is what it takes, counted in `among` by topic until it is finished; `turn` is when it came. `values` are the
-    large ones that were read for it.
+    large ones that were read for it. `closed`: it was refused or ignored for good, and is done when its tombstone is in
+    its topic.
     """
 
     run_id: RunId
@@ -42,6 +43,7 @@ class Pending(Owed):
     passed: bool = False
     letter: tuple[str, str] | None = None
     short: bool = False
+    closed: bool = False
     bytes: int = 0
     turn: int = 0
     among: Counter[str] | None = None
@@ -72,6 +74,11 @@ class Pending(Owed):
         if among is not None:
             among[self.record.topic] += self.bytes
         self.among = among
+
+    @property
+    def answered(self) -> bool:
+        """Whether nothing is left to decide: its dead letter or its tombstone is on its way."""
+        return self.letter is not None or self.closed
 
     @property
     def from_user(self) -> bool:
@@ -206,7 +213,7 @@ class Inbox:
         """A record of an input topic, to be answered. A tombstone is not."""
         item = Pending(RunId(""), None, record, turn=self.turn)
         self._outstanding[record.topic].add(record.offset, item)
-        if record.value is None:  # what lay here was erased, long after it was answered
+        if record.value is None:  # what lay here was answered long before it was erased
             item.finish()
             return item
         item.bytes = record_bytes(record)

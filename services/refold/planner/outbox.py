@@ -314,6 +314,21 @@ class Outbox:
         key, headers = record.key or item.run_id.encode(), record.read_headers() or []
         self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
+    def close(self, item: Pending) -> None:
+        """An input that is refused or ignored for good: what people sent leaves its topic, and is done then.
+
+        A refusal that lives in a position alone is undone by the loss of that: a cancel of long ago would reach a run
+        that has its id by now. A later record with the same key is read before compaction removes it, because an input
+        topic is never cleaned of anything younger than an outage may last (`min.compaction.lag.ms`).
+        """
+        if not item.from_people:
+            item.finish()
+            return
+        record = item.record
+        assert record is not None, "what people send is a record"
+        item.closed = True
+        self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
+
     def bury(self, item: Pending, now: int, limit: int) -> None:
         """Sends an input that nobody can use to the dead letters, whole (but for what is over `limit` bytes).
 

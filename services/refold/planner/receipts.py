@@ -48,8 +48,10 @@ class Receipts:
         elif isinstance(asker.input, Spoilt) and asker.letter:
             asker.letter = None  # told to operators; now the call is settled
             self._inbox.push([asker])
-        else:
+        elif asker.closed:
             asker.finish()
+        else:
+            self._outbox.close(asker)
 
     def _never(self, asker: Ordered | Pending, now: int) -> None:
         """The log certainly does not take a record: that is neither a yes nor an unknown, and has an answer."""
@@ -58,6 +60,10 @@ class Receipts:
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
             if unsent := self._outbox.refused(asker, self._log.fold.states):
                 self._inbox.push([unsent])
+            return
+        if asker.closed:  # it is answered all the same, and stays where it lies
+            self._journal.tell("publish.refused", topic=asker.record.topic if asker.record else "", run=asker.run_id)
+            asker.finish()
             return
         self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.letter else RUN_REQUESTED, run=asker.run_id)
         if asker.letter is None:  # a stray that cannot go home

@@ -68,7 +68,7 @@ class Redrives:
     def takes(self, item: Pending) -> bool:
         """Whether an input needs a history that is not here: then it waits for that."""
         said = item.input
-        if not isinstance(said, RunOperation) or said.kind != "retry" or item.letter:
+        if not isinstance(said, RunOperation) or said.kind != "retry" or item.answered:
             return False
         run, row = item.run_id, self._log.finished.get(item.run_id)
         if (

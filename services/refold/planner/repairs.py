@@ -49,7 +49,7 @@ class Repairs:
     def takes(self, item: Pending) -> bool:
         """Whether an input is for here; then the log is read once more from its start."""
         said = item.input
-        if not isinstance(said, RunOperation) or said.kind != REPAIR or item.letter:
+        if not isinstance(said, RunOperation) or said.kind != REPAIR or item.answered:
             return False
         try:
             named = canonical.parse(said.data)["head"]
