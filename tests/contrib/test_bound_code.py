@@ -201,6 +201,44 @@ def test_a_tool_of_a_dynamic_toolset_that_needs_an_approval_does_not_act_without
     assert ran == []
 
 
+def late_charge(ran: Ran) -> App:
+    """An app whose agent has a dynamic toolset, in which a tool says for itself that people decide on it."""
+    agent = agent_of(scripted(calls(("charge", {"amount": 500})), says("done")))
+
+    @agent.toolset(id="late")
+    def late(ctx: RunContext[Any]) -> FunctionToolset[Any]:
+        tools = FunctionToolset[Any]()
+
+        @tools.tool_plain(metadata={"refold": CallOptions(approval="required")})
+        def charge(amount: int) -> str:
+            ran.append(("charge", amount))
+            return "charged"
+
+        return tools
+
+    return app_of(agent)
+
+
+def test_options_of_one_tool_of_a_dynamic_toolset_are_refused_as_no_executor_knows_them() -> None:
+    ran: Ran = []
+    ended = run(late_charge(ran), "a", prompt="go")
+
+    assert ended.failure is not None
+    assert "tool charge of agent a has options of its own" in ended.failure.message
+    assert ran == []
+
+
+def test_an_executor_runs_no_tool_of_a_dynamic_toolset_that_says_that_it_needs_an_approval() -> None:
+    ran: Ran = []
+    context = proposed(shop([]), SHOP + "price")["$run"]
+    order = {"name": "charge", "args": {"amount": 500}, "tool": None, "$run": context}
+
+    with pytest.raises(TerminalError, match="needs an approval"):
+        ordered(late_charge(ran), "a__dynamic_toolset__late.call_tool", order)
+
+    assert ran == []
+
+
 @pytest.mark.parametrize("part", ["$run", "settings", "parameters", "model"])
 def test_a_request_to_a_model_is_under_its_digest_with_settings_tools_and_context(part: str) -> None:
     agent = Agent(scripted(calls(("peek", {})), says("done")).model, name="a", model_settings={"temperature": 0.1})

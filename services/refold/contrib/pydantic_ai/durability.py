@@ -254,7 +254,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             # The definition beside the arguments is the planner's word: the tools are listed here once more.
             listed = (await get_dynamic_tools(leaf, params.ctx)).tools.get(params.name)
             definition = listed.tool_def if listed else None
-        asks = definition is not None and definition.kind == "unapproved"
+        asks = definition is not None and (definition.kind == "unapproved" or _requires(definition))
         required = self._required.get(id(leaf), ())
         if asks or any(each(params.ctx, cast(ToolDefinition, definition), params.tool_args) for each in required):
             return f"{params.name} of agent {self.name} needs an approval, and nobody has decided on this call"
@@ -285,8 +285,15 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
     def _resolve_tool(self, unit: DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
         """How a tool is called: what was registered holds, and what says otherwise by now is refused."""
         metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
-        asks = tool is not None and tool.tool_def.kind == "unapproved"
-        return self._options_of(unit, metadata, f"tool {name} of agent {self.name}", asks=asks)
+        asks, what = tool is not None and tool.tool_def.kind == "unapproved", f"tool {name} of agent {self.name}"
+        options, kind = self._options_of(unit, metadata, what, asks=asks), getattr(unit, "toolset_kind", "")
+        # The executor's tool is that of the whole toolset: options of one tool, or a server's tool that `prepare` has
+        # made to need an approval, are known to planners alone.
+        alone = kind == "mcp" or (kind == "dynamic" and not asks)
+        if alone and options != self._base_options(unit):
+            hint = "give them to its toolset, RefoldDurability(toolsets={id: ...}), or use approval_required()"
+            raise UsageError(f"{what} has options of its own, which no executor knows", hint=hint)
+        return options
 
     def _options_of(
         self, unit: DurableOperationId, metadata: Mapping[str, Any], what: str, *, asks: bool = False
@@ -316,6 +323,11 @@ class _Config(RoleBasedOperationConfig[CallOptions]):
 
     def base(self, role: str, *, operation_id: DurableOperationId) -> CallOptions:
         return self._base(operation_id)
+
+
+def _requires(definition: ToolDefinition) -> bool:
+    own = (definition.metadata or {}).get(WORD)
+    return isinstance(own, Mapping) and own.get("approval") == "required"
 
 
 def _metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
