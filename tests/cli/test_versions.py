@@ -20,7 +20,7 @@ from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two
 
 MODULE = "tests.cli.test_versions"
-GOOD, BAD = app(two), app(three)
+GOOD, BAD, BOTH = app(two), app(three), app(one, two)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: R
 
     [row] = in_use(runs(rig).all())
 
-    assert row.stalled["live"].startswith("non_determinism, needs one")
+    assert row.stalled["live"].startswith("unknown_version, needs one")
     shown = refold("versions", "list")
     assert "non_determinism, needs one" in shown.output
 
@@ -169,8 +169,15 @@ def test_runs_that_began_on_something_else_are_told_of_and_do_not_fail_the_gate(
     assert f"warning: the run began on {needs}" in " ".join(shown.output.split())
 
 
-def test_runs_that_began_on_what_is_here_are_not_warned_of(rig: Rig) -> None:
+def test_runs_of_a_version_that_the_app_lacks_are_told_of(rig: Rig) -> None:
     told = refold("replay", "check", f"{MODULE}:GOOD", "--live", "--json")
+
+    assert "warning: 1 run began on version one" in told.output
+    assert json.loads(told.stdout)["runs"][0]["needs"] == "version one"
+
+
+def test_runs_that_began_on_what_is_here_are_not_warned_of(rig: Rig) -> None:
+    told = refold("replay", "check", f"{MODULE}:BOTH", "--live", "--json")
 
     assert "warning" not in told.output
     assert json.loads(told.stdout)["other_foundation"] == 0

@@ -126,11 +126,11 @@ class StingyBench(MemoryBench):
 class KafkaBench:
     """Every bench has its own prefix, and so its own topics and group."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, partitions: int = PARTITIONS) -> None:
         prefix = f"log-{uuid.uuid4().hex[:8]}."
         # The shortest session that a broker allows by default.
         self.settings = KafkaSettings(
-            bootstrap=bootstrap, prefix=prefix, partitions=PARTITIONS, session_timeout_ms=6_000
+            bootstrap=bootstrap, prefix=prefix, partitions=partitions, session_timeout_ms=6_000
         )
         self._logs: list[KafkaEventLog] = []
         config = {
@@ -138,7 +138,7 @@ class KafkaBench:
             "max.message.bytes": str(MAX_BYTES),
             "message.timestamp.type": "LogAppendTime",
         }
-        new = [NewTopic(prefix + name, PARTITIONS, 1, config=config) for name in TOPICS]
+        new = [NewTopic(prefix + name, partitions, 1, config=config) for name in TOPICS]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for done in admin.create_topics(new).values():
             done.result(60)

@@ -26,7 +26,7 @@ from refold.embedded.kafka import EmbeddedKafka
 from refold.ports.log import Assigned
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
-from tests.contract.log_benches import CHAIN, INPUTS, KafkaBench, membership, outgoing, places, take_until
+from tests.contract.log_benches import CHAIN, INPUTS, MORE, KafkaBench, membership, outgoing, places, take_until
 from tests.contract.raw_kafka import break_for_good, write_with_header
 from tests.waiting import eventually, under_load
 
@@ -309,23 +309,42 @@ def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
     assert int(config["max.compaction.lag.ms"]) >= int(config["min.compaction.lag.ms"])
 
 
-def test_beside_a_member_of_an_earlier_version_a_number_counts_only_if_it_is_ours_in_every_topic(
-    kafka: EmbeddedKafka,
-) -> None:
-    """An earlier version subscribes to its inputs alone: of the other topics the newcomer is given all partitions."""
+def test_members_that_read_different_topics_share_all_partitions(kafka: EmbeddedKafka) -> None:
+    """As in a deploy that adds a pool or the first limit: 12 partitions, of three planners one or two are new."""
+    bench = KafkaBench(kafka.bootstrap, partitions=12)
+    members = {name: bench.log(name, topics=(INPUTS,)) for name in ("a", "b", "c")}
+    ours: dict[str, set[int]] = {name: set() for name in members}
+
+    def served() -> bool:
+        for name, member in members.items():
+            for change in member.take(10, 0.02).rebalances:
+                (ours[name].add if isinstance(change, Assigned) else ours[name].discard)(change.partition)
+        return sorted(number for each in ours.values() for number in each) == list(range(12))
+
+    eventually(served, what="every partition is one member's")
+    for name in ("b", "c", "a"):
+        members[name].close()
+        ours[name] = set()
+        members[name] = bench.log(name, topics=(INPUTS, MORE))
+
+        eventually(lambda: served() and all(ours.values()), what=f"each partition is served beside the new {name}")
+        for _ in range(10):
+            assert served(), "and stays so"
+    bench.close()
+
+
+def test_a_position_in_a_topic_that_the_group_does_not_share_is_committed(kafka: EmbeddedKafka) -> None:
     bench = KafkaBench(kafka.bootstrap)
-    old, new = bench.log("a", topics=(INPUTS,)), bench.log("b")
-    ours = set[int]()
+    log = bench.log("a", topics=(INPUTS, MORE))
+    eventually(lambda: bool(log.take(10, 0.02).rebalances), what="the assignment")
 
-    def shared() -> bool:
-        old.take(10, 0.02)
-        for change in new.take(10, 0.02).rebalances:  # what it had while the other had not come is taken back
-            (ours.add if isinstance(change, Assigned) else ours.discard)(change.partition)
-        return ours == {1}
+    log.commit({(MORE, 1): 5})
 
-    eventually(shared, what="the share of the newcomer")
-    for _ in range(20):
-        assert shared(), "it has no more than that"
+    def committed() -> bool:
+        log.take(10, 0.02)
+        return log.committed("group", MORE).get(1) == 5
+
+    eventually(committed, what="the commit")
     bench.close()
 
 

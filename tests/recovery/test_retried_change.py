@@ -58,7 +58,7 @@ def test_a_retried_run_whose_version_is_gone_stalls_until_it_is_there() -> None:
 
     hold = rig.hold("r-1")
     assert hold is not None
-    assert (hold.reason, spoken(hold.needs)[0]) == ("non_determinism", "three")
+    assert (hold.reason, spoken(hold.needs)[0]) == ("unknown_version", "three")
     assert not rig.asked("r-1")
     rig.deploy(both := shop(three, two, named=True))
     assert ended(rig, both)[3:] == ['{"n":2}', '{"n":3}']

@@ -120,25 +120,42 @@ def test_a_run_goes_on_with_exactly_its_version_and_a_new_one_takes_the_newest()
     assert spoken(rig.state("n").version)[0] == "three"
 
 
-def test_without_its_version_a_run_goes_on_with_the_newest_where_that_agrees() -> None:
-    rig = begun(app(one), 0)
-    rig.deploy(app(three))
+def test_code_that_declares_no_version_takes_a_run_of_code_that_declared_none_where_that_agrees() -> None:
+    rig = begun(app(one, named=False), 0)
+    rig.deploy(app(three, named=False))
 
     assert finish(rig) == "[1,1,1]"
     assert asked(rig)[1] == '{"n":22}'
 
 
-def test_without_its_version_a_run_stalls_where_the_newest_differs_until_it_is_there() -> None:
-    rig = begun(app(one), 1)
+@pytest.mark.parametrize("settled", [0, 1])
+def test_without_its_version_a_run_stalls_until_it_is_there_though_other_code_would_agree(settled: int) -> None:
+    rig = begun(app(one), settled)
     rig.deploy(app(three))
     rig.finish("r")
     rig.run()
 
     hold = rig.hold("r")
     assert hold is not None
-    assert (hold.reason, spoken(hold.needs)[0]) == ("non_determinism", "one")
+    assert (hold.reason, spoken(hold.needs)[0]) == ("unknown_version", "one")
+    assert "which has three" in hold.message
+    rig.deploy(app(two))
+    assert rig.hold("r") is not None, "that is not its code either"
     rig.deploy(app(one, three))
     assert finish(rig) == "[1,1,1]"
+    assert asked(rig) == ['{"n":1}', '{"n":2}', '{"n":3}']
+
+
+def test_an_older_planner_leaves_a_run_of_newer_code_alone_until_a_newer_one_has_its_lane() -> None:
+    rig = begun(app(one, three), 0)  # the newer version begins it
+    rig.deploy(app(one))
+    rig.finish("r")
+    rig.run()
+
+    assert asked(rig) == ['{"n":1}'], "code of the older version asks for nothing"
+    rig.deploy(app(one, three))
+    assert finish(rig) == "[1,1,1]"
+    assert asked(rig)[1] == '{"n":22}'
 
 
 def test_a_run_is_migrated_where_the_new_code_goes_with_its_history_and_stays_so() -> None:

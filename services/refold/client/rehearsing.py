@@ -11,6 +11,7 @@ from refold.ports.blobs import Blobs
 from refold.runtime.frames import stack_of
 from refold.sdk.app import App
 from refold.sdk.rehearsal import rehearse
+from refold.sdk.source import spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Rehearsed:
 
     `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
     went wrong. `version` is the run's, `code` that of the agent that was tried. `over`: the code has come to its end.
-    `needs`: what the run began on, in words, where that is another Python or framework than this: then an agreement
+    `needs`: what the run began on, in words, where that is another Python or framework than this, or the version of
+    its agent, where that is not registered: then an agreement
     here says little, and a planner that has what is here would hold the run. `stack`: the user's lines where the code
     raised, if it did.
     """
@@ -44,7 +46,8 @@ def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearse
     Large values are read from `blobs`. **Raises** UnreachableError.
     """
     name = state.request.agent if state.request else ""
-    agent = app.agent_of(name, state.version)
+    registered = app.agent_of(name, state.version)
+    agent = registered or app.agents.get(name)  # where a migration to the newest would lead
     steps = len(state.steps)
     if agent is None:
         there = ", ".join(sorted(app.agents)) or "none"
@@ -52,6 +55,8 @@ def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearse
         return Rehearsed(state.run_id, name, state.version, "", "no_agent", steps, message=why)
     facts = (state.run_id, name, state.version, agent.version)
     needs = agent.needs(state.version) if state.version else ""
+    if registered is None and not needs:
+        needs = f"version {spoken(state.version)[0]}"
     values = values_of(state, blobs)
     try:
         stands = rehearse(app, agent, state, values)

@@ -44,6 +44,7 @@ from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
+from refold.sdk.source import spoken
 
 _log = structlog.get_logger()
 
@@ -157,6 +158,10 @@ class Agents:
         if not unseen and not verify and not state.mail.behind:
             return []
         agent = self._agent(state)
+        if agent is None and (known := self._app.versions(state.request.agent)):
+            message = f"version {spoken(state.version)[0]} of agent {state.request.agent} is not registered here"
+            message = f"{message}, which has {', '.join(known)}: deploy it, or `refold versions migrate {state.run_id}`"
+            return Stall("unknown_version", message, "", state.version, "", passing=False)
         if agent is None:
             there = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
             message = f"there is no agent {state.request.agent} in {self._app.name}, {there}"

@@ -100,6 +100,6 @@ class PlannerSettings:
 
     @property
     def membership(self) -> Membership:
-        """What a planner reads."""
+        """What a planner reads. The group shares out `run-requested`, whose offsets others ask for, too."""
         spent = (BUDGET_SPENT,) if self.windows else ()
         return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG))

@@ -116,11 +116,21 @@ class Shrunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who reads: a member of a group, which gives each partition number of all these topics to one of its members."""
+    """Member of a group, and the topics that it reads of each partition number that the group gives it.
+
+    The group shares out the first topic alone. It has to be the same for all members; the others may differ.
+    """
 
     group: str
     member: str
     topics: tuple[str, ...]
+
+    @property
+    def shared(self) -> str:
+        """Topic whose partitions the group shares out."""
+        # What else a member reads follows from its app (pools, limits). The assignor deals out each topic among those
+        # that subscribe to it: beside members with other apps some numbers would be nobody's for as long as a deploy.
+        return self.topics[0]
 
 
 @dataclass(slots=True)

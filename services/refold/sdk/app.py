@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
@@ -35,6 +36,9 @@ T = TypeVar("T")
 
 _ADAPTERS = {"pydantic_ai": "refold.contrib.pydantic_ai"}
 """Frameworks whose agents an app takes as they are, and who adapts them: loaded by name, as each is an extra."""
+
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+"""Version of an agent that declares none."""
 
 MODEL_POOL = "model"
 """The pool of calls of models."""
@@ -203,12 +207,19 @@ class App:
         return {spoken(each.version)[0]: each for each in (*self._older.get(name, ()), *([newest] if newest else ()))}
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
-        """What goes on with a run: the agent of the version that it began with, else the newest, if there is one."""
+        """Agent of the version that a run began with; None where that is not registered.
+
+        A version that nobody declared is a digest of code: code without a version of its own takes such a run, and its
+        history judges whether it agrees.
+        """
         newest = self.agents.get(name)
-        if newest is None or newest.version == version:
+        if newest is None or not version or newest.version == version:
             return newest
         called = spoken(version)[0]
-        return next((older for older in self._older.get(name, ()) if older.declared == called), newest)
+        if found := self.versions(name).get(called):
+            return found
+        # A name is never guessed: code that agrees so far may leave out a step that the run's own code would make.
+        return newest if not newest.declared and _DIGEST.fullmatch(called) else None
 
     def manifest(self, name: str, version: str = "") -> dict[str, str]:
         """What a run begins with, names and values: digests of code and tools, and what that stands on."""

@@ -34,7 +34,7 @@ from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
 
-STALLING = ("non_determinism", "unknown_agent", "MemoryError", "ImportError", "hung")
+STALLING = ("non_determinism", "unknown_agent", "unknown_version", "MemoryError", "ImportError", "hung")
 """What a run is stalled for."""
 
 HEARD_MS = 500

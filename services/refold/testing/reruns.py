@@ -68,7 +68,8 @@ def replay(app: App, history: str | Path | RunRead) -> RunState:
     or this is no history.
     """
     state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
-    agent = app.agent_of(state.request.agent, state.version) if state.request else None
+    name = state.request.agent if state.request else ""
+    agent = app.agent_of(name, state.version) or app.agents.get(name)
     if agent is None:
         raise UsageError(f"app {app.name} has no agent for {source}", hint=f"there is {', '.join(sorted(app.agents))}")
     rehearse(app, agent, state)

@@ -117,7 +117,7 @@ def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Cons
             "client.id": membership.member,
             # Static: a process that is back within the session has its partitions at once, without a rebalance.
             "group.instance.id": membership.member,
-            # Range gives the same numbers of every topic, because all topics have as many and all members read all.
+            # All members subscribe to one topic, the same, so any assignor would do; range keeps blocks together.
             "partition.assignment.strategy": "range",
             "session.timeout.ms": settings.session_timeout_ms,
             # A member hears of a rebalance by its heartbeat: that is how long partitions wait for a new owner.

@@ -53,7 +53,7 @@ class GroupSeat:
         self._settled = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
-        self._joined = self._left = self._outdated = self._renewed = False
+        self._joined = self._left = False
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
@@ -96,7 +96,7 @@ class GroupSeat:
         """Only now: whoever is in the group and does not take keeps its partitions from those who would."""
         self._joined, self._settled_s = True, time.monotonic()
         self._consumer.subscribe(
-            [self._names[topic] for topic in self._topics],
+            [self._names[self._membership.shared]],
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -115,9 +115,7 @@ class GroupSeat:
     def _insist(self) -> None:
         """Asks for a place again where the one that was given, or the wait for one, is not to be trusted."""
         now = time.monotonic()
-        if self._outdated:
-            self._renew()
-        elif self._settled:
+        if self._settled:
             self._settled_s, self._patience_s = now, _NO_PLACE_S
         elif now - self._settled_s > self._patience_s:
             self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._patience_s)
@@ -125,12 +123,6 @@ class GroupSeat:
             before, self._consumer = self._consumer, self._made()
             Thread(target=before.close, name="kafka-seat-close", daemon=True).start()  # which may take as long
             self._join()
-
-    def _renew(self) -> None:
-        """Joins as somebody new: the broker gives a name that is back in time what it had, whatever it asks for now."""
-        self._outdated, self._renewed = False, True
-        self._leave()
-        self._join()
 
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
@@ -182,15 +174,7 @@ class GroupSeat:
         if consumer is not self._consumer:
             return
         self._settled = True
-        numbers: dict[str, set[int]] = {self._names[topic]: set() for topic in self._topics}
-        for each in partitions:
-            numbers.setdefault(each.topic, set()).add(each.partition)
-        asked = {self._names[topic] for topic in self._topics}
-        if not self._renewed and partitions and asked != {each.topic for each in partitions}:
-            self._outdated = True
-            return
-        # Beside a member that subscribes to other topics (an older version) the numbers of the topics may differ.
-        self._given = set.intersection(*(numbers[topic] for topic in asked))
+        self._given = {each.partition for each in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A rebalance begins. What is ours we go on with until it is known what it will be."""
