@@ -53,10 +53,13 @@ def window_at(per: Per, at_ms: int) -> str:
 
 def end_of(window: str) -> int:
     """When a window ends. **Units**: milliseconds since 1970, UTC. **Raises** ValueError for what is none."""
-    if len(window) > len("2026-11"):
-        after = date.fromisoformat(window) + timedelta(days=1)
-    else:
-        after = (date.fromisoformat(f"{window}-01") + timedelta(days=31)).replace(day=1)
+    try:
+        if len(window) > len("2026-11"):
+            after = date.fromisoformat(window) + timedelta(days=1)
+        else:
+            after = (date.fromisoformat(f"{window}-01") + timedelta(days=31)).replace(day=1)
+    except OverflowError:
+        raise ValueError(f"{window} has no end in the calendar") from None
     return int(datetime(after.year, after.month, after.day, tzinfo=UTC).timestamp()) * 1000
 
 

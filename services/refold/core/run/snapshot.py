@@ -135,7 +135,7 @@ class PartitionSnapshot:
         """Takes a record; what is of another kind is passed over."""
         if key == MARKS_KEY:
             self._mark(value)
-        elif key.startswith(b"run/"):
+        elif key.startswith(b"run/") and _readable(key):
             before = self._raw.pop(key, None)
             if before is not None:
                 self.check ^= weight(key, before)
@@ -222,6 +222,14 @@ class PartitionSnapshot:
 
 
 _T = TypeVar("_T")
+
+
+def _readable(key: bytes) -> bool:
+    """False for a key that no planner has written: its record is void, or it would end each take-over."""
+    try:
+        return bool(key.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _decoded(cls: type[_T], value: bytes) -> _T | None:

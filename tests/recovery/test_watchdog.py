@@ -1,0 +1,81 @@
+"""The watchdog tells code that hangs from a process that stands still; in processes that may really be stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from threading import Event
+
+import pytest
+
+from tests.waiting import under_load
+
+MOST_S = 1.0
+
+DRIVES = """
+import os, sys, time
+from threading import Event
+from refold.planner.watchdog import Driven, Mark, Watchdog
+
+mark = Mark()
+
+def quarantine(hold):
+    print("quarantined", hold.run_id, flush=True)
+
+watchdog = Watchdog(mark, member="p", quarantine=quarantine, die=os._exit, warn_s=0.2, most_s=MOST_S)
+watchdog.start()
+began_s = time.thread_time()
+with mark.on(Driven("r", "1", "1")):
+    while time.thread_time() < began_s + 0.3: pass  # by now the watchdog has seen it
+    print("drives", flush=True)
+    CODE
+print("done", flush=True)
+watchdog.stop()
+"""
+
+WORKS = "began = time.thread_time()\n    while time.thread_time() - began < MOST_S / 2: pass"
+
+
+def driving(code: str) -> subprocess.Popen[str]:
+    """A process that drives a run with this code."""
+    text = DRIVES.replace("CODE", code).replace("MOST_S", str(MOST_S))
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "drives\n"
+    return process
+
+
+def said(process: subprocess.Popen[str]) -> tuple[str, int]:
+    out, _ = process.communicate(timeout=under_load(60))
+    return " ".join(line for line in out.splitlines() if line in ("done", "quarantined r")), process.returncode
+
+
+def test_a_process_that_was_stopped_has_done_nothing_wrong() -> None:
+    process = driving(WORKS)
+
+    os.kill(process.pid, signal.SIGSTOP)
+    Event().wait(2 * MOST_S)
+    os.kill(process.pid, signal.SIGCONT)
+
+    assert said(process) == ("done", 0)
+
+
+def test_a_process_that_hardly_gets_a_processor_has_done_nothing_wrong() -> None:
+    process = driving(WORKS)
+
+    began = time.monotonic()
+    while time.monotonic() - began < 3 * MOST_S and process.poll() is None:  # a twentieth of a processor, or less
+        os.kill(process.pid, signal.SIGSTOP)
+        Event().wait(0.09)
+        os.kill(process.pid, signal.SIGCONT)
+        Event().wait(0.005)
+
+    assert said(process) == ("done", 0)
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "Event().wait()", "time.sleep(600)"])
+def test_code_that_works_or_waits_for_too_long_is_quarantined(code: str) -> None:
+    assert said(driving(code)) == ("quarantined r", 75)
