@@ -38,6 +38,10 @@ from refold.relay.settings import RelaySettings
 ORDERS, CLAIMS, ANSWERS = "tool-requested.default", tool_claimed("default"), tool_completed("default")
 
 
+_RIGS = count(1)
+"""No two processes draw the same ids."""
+
+
 @dataclass
 class Rig:
     """One partition, one process. `turn` goes on until nothing more is to be done at this moment.
@@ -54,7 +58,8 @@ class Rig:
 
     def __post_init__(self) -> None:
         numbers = count(1)
-        names = (f"id-{number}" for number in count(1))
+        own = next(_RIGS)
+        names = (f"id-{own}-{number}" for number in count(1))
         self.now_ms = 1_000_000
         self.ledger = MemoryLedger(lambda: self.now_ms)
         self.unreachable = 0

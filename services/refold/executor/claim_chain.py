@@ -1,8 +1,9 @@
 """The claim chain of `probed` and `once` calls: Redis may lie, the log may not.
 
 A claim is valid if and only if it names the last valid claim of its chain; first to extend wins, the same rule as the
-run log's. A chain is that of an idempotency key, so an effect meets its claims in whatever history it is asked for
-again. It is kept as long as its run is: a command that a zombie sends again must find it.
+run log's, and linked by that name wherever the records lie. A chain is that of an idempotency key, so an effect meets
+its claims in whatever history it is asked for again. It is kept as long as its run is: a command that a zombie sends
+again must find it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,76 @@ class ClaimChain:
 
     `open` is the last claim to act, unless it was taken back, and `open_ms` when the log took it. Whoever claims to act
     has made sure that nothing came of the claims before, so it stands for all of them.
+
+    A tool that copies records may put a link behind its successors. So a claim whose predecessor is not read yet stays
+    `aside`, in order, with when this process saw it and when the log took it, and is linked once that comes. While it
+    is there somebody may have acted under it, whatever the chain says. Once the order was `disturbed` so, it no longer
+    tells who of two was first that named the same claim: the second stays aside for good. `links` are the ids of all
+    valid claims.
     """
 
-    head: ToolClaim
-    seen_ms: int
-    highest: Mapping[str, int]
-    open: ToolClaim | None
-    open_ms: int
+    head: ToolClaim | None = None
+    seen_ms: int = 0
+    highest: dict[str, int] = field(default_factory=dict)
+    open: ToolClaim | None = None
+    open_ms: int = 0
+    links: set[str] = field(default_factory=set)
+    aside: dict[str, tuple[ToolClaim, int, int]] = field(default_factory=dict)
+    disturbed: bool = False
+
+    @property
+    def last(self) -> str:
+        """The claim id that the next link names."""
+        return self.head.claim_id if self.head else ""
 
     def claimed(self, call: str, attempt: int) -> bool:
         """Whether somebody may have acted on this attempt, or may yet, by the claims of this chain."""
-        free = self.head.undone and self.head.handed_over
-        return self.highest.get(call) == attempt and not (free and self.head.call_id == call)
+        if any((each.call_id, each.attempt) == (call, attempt) for each, _, _ in self.aside.values()):
+            return True
+        free = self.head is not None and self.head.undone and self.head.handed_over
+        return self.highest.get(call) == attempt and not (free and self.head and self.head.call_id == call)
+
+    def reaches(self, call: str) -> int:
+        """The highest attempt of a call that anybody has claimed."""
+        asides = (each.attempt for each, _, _ in self.aside.values() if each.call_id == call)
+        return max(self.highest.get(call, 0), *asides, 0)
+
+    def acted(self) -> list[tuple[ToolClaim, int]]:
+        """Claims under which somebody may have acted, and when the log took them."""
+        found = [(each, at_ms) for each, _, at_ms in self.aside.values() if not (each.undone or each.doubt)]
+        return [(self.open, self.open_ms), *found] if self.open else found
+
+    def heads(self) -> dict[str, int]:
+        """Claims under which somebody may act yet, and when this process first saw each."""
+        found = {each.claim_id: seen_ms for each, seen_ms, _ in self.aside.values() if not each.undone}
+        return {self.head.claim_id: self.seen_ms, **found} if self.head and not self.head.undone else found
+
+    def add(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
+        """Takes the next claim that the log has under the key."""
+        # A copy is known already. Of two who claimed at the same head the log puts one first, and the other names a
+        # claim that is the last one no more: every reader leaves it out, its writer too.
+        passed_by = claim.prev != self.last and (not claim.prev or claim.prev in self.links)
+        if claim.claim_id in self.links or (passed_by and not self.disturbed):
+            return
+        if claim.prev != self.last:
+            self.disturbed = True
+            self.aside.setdefault(claim.claim_id, (claim, mono_ms, at_ms))
+            return
+        self._extend(claim, mono_ms, at_ms)
+        # What waited for this link follows it. Each may be what the next one waits for.
+        while follower := next((each for each in self.aside.values() if each[0].prev == self.last), None):
+            del self.aside[follower[0].claim_id]
+            self._extend(*follower)
+
+    def _extend(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
+        if claim.undone and not (self.head and _takes_back(claim, self.head)):
+            return
+        self.head, self.seen_ms = claim, mono_ms
+        self.links.add(claim.claim_id)
+        self.highest[claim.call_id] = max(claim.attempt, self.highest.get(claim.call_id, 0))
+        if claim.doubt:  # it changes nothing of what was claimed before
+            return
+        self.open, self.open_ms = (None, 0) if claim.undone else (claim, at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +144,9 @@ class Claims:
             claim = codec.decode(ToolClaim, record.value or b"")
         except (MalformedError, FoldError):
             return
-        chain = self._chains.get(claim.chain)
-        # Two executors may have claimed at the same head. The log puts one of them first; the other names a claim that
-        # is the last one no more, so every reader leaves it out, its writer too: reading back tells who may act.
-        if claim.prev != (chain.head.claim_id if chain else "") or record.key != record_key(claim):
+        if record.key != record_key(claim):
             return
-        if claim.undone and not (chain and _takes_back(claim, chain.head)):
-            return
-        known = chain.highest if chain else {}
-        highest = {**known, claim.call_id: max(claim.attempt, known.get(claim.call_id, 0))}
-        acts, acts_ms = (claim, record.at_ms) if not claim.undone else (None, 0)
-        if claim.doubt:  # it changes nothing of what was claimed before
-            acts, acts_ms = (chain.open, chain.open_ms) if chain else (None, 0)
-        self._chains[claim.chain] = ClaimChain(claim, mono_ms, highest, acts, acts_ms)
+        self._chains.setdefault(claim.chain, ClaimChain()).add(claim, mono_ms, record.at_ms)
         names = self._by_call.get(claim.call_id, ())
         if claim.chain not in names:
             self._by_call[claim.call_id] = (*names, claim.chain)
@@ -114,12 +163,12 @@ class Claims:
             return Lineage()
         others = [self._chains[name] for name in names]
         chains = [own, *others] if own else others
-        highest = max(chain.highest.get(call, 0) for chain in chains)
-        acted = [(chain.open, chain.open_ms) for chain in chains if chain.open]
+        highest = max(chain.reaches(call) for chain in chains)
+        acted = [each for chain in chains for each in chain.acted()]
         return Lineage(
-            own.head.claim_id if own else "",
-            tuple(chain.head.claim_id for chain in others),
-            {chain.head.claim_id: chain.seen_ms for chain in chains if not chain.head.undone},
+            own.last if own else "",
+            tuple(chain.last for chain in others),
+            {name: seen_ms for chain in chains for name, seen_ms in chain.heads().items()},
             claimed=highest == request.attempt and any(chain.claimed(call, highest) for chain in chains),
             # Attempts are counted by the life of a run that made them: a claim of another one may be any of this.
             shared=own is not None and any(name != call for name in own.highest),

@@ -11,8 +11,6 @@ import traceback
 from collections import deque
 from dataclasses import dataclass
 
-import structlog
-
 from refold.core import events
 from refold.core.errors import BlobError, NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
@@ -39,14 +37,13 @@ from refold.planner.migrating import migrated
 from refold.planner.offering import Offers
 from refold.planner.settings import Bounds
 from refold.planner.watchdog import STACK, Driven, Mark
+from refold.ports.effects import News
 from refold.runtime.frames import stack_of, user_line
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
 from refold.sdk.source import spoken
-
-_log = structlog.get_logger()
 
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
@@ -102,11 +99,19 @@ class _RefusedInput(Exception):  # noqa: N818 - no error of anybody's: the agent
 
 
 class Agents:
-    """The executions of the runs of one lane. `mark` says to a watchdog which one is being run."""
+    """The executions of the runs of one lane. `mark` says to a watchdog which is being run, `news` get what raised."""
 
     def __init__(
-        self, app: App, rules: Rules, environment: str, *, budget: Bounds | None = None, mark: Mark | None = None
+        self,
+        app: App,
+        rules: Rules,
+        environment: str,
+        *,
+        budget: Bounds | None = None,
+        mark: Mark | None = None,
+        news: list[News] | None = None,
     ) -> None:
+        self._news = [] if news is None else news
         self._app = app
         self._rules = rules
         self._environment = environment
@@ -257,7 +262,7 @@ class Agents:
             text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
         except Exception:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
             text = failure.code
-        _log.warning("agent.raised", run_id=run, stack=text)
+        self._news.append(("agent.raised", {"run_id": run, "stack": text}))
         return events.RunFailed(failure)
 
     def _open(self, agent: AgentDef, state: RunState, unseen: int, values: Values) -> Execution:

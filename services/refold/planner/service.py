@@ -180,7 +180,8 @@ class Planner:
         rules = replace(rules, windows=app.windows, above=(purses := Purses()).above)
         limits = settings.limits
         budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
-        agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark)
+        told = self.journal.news
+        agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark, news=told)
         lost = self._distrusted.pop(assigned.partition, None)
         windows = Windows(
             assigned.partition,

@@ -50,6 +50,7 @@ after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may b
 LONGEST_AGAIN_S = 16.0
 
 ALARMS = frozenset({
+    "agent.raised",
     "approval.held",
     "call.doubted",
     "call.held",

@@ -16,7 +16,7 @@ from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
 from refold.simulator.reading.values import read_value
-from refold.simulator.settings import ANSWERS, ORDERS
+from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
 from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
 from refold.simulator.world.faults import TRUNCATES
@@ -26,9 +26,12 @@ from refold.simulator.world.surroundings import Surroundings, limited
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
 
-MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, RUN_LOG, ORDERS, ANSWERS, RUN_COMPLETED)
+MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, RUN_LOG, ORDERS, CLAIMS, ANSWERS, RUN_COMPLETED)
 REPEATED = 0.3
 """The share of records that a mirror repeats."""
+
+ELSEWHERE = 0.5
+"""The share of mirrors that have a Redis of their own."""
 
 MOST_LOST = 5
 """How many records a partition may lose, more than a run with one call has."""
@@ -79,8 +82,8 @@ def _clean(world: Platform) -> None:
 def _mirror(world: Platform) -> None:
     """The platform begins anew on a mirror: some records are there twice, it was cleaned, and there are no offsets.
 
-    Not where somebody has forked a run: then order may have to decide, and it waits for an operator. Claims are not
-    repeated, nor is what people have said.
+    Now and then it has another Redis, which knows nothing. Not where somebody has forked a run: then order may have
+    to decide, and it waits for an operator. What people have said is not repeated.
     """
     assert isinstance(world, Surroundings), "a world has surroundings"
     if world.witness.history.void or world.settings.approvals:
@@ -94,6 +97,8 @@ def _mirror(world: Platform) -> None:
                     world.broker.repeat(record)
     _clean(world)
     world.broker.committed.clear()
+    if world.chance.rng.random() < ELSEWHERE:
+        world.ledger.wipe()
     world.groups.die_all()
 
 
