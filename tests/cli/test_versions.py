@@ -42,10 +42,10 @@ class Hand:
         self.rig = rig
 
     def send(self, message: Any) -> tuple[int, int]:
-        data = json.loads(message.data)
+        data, offset = json.loads(message.data), self.rig.broker.log("run-operated", 0).end
         self.rig.operate(message.run_id, message.kind, **data)
-        self.rig.run()
-        return 0, self.rig.broker.log("run-operated", 0).end - 1
+        self.rig.run()  # what is refused has a tombstone behind it by now
+        return 0, offset
 
 
 @pytest.fixture
