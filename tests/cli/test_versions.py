@@ -109,7 +109,7 @@ def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: R
 
     assert row.stalled["live"].startswith("unknown_version, needs one")
     shown = refold("versions", "list")
-    assert "non_determinism, needs one" in shown.output
+    assert "unknown_version, needs one" in shown.output
 
 
 def test_code_is_tried_on_recorded_runs_and_the_first_step_that_differs_is_named(rig: Rig) -> None:
