@@ -88,6 +88,20 @@ def test_a_planner_that_comes_later_keeps_to_it_and_sends_all_when_it_goes_on(ri
     assert [request.call_id for request in rig.requests()] == ["r-1/3"]
 
 
+def test_a_run_that_sleeps_in_the_snapshot_wakes_when_its_halt_is_lifted(rig: Rig) -> None:
+    halting(rig, "halt/tool/pay")
+    for number in range(300):
+        rig.start(f"r-{number}", "paying", {"what": "it"})
+    rig.run(7_000)  # kept in the snapshot, and not due by themselves
+    rig.successor()
+    rig.run(500)
+    assert rig.requests() == []
+
+    halting(rig, "halt/tool/pay", None)
+
+    assert {request.call_id for request in rig.requests()} == {f"r-{number}/3" for number in range(300)}
+
+
 @pytest.mark.parametrize(("agent", "above"), [("chief", ["chief", "boss"]), ("leaver", [])])
 def test_an_order_names_the_agents_that_wait_for_its_run(agent: str, above: list[str]) -> None:
     family = kin.rig()

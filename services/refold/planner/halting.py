@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.halts import Halts
@@ -11,6 +12,9 @@ from refold.core.messages import ToolRequest
 from refold.core.planning.commands import Command
 from refold.core.run.state import RunState
 from refold.core.topics import TOOL_REQUESTED
+
+LOOKS = 100
+"""How many runs that sleep a turn looks into after a halt was lifted: some milliseconds."""
 
 
 class Halting:
@@ -21,6 +25,7 @@ class Halting:
         self._unsent: set[CallId] = set()
         self._paused: set[CallId] = set()
         self._resumed: set[RunId] = set()
+        self._unseen: deque[tuple[RunId, Halts]] = deque()
 
     def passes(self, command: Command, state: RunState) -> bool:
         """Whether an order of a run may be sent now. `state` is the latest that is accepted."""
@@ -55,19 +60,42 @@ class Halting:
         """A run is not paused any more."""
         self._resumed.add(run)
 
-    def lifted(self, states: Mapping[RunId, RunState]) -> Iterator[tuple[RunState, int]]:
-        """The calls that wait for executors and were kept back, and are no longer, when that has changed."""
+    @property
+    def looking(self) -> bool:
+        """True while runs that sleep are left to be looked into, as a halt was lifted."""
+        return bool(self._unseen)
+
+    def lifted(
+        self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
+    ) -> Iterator[tuple[RunState, int]]:
+        """The calls that wait for executors and were kept back, and are no longer, when that has changed.
+
+        `find` looks into a run; those `asleep` have their turn a few at a time.
+        """
         resumed, self._resumed = self._resumed, set()
         for run in resumed & states.keys():
             yield from self._kept(states[run])
         before, now = self._known, self._catalog.halts
         self._known = now
-        if before is now:
-            return
-        for state in list(states.values()):
-            for step, opened in sorted(state.open.items()) if not state.over else ():
-                if opened.phase == "dispatched" and _stopped(before, state, step) and not _stopped(now, state, step):
-                    yield state, step
+        awake = list(states.values()) if before is not now else []
+        if before.by_name.keys() - now.by_name.keys():
+            # A predecessor kept their calls back: without this they would go out at their deadlines only.
+            self._unseen.extend((run, before) for run in asleep)
+        for state in awake:
+            yield from self._freed(state, before)
+        for _ in range(min(LOOKS, len(self._unseen))):
+            run, halts = self._unseen.popleft()
+            if (found := find(run)) is not None:
+                yield from self._freed(found, halts)
+
+    def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
+        for step, opened in sorted(state.open.items()) if not state.over else ():
+            if (
+                opened.phase == "dispatched"
+                and _stopped(before, state, step)
+                and not _stopped(self._known, state, step)
+            ):
+                yield state, step
 
     def _kept(self, state: RunState) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():

@@ -129,7 +129,8 @@ class Lane:
             return
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
-        for halted, step in self.outbox.halting.lifted(self.log.fold.states):
+        log = self.log
+        for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
             self._answering.urging.go_on(halted, step, now)
         for timer in self.start.ready(self._timers.due(now)):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers

@@ -80,7 +80,7 @@ class Pacing:
         if not self._log.keeper.opened:
             return self._round_due
         idle = not self._log.blocked and not self._log.flying
-        if self._log.keeper.writing or (idle and self._start.resuming):
+        if self._log.keeper.writing or (idle and (self._start.resuming or self._outbox.halting.looking)):
             return 0
         due = [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
         due += [tells] if (tells := self._log.windows.next_due_ms()) is not None else []

@@ -28,6 +28,9 @@ MARKER_RETENTION = timedelta(hours=1)
 ASIDE, ASIDE_MOST_BYTES = 100, 65_536
 """Of what nobody can use: enough to see what it is, and whose."""
 
+LONGEST_LEASE = timedelta(hours=1)
+"""A lease further ahead than this has lapsed: the ledger's clock was ahead when it was given, and was corrected."""
+
 STARTED_RETENTION = timedelta(days=30)
 """How long a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
 
@@ -121,7 +124,10 @@ class Close(NamedTuple):
 
 
 class Lapsed(NamedTuple):
-    """The STARTED entries whose lease has run out. -> list of (key, `order`), at most `limit`."""
+    """The STARTED entries whose lease has run out, or is further ahead than one can be.
+
+    -> list of (key, `order`), at most `limit`.
+    """
 
     home: int
     pool: str

@@ -102,8 +102,8 @@ class ExecutorPart(_Room):
     """How executors act. **Units**: milliseconds; see `executor.settings`."""
 
     slots: int = Field(defaults.SLOTS, ge=1)
-    lease_ms: int = Field(defaults.LEASE_MS, ge=100)
-    chained_lease_ms: int = Field(defaults.CHAINED_LEASE_MS, ge=100)
+    lease_ms: int = Field(defaults.LEASE_MS, ge=100, le=3_600_000)
+    chained_lease_ms: int = Field(defaults.CHAINED_LEASE_MS, ge=100, le=3_600_000)
     grace_ms: int = Field(defaults.GRACE_MS, ge=0)
     """How long tools that run may go on when the process is told to end. Nothing else waits for them."""
     blind_ms: int = Field(defaults.BLIND_MS, ge=1_000)

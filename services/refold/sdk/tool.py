@@ -253,6 +253,8 @@ class ToolDef:
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
             if value is not None and milliseconds(value, f"{what}: {option}") == 0:
                 raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
+        if self.lease is not None and self.lease > timedelta(hours=1):
+            raise UsageError(f"{what}: lease is longer than an hour", hint="it is renewed for as long as the tool runs")
         if self.key_window is not None and self.key_window <= self.timeout:
             raise UsageError(f"{what}: key_window= is not longer than timeout=", hint="no try could arrive within it")
         self._check_key(what)

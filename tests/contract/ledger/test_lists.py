@@ -5,6 +5,7 @@ from __future__ import annotations
 from refold.ports.ledger import (
     ASIDE,
     ASIDE_MOST_BYTES,
+    Busy,
     Claimed,
     Close,
     Complete,
@@ -15,7 +16,20 @@ from refold.ports.ledger import (
     Unlist,
     outbox_field,
 )
-from tests.contract.ledger_benches import CALL, FIELD, KEY, LAPSED, OUTBOX, Bench, ask, claim, complete, outbox_of, sent
+from tests.contract.ledger_benches import (
+    CALL,
+    FIELD,
+    HOUR_MS,
+    KEY,
+    LAPSED,
+    OUTBOX,
+    Bench,
+    ask,
+    claim,
+    complete,
+    outbox_of,
+    sent,
+)
 
 
 def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
@@ -32,6 +46,15 @@ def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
     assert ask(bench, LAPSED) == [("key of r-0/1", b"request r-0/1#1")]
     assert ask(bench, Lapsed(7, "other", 100)) == []
     assert ask(bench, Lapsed(6, "default", 100)) == []
+
+
+def test_a_lease_further_ahead_than_one_can_be_has_lapsed(bench: Bench) -> None:
+    """The clock of the ledger was a day ahead when it was given, and was corrected."""
+    bench.ledger.run([claim("ann", lease_ms=24 * HOUR_MS), claim("bob", call="r-2/1", lease_ms=HOUR_MS - 1)])
+
+    assert ask(bench, LAPSED) == [(KEY, f"request {CALL}#1".encode())]
+    assert ask(bench, claim("zoe")) == Claimed(takeover=True)
+    assert isinstance(ask(bench, claim("zoe", call="r-2/1")), Busy)
 
 
 def test_lapsed_requests_are_limited(bench: Bench) -> None:

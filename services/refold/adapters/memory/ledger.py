@@ -15,6 +15,7 @@ _Name = tuple[int, str, str]
 
 _Value = TypeVar("_Value")
 
+_LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
@@ -133,7 +134,7 @@ class MemoryLedger:
                 if entry.token == token:
                     return ledger.Claimed(entry.takeover)
                 until = self._leases.get((home, pool), {}).get(key, 0)
-                if until > now:
+                if now < until <= now + _LONGEST_MS:
                     return ledger.Busy(until - now)
         takeover = entry is not None and (entry.state == "started" or entry.call != call)
         if entry is not None and entry.state == "started" and entry.call == call and not entry.token:
@@ -204,7 +205,7 @@ class MemoryLedger:
         leases = self._leases.get((home, pool))
         if not leases:
             return []
-        due = sorted((until, key) for key, until in leases.items() if until <= now)[:limit]
+        due = sorted((until, key) for key, until in leases.items() if not now < until <= now + _LONGEST_MS)[:limit]
         orders: list[tuple[str, bytes]] = []
         for _, key in due:
             entry = self._find(home, pool, key, now)

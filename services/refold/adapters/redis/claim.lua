@@ -1,4 +1,4 @@
--- CLAIM. KEYS: entry, leases. ARGV: key, call, attempt, token, lease ms, order, ms to keep a started entry.
+-- CLAIM. KEYS: entry, leases. ARGV: key, call, attempt, token, lease ms, order, ms to keep a started entry, longest lease.
 local entry = redis.call('HMGET', KEYS[1], 'state', 'call', 'attempt', 'token', 'closed', 'takeover', 'success', 'result')
 local state, call, on_record, token, closed, takeover, success, result = unpack(entry)
 local time = redis.call('TIME')
@@ -21,7 +21,8 @@ if state then
       return {'claimed', takeover == '1' and 1 or 0}
     end
     local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
-    if lease and tonumber(lease) > now then
+    -- Further ahead than a lease can be: this clock was ahead when it was given.
+    if lease and tonumber(lease) > now and tonumber(lease) <= now + ARGV[8] then
       return {'busy', tonumber(lease) - now}
     end
   end

@@ -1,9 +1,17 @@
--- LAPSED. KEYS: leases. ARGV: what an entry's key starts with (same hash tag), limit.
+-- LAPSED. KEYS: leases. ARGV: what an entry's key starts with (same hash tag), limit, longest lease in ms.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local orders, orphans = {}, {}
 
-for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])
+if #due < tonumber(ARGV[2]) then
+  -- Given when this clock was ahead: it would hold its call for as long as the clock was wrong.
+  local beyond = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. string.format('%.0f', now + ARGV[3]), '+inf', 'LIMIT', 0, ARGV[2] - #due)
+  for _, key in ipairs(beyond) do
+    due[#due + 1] = key
+  end
+end
+for _, key in ipairs(due) do
   local order = redis.call('HGET', ARGV[1] .. key, 'order')
   if order then
     orders[#orders + 1] = key

@@ -27,6 +27,7 @@ from refold.ports import ledger
 
 _TIMEOUT = timedelta(seconds=5)
 
+_LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rguments must be strings")
 """How a server words it that a value is not what the script takes it for."""
 
@@ -127,7 +128,7 @@ class RedisLedger:
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["claim"], 2, f"{at}effect:{key}", f"{at}held"),
-            *(key, call, attempt, token, lease_ms, order, self._keep_started),
+            *(key, call, attempt, token, lease_ms, order, self._keep_started, _LONGEST_MS),
         )
 
     def _renew(self, operation: ledger.Renew) -> RedisCommand:
@@ -170,7 +171,7 @@ class RedisLedger:
     def _lapsed(self, operation: ledger.Lapsed) -> RedisCommand:
         home, pool, limit = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held", f"{at}effect:", limit)
+        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held", f"{at}effect:", limit, _LONGEST_MS)
 
     def _outbox(self, operation: ledger.Unpublished) -> RedisCommand:
         home, pool, limit, most_bytes = operation
