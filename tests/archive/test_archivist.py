@@ -15,8 +15,8 @@ from refold.archive.settings import ArchivistSettings
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
-from refold.core.events import Entry
-from refold.core.ids import RunId, log_key
+from refold.core.events import Entry, Failure, RunFailed, RunRetried
+from refold.core.ids import RunId, home, log_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
@@ -228,3 +228,75 @@ def test_a_run_that_is_being_erased_disagrees_with_nothing(tmp_path: Path) -> No
 
         assert verdict.violations == []
         assert ("first" in verdict.digests) == (world.marked() == set())
+
+
+def retried(world: World, *, ends: bool) -> None:
+    """A run that failed and was retried, and that is over again or lives."""
+    world.chronicle.add("again", requested(), [RunFailed(Failure("ValueError", "no"))])
+
+    world.chronicle.add("again", [RunRetried("operator")])
+    if ends:
+        world.chronicle.add("again", ended())
+
+
+def test_a_run_that_was_retried_is_due_by_its_last_end_and_archived_whole(world: World) -> None:
+    retried(world, ends=True)
+
+    swept = later(world, 31).archivist().sweep()
+
+    assert "again" in swept.archived
+    assert inspection.flaws(world.shelf.get("again")) == []
+    assert world.shelf.get("again").status == "completed"
+
+
+def test_a_run_that_was_retried_and_lives_is_not_due(world: World) -> None:
+    retried(world, ends=False)
+
+    swept = later(world, 31).archivist().sweep()
+
+    assert "again" not in [*swept.due, *swept.left]
+
+
+def damaged(world: World) -> list[Path]:
+    """Copies that were read back well, and rot since; their indexes do not."""
+    files = list(world.folder.rglob("*.avro"))
+    for path in files:
+        path.write_bytes(path.read_bytes()[:-40] + b"\x00" * 40)
+    return files
+
+
+def test_a_copy_of_an_earlier_pass_is_read_again_before_anything_is_erased(world: World) -> None:
+    later(world, 31)
+    world.lives = 0
+    with suppress(UnreachableError):
+        world.archivist().sweep()  # it has filed the runs, and dies before it marks them
+    world.lives = None
+    assert damaged(world)
+
+    swept = world.archivist().sweep()
+
+    assert sorted(swept.archived) == ["first", "second"]
+    held = [run for file in set(swept.archived.values()) for run in world.shelf.runs(file)]
+    assert sorted(run.run_id for run in held) == ["first", "second"]
+    assert [inspection.flaws(run) for run in held] == [[], []]
+
+
+def test_a_family_never_leaves_in_parts(world: World) -> None:
+    for name in ("house", "house.1", "house.2"):
+        world.run(name)
+    log = world.broker.log(topics.RUN_COMPLETED, home("house", 4))
+    log.records = [record for record in log.records if record.key != b"house.2"]  # a planner has not told it yet
+
+    swept = later(world, 31).archivist().sweep()
+
+    assert {"house", "house.1"} <= swept.left.keys()
+    assert not {"house", "house.1", "house.2"} & (set(swept.archived) | world.marked())
+
+
+def test_the_files_of_an_archive_are_their_owners_alone(world: World) -> None:
+    later(world, 31).archivist().sweep()
+
+    made = [world.folder, *world.folder.rglob("*")]
+
+    assert len(made) > 4
+    assert [str(path) for path in made if path.stat().st_mode & 0o077] == []

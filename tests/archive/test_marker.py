@@ -21,7 +21,9 @@ from tests.approval.planning import INPUTS, OUTPUTS, Planning, app
 from tests.core.chains import chained
 
 RUN = RunId("run-1")
-BEGUN = chained(RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), RunStarted("1")]], held=True)
+BEGUN = chained(
+    RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), RunStarted(app.agents["one"].version)]], held=True
+)
 ENDED = chained(
     RUN, [[RunRequested("one", '{"n":1}', "digest", "seed"), NoteRecorded(1, "k", "1")], [RunCompleted("1")]]
 )
@@ -119,7 +121,7 @@ def test_a_marker_closes_what_was_read_before_it_and_hides_what_comes_after() ->
         assert (log.latest(RUN), log.position, log.fold.settle()) == (None, 1, {})
 
 
-def test_when_the_marker_is_gone_the_id_is_free() -> None:
+def test_when_the_marker_is_gone_the_row_still_says_that_the_run_is_over() -> None:
     log = acceptance()
     for offset, (key, value) in enumerate(ENDED):
         log.follow(Record("run-log", 0, offset, key, value, list))
@@ -127,7 +129,9 @@ def test_when_the_marker_is_gone_the_id_is_free() -> None:
     log.erase(Record("run-snapshot", 0, 0, *MARKER, list))
     log.erase(Record("run-snapshot", 0, 1, MARKER[0], None, list))
 
-    assert (log.latest(RUN), log.erased.runs) == (None, {})
+    state = log.latest(RUN)
+    assert state
+    assert (state.status, state.head.seq, state.steps, log.erased.runs) == ("completed", 3, [], {})
 
 
 class Deaf:

@@ -113,12 +113,15 @@ def test_a_line_says_where_a_run_lies_and_what_it_is(world: World, runs: list[Ar
         world.shelf.get("b")
 
 
-def test_files_are_bounded_by_bytes(world: World) -> None:
+def test_files_are_bounded_by_bytes_and_hold_families_whole(world: World) -> None:
+    for name in ("b", "c"):
+        world.run(name)
     ended = [run for number in range(4) for run in ended_runs(world.chronicle.reader, number).values()]
     size = ended[0].size
 
-    assert [len(batch) for batch in batches(ended, 2 * size + 100)] == [2, 1]
-    assert [len(batch) for batch in batches(ended, 1)] == [1, 1, 1]
+    together = [{run.run_id for run in batch} for batch in batches(ended, 1)]
+    assert sorted(map(sorted, together)) == [["a", "a.1", "a.2"], ["b"], ["c"]]
+    assert [len(batch) for batch in batches([run for run in ended if run.run_id in "bc"], 2 * size + 100)] == [2]
 
 
 def test_every_byte_of_a_run_is_verified(runs: list[ArchivedRun]) -> None:

@@ -106,6 +106,28 @@ def test_a_store_that_does_not_answer_keeps_the_run(world: World) -> None:
     assert world.marked() == set()
 
 
+def test_a_value_that_is_there_and_cannot_be_copied_keeps_the_run_with_the_reason(world: World, tmp_path: Path) -> None:
+    store, copies = stores(world)
+    world.vault = Vault(ObjectBlobs((tmp_path / "blobs").as_uri(), most=4), copies)
+
+    swept = sweep(world)
+
+    assert "a large value cannot be copied" in swept.left[FIRST]
+    assert has(store, FIRST, TEXT)
+    assert world.marked() == set()
+
+
+def test_a_run_with_values_stays_where_no_store_is_set(world: World) -> None:
+    store, _ = stores(world)
+    world.vault = None
+
+    swept = sweep(world)
+
+    assert "no blob store is set" in swept.left[FIRST]
+    assert has(store, FIRST, TEXT)
+    assert world.marked() == set()
+
+
 def test_what_is_told_in_full_has_the_values_and_what_is_lost_stays_what_it_was(world: World) -> None:
     store, _ = stores(world)
     state = world.chronicle.states["lives"]

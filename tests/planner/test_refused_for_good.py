@@ -6,7 +6,11 @@ import json
 
 import pytest
 
+from refold.core.ids import RunId
+from refold.core.messages import RunErased
+from refold.core.run.erased import erased_key
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.wire import codec
 from tests.planner.clocked import Rig
 
 MONTH_MS = 31 * 86_400_000
@@ -116,3 +120,25 @@ def test_an_input_is_not_done_before_its_tombstone_is_in_the_topic() -> None:
     assert written[0] is not None
     assert written[1:] == [None]
     assert rig.broker.groups["refold-planner"].committed[RUN_SIGNALLED, 0] == 2
+
+
+def test_the_id_of_an_erased_run_is_known_in_the_planner_that_lived_as_in_its_successor() -> None:
+    rig = Rig()
+    rig.start("r", "idling", {})
+    rig.run(60_000)
+    kinds = rig.kinds("r")
+    assert kinds[-1] == "RunCompleted"
+    rig.write(RUN_SNAPSHOT, erased_key(RunId("r")).decode(), codec.encode(RunErased(RunId("r"))))
+    rig.run(60_000)
+    rig.write(RUN_SNAPSHOT, erased_key(RunId("r")).decode(), None)
+    rig.run(60_000)
+
+    rig.start("r", "idling", {})
+    rig.run(1_000)
+    lived = rig.kinds("r")
+    rig.successor()
+    rig.start("r", "idling", {})
+    rig.run(60_000)
+
+    assert lived == rig.kinds("r") == kinds
+    assert rig.requests() == []

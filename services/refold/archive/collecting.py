@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
-from refold.core.ids import RunId, parents_of, parse_log_key
+from refold.core.ids import RunId, parents_of, parse_log_key, root_of
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
 from refold.ports.log import LogReader
@@ -43,13 +43,18 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
         sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
         state = fold.states.get(judged.run_id)
-        if judged.void or state is None or not state.over:
+        if judged.void or state is None:
+            continue
+        if not state.over:
+            found.pop(judged.run_id, None)  # it had failed, and goes on
             continue
         run, agent = state.run_id, state.request.agent if state.request else ""
         pools, head = state.called_pools(), state.head.id.hex()
         found[run] = EndedRun(run, agent, state.status, partition, record.at_ms, head, 0, pools)
-        # The fold keeps enough to judge what may still come of it; its results would fill the memory.
-        del fold.states[run]
+        # The fold keeps enough to judge what may still come of it; its results would fill the memory. Only of a failed
+        # run it takes the state to judge what lets it go on.
+        if state.status != "failed":
+            del fold.states[run]
     fold.settle()
     there = {*found, *fold.states, *fold.frozen}
     below: dict[RunId, list[RunId]] = {}
@@ -84,13 +89,17 @@ def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, EndedRu
 
 
 def batches(runs: Collection[EndedRun], most_bytes: int) -> list[list[EndedRun]]:
-    """The runs in groups of so many bytes at most, a larger run alone."""
+    """The runs in groups of so many bytes at most, but for a larger family: one never leaves in parts."""
+    families: dict[str, list[EndedRun]] = {}
+    for run in runs:
+        families.setdefault(root_of(run.run_id), []).append(run)
     found: list[list[EndedRun]] = []
     room = 0
-    for run in runs:
-        if run.size > room or not found:
+    for family in families.values():
+        size = sum(run.size for run in family)
+        if size > room or not found:
             found.append([])
             room = most_bytes
-        found[-1].append(run)
-        room -= run.size
+        found[-1] += family
+        room -= size
     return found

@@ -11,12 +11,13 @@ from typing import Protocol
 
 from refold.archive import inspection
 from refold.archive.collecting import EndedRun, batches, ended_runs, whole_runs
+from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
-from refold.archive.vault import Vault
-from refold.core.errors import ConflictError, NotFoundError, UnreachableError
-from refold.core.ids import RunId, depth_of, home, is_below, run_id
+from refold.archive.vault import Vault, values_behind
+from refold.core.errors import BlobError, ConflictError, NotFoundError, UnreachableError
+from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
 from refold.core.messages import RunErased
 from refold.core.run.erased import Markers, erased_key
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, kind_of
@@ -122,12 +123,12 @@ class Archivist:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
         for run in whole:
-            if problems := inspection.flaws(run):
-                swept.left[run.run_id] = "; ".join(problems)
+            if problem := self._kept_back(run):
+                swept.left[run.run_id] = problem
+        for run in whole:
+            if kept := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
+                swept.left.setdefault(run.run_id, f"{kept} of its family stays")
         sound = [run for run in whole if run.run_id not in swept.left]
-        if self._vault:
-            for run in sound:
-                self._vault.copy(run)
         files = self._shelf.keep(sound) if self._shelf else {}
         swept.archived |= {str(run): file for run, file in files.items()}
         pools = {run.run_id: list(run.pools) for run in batch}
@@ -141,6 +142,18 @@ class Archivist:
         if self._vault:
             self._vault.erase(markers)
         return markers
+
+    def _kept_back(self, run: ArchivedRun) -> str:
+        """Why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
+        if problems := inspection.flaws(run):
+            return "; ".join(problems)
+        if self._vault is None:
+            return "it has large values, and no blob store is set (REFOLD_BLOBS__URL)" if values_behind(run) else ""
+        try:
+            self._vault.copy(run)
+        except BlobError as error:
+            return f"a large value cannot be copied: {error.message}"
+        return ""
 
     def _clear(self, marked: Mapping[RunId, RunErased], swept: Swept) -> None:
         """Writes the tombstones that are missing; takes the marker away of a run of which nothing lies anywhere."""

@@ -46,7 +46,7 @@ class Shelf:
     """
 
     def __init__(self, url: str) -> None:
-        self._objects = ObjectStore(url, "an archive")
+        self._objects = ObjectStore(url, "an archive", private=True)
         self.url = self._objects.url
         self._store = self._objects.store
 
@@ -60,14 +60,31 @@ class Shelf:
         for run in runs:
             days.setdefault(f"{_day(run.ended_ms)}/{run.partition}", []).append(run)
         for place, group in sorted(days.items()):
-            lines = [line for file in self._files_of(place) for line in self.index(file, mend=True)]
-            there = {(line.run_id, line.digest): line.file for line in lines}
-            kept |= {run.run_id: there[key] for run in group if (key := (run.run_id, run.digest)) in there}
+            kept |= self._verified(place, group)
             missing = sorted((run for run in group if run.run_id not in kept), key=lambda run: run.run_id)
             if missing:
                 file = self._file(place, missing)
                 kept |= dict.fromkeys((run.run_id for run in missing), file)
         return kept
+
+    def _verified(self, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
+        """Where copies of these runs lie from an earlier pass, each read once more: an index says nothing of bytes."""
+        wanted, found = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
+        for file in self._files_of(place):
+            if wanted.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
+                continue
+            with suppress(MalformedError):
+                for run in list(self.runs(file)):  # a file that cannot be read to its end holds nothing
+                    if (run.run_id, run.digest) in wanted and not inspection.flaws(run):
+                        found[run.run_id] = file
+        return found
+
+    def _lines(self, file: str) -> list[IndexedRun]:
+        """The index of a file that may be damaged: then nothing in it counts."""
+        try:
+            return self.index(file, mend=True)
+        except MalformedError:
+            return []
 
     def lines(self) -> Iterator[IndexedRun]:
         """Every archived run, the days from the newest to the oldest."""

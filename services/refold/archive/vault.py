@@ -18,6 +18,17 @@ COPIES = "/blobs"
 """Where copies lie, below the address of an archive, as they lay in their store."""
 
 
+MISSING = "blob_missing"
+"""The code of a value that is not in its store: the run has said so itself, or nobody has asked for it."""
+
+
+def values_behind(run: ArchivedRun) -> list[str]:
+    """What stands in the records of a run for values in the blob store, each once."""
+    read = [chain.read(record.key, record.value) for record in run.records]
+    events = [event for each in read if isinstance(each, chain.LogRecord) for event in each.entry.events]
+    return list(dict.fromkeys(own_pointers(events)))
+
+
 class Vault:
     """The blob store, and where copies of its values go; without `copies` they are erased without one."""
 
@@ -27,19 +38,18 @@ class Vault:
     def copy(self, run: ArchivedRun) -> int:
         """Copies what the records of a run point to, and returns how many were there. What is lost already stays lost.
 
-        **Raises** UnreachableError.
+        **Raises** UnreachableError; BlobError for a value that is there and cannot be copied.
         """
         if self._copies is None:
             return 0
-        read = [chain.read(record.key, record.value) for record in run.records]
-        told = [event for each in read if isinstance(each, chain.LogRecord) for event in each.entry.events]
         count = 0
-        for pointer in dict.fromkeys(own_pointers(told)):
+        for pointer in values_behind(run):
             try:
                 self._copies.put(run.run_id, self._blobs.get(run.run_id, pointer))
                 count += 1
-            except BlobError:
-                continue  # the run has said so itself, or nobody has asked for it
+            except BlobError as error:
+                if error.fields.get("code") != MISSING:
+                    raise
         return count
 
     def erase(self, runs: Iterable[RunId]) -> None:

@@ -226,8 +226,9 @@ class Acceptance:
         if run is not None and self.erased.follow(record.key, record.value):
             self.accepted(run)
             self.drop(run)
-            self.keeper.forget(run)
-            self.revivals.forget(run)
+            # Its row stays: by that the same request, repeated later, changes nothing, here and in a successor.
+            self.keeper.erase(run)
+            self.revivals.drop(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""

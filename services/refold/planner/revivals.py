@@ -83,6 +83,10 @@ class Revivals:
     def forget(self, run: RunId) -> None:
         """Makes a run unknown."""
         self._finished.forget(run)
+        self.drop(run)
+
+    def drop(self, run: RunId) -> None:
+        """Drops all that is known of a run but its row."""
         self._fold.forget(run)
         self.revived.pop(run, None)
         self.unknown.pop(run, None)

@@ -192,12 +192,13 @@ class Keeper:
         self._pinned.add(run)
         self._over.pop(run, None)
 
-    def forget(self, run: RunId) -> None:
-        """A run is erased."""
+    def erase(self, run: RunId) -> None:
+        """A run is erased: of what is kept of it nothing stays but its row."""
         self.anchors.leave(run)
         self._pinned.discard(run)
-        self._over.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
+            if kept.row:
+                self._over[run] = kept.row
             self._drop(run, kept)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
