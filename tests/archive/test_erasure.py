@@ -10,7 +10,7 @@ import pytest
 
 from refold.archive.erasure import Lying, lying_of, run_of, stages
 from refold.core.events import CallCompleted, RunCompleted
-from refold.core.ids import RunId
+from refold.core.ids import RunId, callback_token
 from refold.core.messages import ToolClaim
 from refold.core.run.log import LogFold
 from refold.core.topics import (
@@ -32,6 +32,7 @@ from tests.cli.chronicle import proposed, requested
 from tests.core.chains import chained
 
 RUN, OTHER = RunId("order-1"), RunId("order-10")
+TOKEN = callback_token(RUN, "seed", 3).encode()
 HISTORY = chained(RUN, [requested(), proposed(1), [CallCompleted(1, 1, '"ok"')], [RunCompleted('"done"')]])
 ASIDE = chained(OTHER, [requested(), [RunCompleted('"other"')]])
 LOG = [HISTORY[0], ASIDE[0], HISTORY[1], HISTORY[2], ASIDE[1], HISTORY[3]]
@@ -151,6 +152,9 @@ CLAIM = codec.encode(ToolClaim("order-1/3", "c1", "", 1, False, "executor"))  # 
         (APPROVAL_DECIDED, b"again/3", "again"),
         (DEAD_LETTER, b"again/order-1/3", RUN),
         (DEAD_LETTER, b"order-1/cancel-1", RUN),
+        (RUN_SIGNALLED, TOKEN, RUN),
+        (DEAD_LETTER, TOKEN, RUN),
+        (RUN_SIGNALLED, b"cb_no-token", ""),
         (RUN_SNAPSHOT, b"run/order-1/000001", RUN),
         (RUN_SNAPSHOT, b"hold/order-1", RUN),
         (RUN_SNAPSHOT, b"erased/order-1", ""),

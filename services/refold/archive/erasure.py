@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.ids import RunId, parse_log_key
+from refold.core.ids import RunId, parse_callback_token, parse_log_key
 from refold.core.messages import ToolClaim
 from refold.core.topics import (
     APPROVAL_DECIDED,
@@ -38,7 +38,7 @@ from refold.core.topics import (
 from refold.core.wire import codec
 from refold.ports.log import Record
 
-_AGAIN = b"again/"
+_AGAIN, _CALLBACK = b"again/", b"cb_"
 ORDER = (
     *(RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, TOOL_COMPLETED, APPROVAL_VOTED),
     *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
@@ -71,7 +71,17 @@ def run_of(record: Record) -> str:
     # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
     if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, DEAD_LETTER):
         return _text(parts_of_key[1])
+    if record.topic in (RUN_SIGNALLED, DEAD_LETTER) and key.startswith(_CALLBACK):
+        return _called_back(key)
     return _text(parts_of_key[0])
+
+
+def _called_back(token: bytes) -> str:
+    """The run whose callback an outside system has answered: the record's key is the token, as it was handed out."""
+    try:
+        return parse_callback_token(token.decode())
+    except (MalformedError, UnicodeDecodeError):
+        return ""
 
 
 def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
