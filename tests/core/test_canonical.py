@@ -141,7 +141,7 @@ def test_half_a_megabyte_of_values_is_read_and_written_quickly(unit: str) -> Non
 
     canonical = dumps(parse(source))
 
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 2  # 0.3 s when nothing else runs
     assert canonical == f"[{','.join([rfc8785.dumps(json.loads(unit)).decode()] * source.count(unit))}]"
 
 

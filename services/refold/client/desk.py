@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -31,9 +32,9 @@ from refold.client.streams import LivePart, live_parts
 from refold.client.values import in_full
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import REQUEST, SigningKey
-from refold.core.errors import UsageError
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Cause
-from refold.core.ids import run_id
+from refold.core.ids import asked_about, parse_call_id, run_id
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.pausing import PAUSE
 from refold.ports.blobs import Blobs
@@ -208,10 +209,22 @@ class Desk:
             hint = "give the whole id: a decision is on the question that somebody has seen, and on no other"
             raise UsageError(f"{approval} does not say which question is decided", hint=hint)
         key, approvals = vote_key(self._caller.vote_key, self._caller.data), self.platform.approvals
-        name = approvals.named(approval)
+        name = self._asked(approval, time.monotonic() + timeout_s)
         question = approvals.get(name).request.question
         vote = approvals.vote(name, action, question=question, actor=self._caller.actor, about=about, **said)
         return Voted.of(approvals.answered(vote, approvals.send(vote, key, self._sender), timeout_s))
+
+    def _asked(self, approval: str, until: float) -> str:
+        """The id of a question. One that the run's history shows already may still be on its way to its topic."""
+        while True:
+            try:
+                return self.platform.approvals.named(approval)
+            except NotFoundError:
+                run = self.platform.runs.find(parse_call_id(asked_about(approval))[0])
+                shown = {line.approvals[-1].approval_id for line in run.timeline.asking} if run else set()
+                if approval not in shown or time.monotonic() > until:
+                    raise
+            time.sleep(0.1)
 
     def _word(self, run: str, kind: str, reason: str) -> RunSignal | RunOperation:
         """What cancels, pauses or resumes a run: as its user if the caller has asked for it, or as an operator."""

@@ -56,6 +56,7 @@ ALARMS = frozenset({
     "call.held",
     "call.late",
     "call.unauthorised",
+    "catalog.lost",
     "catalog.void",
     "input.dead",
     "ledger.full",

@@ -67,7 +67,9 @@ class TopicDifference:
         """Whether a service cannot keep its promises with a topic that is so, and refuses to start."""
         if self.setting == "max.message.bytes" and self.found:
             return int(self.found) < int(self.expected)
-        return self.setting in _VITAL
+        # What is kept for ever and would be deleted: halts, revocations and roles of the catalog.
+        kept = self.setting in ("retention.ms", "retention.bytes") and self.expected == "-1"
+        return kept or self.setting in _VITAL
 
 
 @dataclass(frozen=True, slots=True)

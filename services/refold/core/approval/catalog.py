@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refold.core.approval.halts import HALT, Halts
+from refold.core.approval.halts import HALT, Halts, halt_name
 from refold.core.approval.people import is_clear, spelt
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import REQUEST, PublicKey, are_names
@@ -99,11 +99,15 @@ class Roles:
         return Roles({str(role): frozenset(people) for role, people in roles.items()}, frozenset(revoked))
 
 
+HALT_ALL = halt_name("all")
+
+
 class Catalog:
     """The fold of one partition of the topic. `current` is the digest of the policy that new runs get.
 
     `entries` has the last that counted of every name, `closed` the names under which nobody can read what came later;
-    `void` counts what did not count.
+    `void` counts what did not count. `lost`: records are gone, by retention, say; nothing runs, and nobody may decide,
+    until the topic is made anew and published from the start.
     """
 
     def __init__(self, trust: Trust = NOBODY) -> None:
@@ -117,6 +121,7 @@ class Catalog:
         self.current = ""
         self.position = 0
         self.void = 0
+        self.lost = False
 
     def follow(self, offset: int, key: bytes | None, value: bytes | None) -> str:
         """Takes the next record, and says why it is void, or nothing.
@@ -124,6 +129,7 @@ class Catalog:
         What was known before stays in force, unless nobody can read what should be in its place: that may be the word
         that a key is revoked, so the key is of no use until there is another entry.
         """
+        self.reached(offset)
         self.position = max(self.position, offset + 1)
         name = (key or b"").decode(errors="replace")
         try:
@@ -134,7 +140,9 @@ class Catalog:
         return ""
 
     def reached(self, offset: int) -> None:
-        """Reading has come to this offset, though the records before it may be gone."""
+        """Reading has come to this offset. The catalog is never cleaned, so of what lies before nothing may be gone."""
+        if offset > self.position:
+            self._lose()
         self.position = max(self.position, offset)
 
     @property
@@ -217,6 +225,12 @@ class Catalog:
             self.current = UNREADABLE
         elif name == ROLES_ENTRY:
             self.roles = Roles(lost=True, askers=self.roles.askers)
+
+    def _lose(self) -> None:
+        """Records are gone that may have halted something, revoked a key or named a policy: all is shut."""
+        self.lost = True
+        for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
+            self._close(name)
 
     def _asks(self, public: PublicKey) -> None:
         self.roles = replace(self.roles, askers={**self.roles.askers, public.kid: public})

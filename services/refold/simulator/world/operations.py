@@ -9,7 +9,7 @@ from refold.adapters.memory.broker import Partition
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import CATALOG, RUN_COMPLETED, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner.inputs import FROM_PEOPLE
 from refold.ports.log import Outgoing
@@ -74,7 +74,7 @@ def _outage(world: Platform) -> None:
 
 def _clean(world: Platform) -> None:
     """Compacts everything that may be cleaned by now: what people send stays for longer than any outage."""
-    for topic in (each for each in SIM_TOPICS if each not in FROM_PEOPLE):
+    for topic in (each for each in SIM_TOPICS if each not in FROM_PEOPLE and each != CATALOG):
         for partition in range(world.broker.partitions):
             world.broker.compact(topic, partition)
 

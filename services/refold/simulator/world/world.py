@@ -231,7 +231,7 @@ class World(Surroundings):
     def _compact(self) -> None:
         """Compacts every topic: inputs as far as they are settled, which is what a minimum lag is for, others whole."""
         settled = self.broker.committed.get("refold-planner", {})
-        for topic in SIM_TOPICS:
+        for topic in (each for each in SIM_TOPICS if each != CATALOG):  # that is never cleaned
             for partition in range(self.settings.partitions):
                 below = settled.get((topic, partition), 0) if topic in INPUTS else None
                 self.counts["compacted"] += self.broker.compact(topic, partition, below=below)
