@@ -10,8 +10,9 @@ from refold import Limit, UsageError
 from refold.core.events import BudgetReached, CallBilled, CallDispatched, CallHeld, RunFailed
 from refold.core.ids import home
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.planning.windows import WindowKey, end_of, window_at
+from refold.core.planning.windows import WindowKey, end_of, value_digest, window_at
 from refold.core.run.purse import Amount
+from refold.planner import windows
 from tests.planner.paid import Paid, completed, ended, made, pays, usage
 
 CALL = 6_000_000
@@ -65,9 +66,10 @@ def test_a_limit_is_for_each_value_of_a_label() -> None:
         "completed",
         "limit_usd",
         "completed",
-        "completed",
+        "limit_usd",
     ]
     assert sent(world, "r2") == 0
+    assert "without, asked for by ann take" in why(world, "r4")
     assert f"all runs of {TODAY} tenant=a take $0.018 of their limit, $0.015" in why(world, "r2")
 
 
@@ -147,8 +149,8 @@ def test_children_count_under_their_own_agent_and_the_labels_of_their_family() -
     world.start("r", "boss", labels=A, hands=2, times=2)
     world.pump()
 
-    assert total(world, WindowKey(TODAY, "hand", "tenant", "a")) == Amount(4_500, 3 * CALL, 3)
-    assert total(world, WindowKey(TODAY, "boss", "tenant", "a")) == Amount()
+    assert total(world, WindowKey(TODAY, "hand", "tenant", value_digest("a"))) == Amount(4_500, 3 * CALL, 3)
+    assert total(world, WindowKey(TODAY, "boss", "tenant", value_digest("a"))) == Amount()
 
 
 def test_a_lost_answer_stays_booked_and_what_did_not_happen_does_not() -> None:
@@ -230,3 +232,38 @@ def test_windows_are_days_and_months_of_utc() -> None:
 
     assert found == [("2023-12-31", 1), ("2023-12", 1)]
     assert [window_at(per, at_ms + 1) for per in ("day", "month")] == ["2024-01-01", "2024-01"]  # type: ignore[arg-type]
+
+
+def test_a_limit_gives_back_nothing_that_it_did_not_count() -> None:
+    limits = [Limit("day", usd="0.06")]
+    world = Paid(made(limits=[Limit("day", agent="nobody", usd="1")]), lambda asked: None)
+    world.start("before", "crowd", times=30)
+    world.pump()
+
+    world.deploy(made(limits=limits))
+    world.answer = lambda asked: completed(asked, usage(read=1, written=0))
+    for asked in list(world.made):
+        world.say(completed(asked, usage(read=1, written=0)))
+    world.pump()
+
+    assert total(world, WindowKey(TODAY, "", "", "")).nano_usd == world.purse("before").spent.nano_usd > 0
+    world.answer = lambda asked: None
+    world.start("after", "crowd", times=11)
+    world.pump()
+    assert status(world, "after") == "limit_usd"
+
+
+def test_values_that_somebody_makes_up_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "MOST_VALUES", 3)
+    world = Paid(made(limits=[of_tenants(calls=2)]))
+    for number in range(6):
+        world.start(f"r{number}", "looker", labels={"tenant": f"t-{number}"}, times=2)
+        world.pump()
+    world.start("known", "looker", labels={"tenant": "t-0"}, times=1)
+    world.pump()
+
+    assert [status(world, f"r{number}") for number in range(6)] == ["completed"] * 4 + ["limit_calls"] * 2
+    assert "tenant=(others)" in why(world, "r5")
+    assert status(world, "known") == "limit_calls"
+    world.later(2_000)
+    assert len({key.value for key in next(iter(world.planner.lanes)).log.windows._own}) == 4

@@ -14,7 +14,7 @@ from refold.cli.platform import Shell
 from refold.client.runs import Runs
 from refold.core.events import CallBilled, CallDispatched, CallReserved
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.planning.windows import WindowKey
+from refold.core.planning.windows import WindowKey, value_digest
 from refold.core.run.purse import Amount
 from refold.core.spending import WindowSpent
 from refold.core.wire import codec
@@ -25,7 +25,7 @@ from tests.planner.paid import Answer, Paid, ended, made, pays
 from tests.planner.test_windows import HOUR, TODAY, A, living_in, sent, status, total
 from tests.recovery.rig import SPENT
 
-TENANT = WindowKey(TODAY, "", "tenant", "a")
+TENANT = WindowKey(TODAY, "", "tenant", value_digest("a"))
 DAILY = Limit("day", label="tenant", calls=10)
 
 
@@ -193,7 +193,13 @@ def test_a_sum_is_told_in_every_copy_and_by_its_lane_alone() -> None:
 
     for copy in (0, 1):
         [said] = spent(world, copy).values()
-        assert (said.lane, said.window, said.value, said.calls, said.limits.calls) == (1, TODAY, "a", 2, 10)
+        assert (said.lane, said.window, said.value, said.calls, said.limits.calls) == (
+            1,
+            TODAY,
+            value_digest("a"),
+            2,
+            10,
+        )
 
 
 def test_windows_that_are_long_over_are_forgotten() -> None:
@@ -264,7 +270,7 @@ def test_what_was_spent_is_listed_of_how_much(monkeypatch: pytest.MonkeyPatch) -
             "window": TODAY,
             "agent": "",
             "label": "tenant",
-            "value": "a",
+            "value": value_digest("a"),
             "spent": {"tokens": 0, "nano_usd": 0, "calls": 4},
             "limits": {"tokens": 0, "nano_usd": 1_000_000_000, "calls": 4},
             "soft_percent": 80,
@@ -273,7 +279,7 @@ def test_what_was_spent_is_listed_of_how_much(monkeypatch: pytest.MonkeyPatch) -
         }
     ]
     assert [line.split() for line in shown.splitlines() if line.strip().startswith("2023")] == [
-        [TODAY, "tenant", "a", "$0.00", "of", "$1.00", "0", "4", "of", "4", "hard"],
+        [TODAY, "tenant", value_digest("a"), "$0.00", "of", "$1.00", "0", "4", "of", "4", "hard"],
         ["2023-11", "agent", "looker", "$0.00", "0", "of", "9", "4"],
     ]
 

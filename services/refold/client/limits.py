@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Spendable
-from refold.core.planning.windows import WindowKey
+from refold.core.planning.windows import WindowKey, key_of
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.spending import WindowSpent
 from refold.core.wire import codec
@@ -16,7 +16,10 @@ from refold.ports.log import Record
 
 @dataclass(frozen=True, slots=True)
 class LimitInUse:
-    """A limit, for one value of its label if it has one, and what was spent. **Units**: billionths of a dollar."""
+    """A limit, and what was spent. Of a label `value` is the digest of its value, or `rest`, for all that are many.
+
+    **Units**: billionths of a dollar.
+    """
 
     window: str
     agent: str
@@ -39,8 +42,7 @@ def limits_in_use(records: Iterable[Record]) -> list[LimitInUse]:
             told[record.key or b""] = said  # the copies in other partitions are for the lanes of those
     lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
     for said in sorted(told.values(), key=lambda said: said.log):
-        key = WindowKey(said.window, said.agent, said.label, said.value)
-        lanes.setdefault(key, {})[said.lane] = said  # of two who had the lane, who came further in its log
+        lanes.setdefault(key_of(said), {})[said.lane] = said  # of two who had the lane, who came further in its log
     return [_added(key, list(lanes[key].values())) for key in _ordered(lanes)]
 
 

@@ -80,8 +80,10 @@ class WindowSpent:
     """Topic `budget-spent`, key window/subject/lane/teller: what the runs of one lane took in a window, so far.
 
     `window` is a day (`2026-11-23`) or a month (`2026-11`) of UTC; it counts runs of the `agent`, if there is one, that
-    have this `value` of a `label`, if there is one. Counted is what the lane's partition of `run-log` has below the
-    offset `log`; `limits` are those by which it decides. **Units**: billionths of a dollar.
+    have the value of a `label` of which `value` is the digest, if there is one, or none of those that are told one by
+    one (`rest`). Counted is what the lane's partition of `run-log` has below the offset `log`, of which `held_tokens`
+    and `held_nano_usd` are reserved and not billed; -1: from a version that does not say it, and has `value` in clear.
+    `limits` are those by which it decides. **Units**: billionths of a dollar.
     """
 
     window: str
@@ -95,3 +97,5 @@ class WindowSpent:
     calls: int
     limits: Spendable
     member: str = ""
+    held_tokens: int = -1
+    held_nano_usd: int = -1

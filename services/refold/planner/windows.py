@@ -9,6 +9,7 @@ up, displaces nothing, and of what is told of a lane that counts which goes furt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,7 +19,18 @@ from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Scope
-from refold.core.planning.windows import DAY_MS, Window, WindowKey, binding, end_of, taken_by
+from refold.core.planning.windows import (
+    DAY_MS,
+    Counted,
+    Window,
+    WindowKey,
+    binding,
+    end_of,
+    key_of,
+    taken_by,
+    value_digest,
+    value_of,
+)
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
 from refold.core.spending import WindowSpent
@@ -33,6 +45,12 @@ TELL_MS = 1_000
 
 KEEP_MS = 2 * DAY_MS
 """How long a window is kept when it is over: what was reserved in it is billed, and people have seen it."""
+
+MOST_VALUES = 10_000
+"""Of one limit and window a lane counts so many values of a label one by one, 1 KB each in every process that reads."""
+
+OTHERS = "rest"
+"""The value of all others: they share one limit, so whoever makes up values gains nothing by it."""
 
 _LATER = 1 << 62
 """Above every offset: what has to be told, though no mark waits for it."""
@@ -49,10 +67,11 @@ class SentSpent:
 
 
 class LaneSpent(NamedTuple):
-    """What somebody has told of one lane: up to where in the log, how much, and the record's key."""
+    """What somebody has told of one lane: up to where in the log, how much, of which is held, and the record's key."""
 
     log: int
     amount: Amount
+    held: Amount
     name: bytes
 
 
@@ -80,6 +99,8 @@ class Windows:
         self.speculated: Callable[[], Iterable[RunState]] = lambda: ()
         self._orders: list[tuple[Outgoing, SentSpent | None]] = []
         self._own: dict[WindowKey, Amount] = {}
+        self._held: dict[WindowKey, Amount] = {}
+        self._values: Counter[WindowKey] = Counter()
         self._base: dict[WindowKey, int] = {}
         self._told: dict[WindowKey, dict[int, dict[str, LaneSpent]]] = {}
         self._names: dict[bytes, tuple[WindowKey, int, str]] = {}
@@ -98,7 +119,8 @@ class Windows:
         self._loaded = True
         for key, lanes in self._told.items():
             if mine := lanes.get(self._partition):
-                self._base[key], self._own[key], _ = max(mine.values())
+                self._base[key], self._own[key], self._held[key], _ = max(mine.values())
+                self._values[key._replace(value="")] += 1
                 self._owed[key] = _LATER  # told by this process as well, what others told of the lane can go
 
     def distrust(self, end: int) -> None:
@@ -114,12 +136,28 @@ class Windows:
         """An entry counts, by the record at this offset."""
         if not self.limits or after.request is None:
             return
-        agent, labels = after.request.agent, after.request.labels
-        for at_ms, amount in taken_by(entry).items():
-            for key, _ in binding(self.limits, agent, labels, at_ms):
+        asked = after.request
+        for taken in taken_by(entry):
+            for bound in binding(self.limits, asked.agent, asked.labels, asked.requester, taken.at_ms):
+                key = self._counted(bound.key)
                 if offset >= self._base.get(key, 0):
-                    self._own[key] = self._own.get(key, NOTHING).plus(amount)
+                    self._add(key, taken)
                     self._owed[key] = min(self._owed.get(key, offset), offset)
+
+    def _add(self, key: WindowKey, taken: Counted) -> None:
+        if key not in self._own:
+            self._values[key._replace(value="")] += 1
+        held = self._held.get(key, NOTHING).plus(taken.held)
+        # What was reserved before there was the limit was never counted, and is not given back.
+        freed = taken.freed.least(held)
+        self._held[key] = held.minus(freed)
+        self._own[key] = self._own.get(key, NOTHING).plus(taken.amount).minus(freed)
+
+    def _counted(self, key: WindowKey) -> WindowKey:
+        """Where a value is added up: beyond so many, all that are new have one sum, and share one limit."""
+        if not key.label or key in self._own or self._values[key._replace(value="")] < MOST_VALUES:
+            return key
+        return key._replace(value=OTHERS)
 
     # What is decided by
 
@@ -127,13 +165,24 @@ class Windows:
         """The limits that bind a run now, with what all runs take of them but for what this one takes itself."""
         if not self.limits or state.request is None:
             return
-        for key, limits in binding(self.limits, state.request.agent, state.request.labels, now):
+        asked = state.request
+        for named, value, limits in binding(self.limits, asked.agent, asked.labels, asked.requester, now):
+            key = self._counted(named)
             # Its state has what it takes by entries that are on their way, or being made; those of others come on top.
             taken = self.total(key).minus(_own(self.states(state.run_id)))
             for after in self.speculated():
-                if after.run_id != state.run_id and after.purse is not None and _binds(key, after):
+                if after.run_id != state.run_id and after.purse is not None and self._binds(key, after):
                     taken = taken.plus(after.purse.own).minus(_own(self.states(after.run_id)))
-            yield Scope(str(key), limits, now, taken, window=True)
+            yield Scope(key.named(value if key == named else "(others)"), limits, now, taken, window=True)
+
+    def _binds(self, key: WindowKey, state: RunState) -> bool:
+        asked = state.request
+        if asked is None or key.agent not in ("", asked.agent):
+            return False
+        if not key.label:
+            return True
+        digest = value_digest(value_of(key.label, asked.labels, asked.requester))
+        return self._counted(key._replace(value=digest)) == key
 
     def total(self, key: WindowKey) -> Amount:
         """What all runs take of a limit, by what the log has accepted here and what is heard of other lanes."""
@@ -159,10 +208,13 @@ class Windows:
             if limits is None or key not in self._own or end_of(key.window) + KEEP_MS < now:
                 continue
             amount = self._own[key]
-            said = WindowSpent(*key, self._partition, position, *amount, limits.limits, self._teller)
+            held = self._held[key]
+            said = WindowSpent(
+                *key, self._partition, position, *amount, limits.limits, self._teller, held.tokens, held.nano_usd
+            )
             name, value = _name(key, self._partition, self._teller), codec.encode(said)
             event = f"{self._partition}/{position}/{name.decode()}"
-            headers = cloud_event(BUDGET_SPENT, str(key), id=event, source=self._teller, at_ms=now)
+            headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._teller, at_ms=now)
             for copy in range(self._partitions):
                 sent = SentSpent(key, copy, position, since)
                 if copy == self._partition:
@@ -206,12 +258,13 @@ class Windows:
             return
         try:
             said = codec.decode(WindowSpent, record.value)
-            key = WindowKey(said.window, said.agent, said.label, said.value)
-            end_of(key.window)
+            end_of(said.window)
         except (FoldError, MalformedError, ValueError):
             self._journal.tell("spent.void", partition=record.partition, offset=record.offset)
             return
-        told = LaneSpent(said.log, Amount(said.tokens, said.nano_usd, said.calls), name)
+        amount = Amount(said.tokens, said.nano_usd, said.calls)
+        key, held = key_of(said), Amount(said.held_tokens, said.held_nano_usd)
+        told = LaneSpent(said.log, amount, amount if held.tokens < 0 else held, name)
         self._names[name] = key, said.lane, said.member
         self._told.setdefault(key, {}).setdefault(said.lane, {})[said.member] = told
         mine = self._loaded and said.lane == self._partition and said.member != self._teller
@@ -227,7 +280,7 @@ class Windows:
             for told in [told for tellers in self._told.pop(key, {}).values() for told in tellers.values()]:
                 self._names.pop(told.name, None)
                 self._bury(told.name, [self._partition])
-            for known in (self._own, self._base, self._owed, self._said):
+            for known in (self._own, self._held, self._values, self._base, self._owed, self._said):
                 known.pop(key, None)
 
     def _bury(self, name: bytes, copies: Iterable[int]) -> None:
@@ -237,15 +290,6 @@ class Windows:
 
 def _own(state: RunState | None) -> Amount:
     return state.purse.own if state is not None and state.purse is not None else NOTHING
-
-
-def _binds(key: WindowKey, state: RunState) -> bool:
-    asked = state.request
-    return (
-        asked is not None
-        and key.agent in ("", asked.agent)
-        and (not key.label or asked.labels.get(key.label) == key.value)
-    )
 
 
 def _is_of(key: WindowKey, limit: Window) -> bool:

@@ -72,7 +72,8 @@ class Limit:
     """What all runs of a day or a month may take together: beyond it a run fails with `limit_usd`, say.
 
     It counts the runs of one `agent`, or of all. With a `label` there is such a limit for each value of it: each
-    tenant, or user; runs without the label are free. Days and months are those of UTC. For the rest see `Budget`.
+    tenant, or user; runs without the label count for who asked for them. Days and months are those of UTC. For the
+    rest see `Budget`.
     **Raises** UsageError for what is no limit.
 
     **Example**

@@ -11,6 +11,7 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.cli.views.budgets import spendable_data, taken_of, worded
 from refold.client.limits import LimitInUse, limits_in_use
+from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 
 limits_group = Commands("List what was spent of the limits per day and month.")
@@ -27,7 +28,7 @@ def limits(
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
-        if agent in ("", each.agent) and value in ("", each.value)
+        if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
     ]
     columns = ("window", "runs", "usd", "tokens", "calls", "reached")
     shell.tell(

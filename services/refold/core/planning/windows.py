@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from refold.core.events import CallBilled, CallDispatched, CallReserved, Entry, Spendable
 from refold.core.run.purse import NOTHING, Amount
+from refold.core.spending import WindowSpent
 
 Per = Literal["day", "month"]
 
@@ -23,7 +26,7 @@ DAY_MS = 86_400_000
 class Window:
     """A limit: what all runs of an `agent` (any, if empty) may take `per` day or month of UTC.
 
-    With a `label` it is one for each value of that, and runs without it are free.
+    With a `label` it is one for each value of that; runs without it count for who has asked for them.
     """
 
     per: Per
@@ -33,16 +36,49 @@ class Window:
 
 
 class WindowKey(NamedTuple):
-    """What is added up: a window, and whose runs. See `WindowSpent`."""
+    """What is added up: a window, and whose runs. Of the `value` of a label it has the digest. See `WindowSpent`."""
 
     window: str
     agent: str
     label: str
     value: str
 
-    def __str__(self) -> str:
+    def named(self, value: str) -> str:
+        """The same in words, by the value itself."""
         agent = f" agent={self.agent}" if self.agent else ""
-        return f"{self.window}{agent}" + (f" {self.label}={self.value}" if self.label else "")
+        return f"{self.window}{agent}" + (f" {self.label}={value}" if self.label else "")
+
+
+class Bound(NamedTuple):
+    """A limit that binds a run: what is added up for it, the value of its label in words, and how much it allows."""
+
+    key: WindowKey
+    value: str
+    limits: Spendable
+
+
+class Counted(NamedTuple):
+    """What an event takes, by the time for which that counts: `amount` counts, of which `held` until it is billed.
+
+    `freed` was reserved before, and is given back where it was counted.
+    """
+
+    at_ms: int
+    amount: Amount
+    held: Amount = NOTHING
+    freed: Amount = NOTHING
+
+
+def key_of(said: WindowSpent) -> WindowKey:
+    """What somebody tells of."""
+    value = said.value if said.held_tokens >= 0 or not said.label else value_digest(said.value)
+    return WindowKey(said.window, said.agent, said.label, value)
+
+
+@lru_cache(maxsize=4_096)
+def value_digest(value: str) -> str:
+    """What stands for the value of a label: the names of tenants and users are in no topic that outlives their runs."""
+    return blake2b(value.encode(), digest_size=12).hexdigest()
 
 
 def window_at(per: Per, at_ms: int) -> str:
@@ -64,29 +100,29 @@ def end_of(window: str) -> int:
 
 
 def binding(
-    windows: Iterable[Window], agent: str, labels: Mapping[str, str], at_ms: int
-) -> Iterator[tuple[WindowKey, Spendable]]:
-    """The limits that bind a run of this agent, with these labels, at a time."""
+    windows: Iterable[Window], agent: str, labels: Mapping[str, str], requester: str, at_ms: int
+) -> Iterator[Bound]:
+    """The limits that bind a run of this agent, with these labels, of this requester, at a time."""
     for each in windows:
-        if (not each.agent or each.agent == agent) and (not each.label or each.label in labels):
-            value = labels[each.label] if each.label else ""
-            yield WindowKey(window_at(each.per, at_ms), each.agent, each.label, value), each.limits
+        if not each.agent or each.agent == agent:
+            value = value_of(each.label, labels, requester) if each.label else ""
+            digest = value_digest(value) if value else ""
+            yield Bound(WindowKey(window_at(each.per, at_ms), each.agent, each.label, digest), value, each.limits)
 
 
-def taken_by(entry: Entry) -> dict[int, Amount]:
-    """What an entry takes, or gives back, by the time for which that counts."""
-    found: dict[int, Amount] = {}
+def value_of(label: str, labels: Mapping[str, str], requester: str) -> str:
+    """What a run counts for under a limit of this label: its value, or else whoever has asked for the run."""
+    return labels.get(label) or f" without, asked for by {requester}"
+
+
+def taken_by(entry: Entry) -> Iterator[Counted]:
+    """What an entry takes, or gives back."""
     for event in entry.events:
-        at_ms = entry.at_ms
         if isinstance(event, CallDispatched):
-            amount = Amount(calls=1)
+            yield Counted(entry.at_ms, Amount(calls=1))
         elif isinstance(event, CallReserved) and event.attempt:
             amount = Amount(event.tokens, event.nano_usd)
+            yield Counted(entry.at_ms, amount, held=amount)
         elif isinstance(event, CallBilled) and event.since_ms:
-            amount, at_ms = Amount(event.tokens, event.nano_usd), event.since_ms
-            if not event.twice:
-                amount = amount.minus(Amount(event.for_tokens, event.for_nano_usd))
-        else:
-            continue
-        found[at_ms] = found.get(at_ms, NOTHING).plus(amount)
-    return found
+            freed = NOTHING if event.twice else Amount(event.for_tokens, event.for_nano_usd)
+            yield Counted(event.since_ms, Amount(event.tokens, event.nano_usd), freed=freed)

@@ -30,6 +30,10 @@ class Amount(NamedTuple):
         """This without the other."""
         return Amount(self.tokens - other.tokens, self.nano_usd - other.nano_usd, self.calls - other.calls)
 
+    def least(self, other: Amount) -> Amount:
+        """Of each thing the smaller."""
+        return Amount(*map(min, self, other))
+
 
 NOTHING = Amount()
 
