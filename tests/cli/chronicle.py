@@ -25,6 +25,7 @@ from refold.core.ids import EntryId, RunId, home, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.planning.asking import foreseen
 from refold.core.planning.commands import commands
+from refold.core.planning.family import request_digest
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.run.suspension import status_change
@@ -51,7 +52,8 @@ DOUBT = Failure("lost", "the executor died")
 
 def requested(agent: str = "deploy", given: str = "{}") -> list[Event]:
     """The beginning of a run."""
-    return [RunRequested(agent, given, "digest", "seed"), RunStarted("1")]
+    digest = request_digest(RunRequest(RunId(""), agent, given))
+    return [RunRequested(agent, given, digest, "seed"), RunStarted("1")]
 
 
 def proposed(step: int, effect: str = "keyed") -> list[Event]:

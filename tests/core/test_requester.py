@@ -13,10 +13,19 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.question import named
 from refold.core.approval.recount import unfounded
-from refold.core.approval.requester import TOKEN_CHARS, check_token, is_verified, quorum_of, signed, signed_ms
+from refold.core.approval.requester import (
+    FRESH_MS,
+    TOKEN_CHARS,
+    check_token,
+    is_verified,
+    quorum_of,
+    signed,
+    signed_ms,
+    why_refused,
+)
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import MalformedError, UsageError
-from refold.core.events import Requirement, RunCancelled, RunPaused
+from refold.core.events import Requirement, RunCancelled, RunPaused, Spendable
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.planning.verdict import Ignore, Refuse, Rules
 from tests.approval.questions import NOW, ROLES, request, vote
@@ -191,7 +200,7 @@ def test_a_key_for_votes_says_nothing_of_requesters() -> None:
 
 def own(token: str) -> Log:
     """A run of ann's that lives where there are keys for requests."""
-    log = Log(rules=Rules(authority=Authority({}, "test", catalog())))
+    log = Log(now=NOW, rules=Rules(authority=Authority({}, "test", catalog())))
     log.feed(start(requester="ada", token=token))
     return log
 
@@ -249,3 +258,39 @@ def test_what_somebody_has_signed_once_is_not_said_again_by_others() -> None:
         assert isinstance(log.feed(replayed), Ignore)
     assert not log.live.paused
     assert log.feed(says("pause", NOW + 3)) == [RunPaused("ada", "", "requester", signed_ms=NOW + 3)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": {"tenant": "acme"}},
+        {"sessions": ["s"]},
+        {"deadline_ms": 1 << 60},
+        {"not_before_ms": 5},
+        {"budget": Spendable(nano_usd=1 << 60)},
+    ],
+)
+def test_a_token_is_for_all_that_was_asked(changes: dict[str, Any]) -> None:
+    wanted = dataclasses.replace(ASKED, **changes)
+    check_token(signed(wanted, ADA, NOW))
+
+    with pytest.raises(MalformedError, match="another message"):
+        check_token(dataclasses.replace(ASKED, token=signed(wanted, ADA, NOW).token))
+
+
+@pytest.mark.parametrize("late_ms", [-FRESH_MS - 1, FRESH_MS + 1])
+def test_what_was_signed_on_another_day_starts_nothing(late_ms: int) -> None:
+    sent = signed(ASKED, ADA, NOW)
+
+    assert not why_refused(sent, KEYS, NOW + FRESH_MS, ())
+    assert "another day" in why_refused(sent, KEYS, NOW + late_ms, ())
+
+
+def test_labels_that_limit_are_signed_once_there_are_keys() -> None:
+    wanted = dataclasses.replace(ASKED, labels={"tenant": "acme", "colour": "red"})
+
+    assert not why_refused(wanted, {}, NOW, {"tenant"})
+    assert not why_refused(wanted, KEYS, NOW, {"user"})
+    assert not why_refused(signed(wanted, ADA, NOW), KEYS, NOW, {"tenant"})
+    for token in ("", signed(dataclasses.replace(wanted, requester="eve"), ADA, NOW).token):
+        assert "label tenant" in why_refused(dataclasses.replace(wanted, token=token), KEYS, NOW, {"tenant"})

@@ -7,12 +7,13 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from refold import App, Cancelled, Context, Heartbeat, Retry, Secret
+from refold import App, Budget, Cancelled, Context, Heartbeat, Reserve, Retry, Secret, UsageError
 from refold.adapters.tools.memory import AT_ONCE
 from refold.adapters.tools.toolbox import Toolbox
 from refold.core.approval.catalog import Catalog
@@ -122,6 +123,21 @@ async def opening(ctx: Context) -> int:
 @app.agent(durability="memory")
 async def pinging(ctx: Context) -> list[str]:
     return [await ctx.call(ping), await ctx.call(ping)]
+
+
+@app.tool(effect="pure", cost="0.01")
+async def priced() -> str:
+    return "pong"
+
+
+@app.agent(durability="memory", reserve=Reserve(usd=Decimal("0.025")))
+async def paying(ctx: Context, calls: int) -> list[str]:
+    return [await ctx.call(priced) for _ in range(calls)]
+
+
+@app.agent(durability="memory")
+async def asking(ctx: Context) -> str:
+    return await ctx.call(ping, reserve=Reserve(usd=Decimal("0.01")))
 
 
 def request_of(runs: str, args: str = '{"input":{}}', **more: Any) -> ToolRequest:
@@ -285,3 +301,32 @@ def test_its_version_is_for_those_who_judge_it() -> None:
 
     assert isinstance(tool, AgentTool)
     assert tool.facts.version == app.agents["pinging"].code
+
+
+def test_what_costs_is_called_within_what_the_whole_reserves(bench: Bench) -> None:
+    within = bench.run(request_of("paying", '{"input":{"calls":2}}'))
+    beyond = bench.run(request_of("paying", '{"input":{"calls":3}}'))
+
+    assert (within.status, within.result) == ("completed", '["pong","pong"]')
+    assert beyond.code == "over_reserve"
+    assert app.tools["agent:paying"].reserve == Reserve(usd=Decimal("0.025"))
+
+
+def test_nothing_that_costs_is_called_where_no_budget_sees_it(bench: Bench) -> None:
+    ended = bench.run(request_of("asking"))
+
+    assert (ended.status, "no limit would see" in ended.message) == ("failed", True)
+    with pytest.raises(UsageError, match="no limit would see"):
+
+        @app.agent(durability="memory")
+        async def free(ctx: Context) -> str:
+            return await ctx.call(priced)
+
+
+def test_a_budget_of_such_an_agent_counts() -> None:
+    bounded = App("bounded")
+
+    @bounded.agent(durability="memory", budget=Budget(calls=1))
+    async def once(ctx: Context) -> None: ...
+
+    assert bounded.budgets["once"].calls == 1

@@ -54,11 +54,8 @@ def every(pool: str) -> list[Operation]:
 
 def test_the_user_of_a_pool_reaches_nothing_of_another(valkey: EmbeddedValkey) -> None:
     prefix, user = f"t{uuid4().hex}", f"payments-{uuid4().hex[:8]}"
-    found = re.search(r"ACL SETUSER payments ([^`]*)", GUIDE.read_text())
-    assert found, "the guide says how"
-    words = found[1].replace("PASSWORD", "secret").replace("refold:", f"{prefix}:").split()
     client = redis.Redis.from_url(valkey.url)
-    client.execute_command("ACL", "SETUSER", user, *words)
+    client.execute_command("ACL", "SETUSER", user, *words_of("secret", prefix))
     mine = RedisLedger(valkey.url.replace("redis://", f"redis://{user}:secret@"), prefix=prefix)
 
     replies = mine.run(every("payments"))
@@ -70,3 +67,44 @@ def test_the_user_of_a_pool_reaches_nothing_of_another(valkey: EmbeddedValkey) -
     assert {key.decode().split(":")[1] for key in client.scan_iter(match=f"{prefix}:*")} == {"payments"}
     mine.close()
     client.execute_command("ACL", "DELUSER", user)
+
+
+def test_the_user_of_a_pool_has_the_commands_of_the_ledger_and_no_other(valkey: EmbeddedValkey) -> None:
+    user, client = f"payments-{uuid4().hex[:8]}", redis.Redis.from_url(valkey.url)
+    client.execute_command("ACL", "SETUSER", user, *words_of("secret", "refold"))
+    named = {word[1:] for word in words_of("secret", "refold") if word.startswith("+")}
+
+    allowed = {name for name, arity in commands(client) if may(client, user, name, arity)}
+
+    assert not {word for word in named if "@" in word}
+    assert allowed - {"quit", "reset"} == named  # whatever a user may do, it may hang up
+    client.execute_command("ACL", "DELUSER", user)
+
+
+def words_of(password: str, prefix: str) -> list[str]:
+    """The rights of a pool's user, as the guide gives them."""
+    found = re.search(r"ACL SETUSER payments ([^`]*)", GUIDE.read_text())
+    assert found, "the guide says how"
+    return found[1].replace("PASSWORD", password).replace("refold:", f"{prefix}:").split()
+
+
+def commands(client: redis.Redis) -> list[tuple[str, int]]:
+    """Every command of the server with its arity, those below another too: `client|kill`."""
+    connection = client.connection_pool.get_connection()
+    connection.send_command("COMMAND")
+    found = []
+    for name, arity, *_, below in connection.read_response():
+        found += [(each[0].decode(), each[1]) for each in below] if below else [(name.decode(), arity)]
+    client.connection_pool.release(connection)
+    return found
+
+
+def may(client: redis.Redis, user: str, name: str, arity: int) -> bool:
+    """Whether a user may give a command, about keys of its own pool."""
+    words = name.split("|")
+    more = ["refold:payments:x"] * (max(abs(arity), len(words)) - len(words))
+    try:
+        answer = client.execute_command("ACL", "DRYRUN", user, *words, *more)
+    except redis.ResponseError as error:
+        answer = str(error).encode()
+    return b"no permissions to run" not in answer

@@ -30,6 +30,7 @@ from refold.core.ids import (
     run_id,
 )
 from refold.core.messages import ApprovalVote, DeadLetter, Hold, RunOperation, RunRequest, RunSignal
+from refold.core.planning import family
 from refold.core.planning.pausing import RESUME
 from refold.core.run.pausing import OPERATOR, own
 from refold.core.run.state import RunState
@@ -273,10 +274,10 @@ def taken(request: RunRequest, position: Cause, run: Run) -> InputAnswer | None:
         return None
     if run.state.position == position:
         return InputAnswer("accepted", run, position)
-    if (asked.agent, asked.input) == (request.agent, request.input):
+    if family.is_of(request, family.request_digest(request), asked.request_digest):
         return InputAnswer("known", run, position)
     hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
-    raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
+    raise ConflictError(f"run {request.run_id} exists and {family.OTHERWISE}", hint=hint)
 
 
 def is_over(run: Run, judged: JudgedRecord | None) -> bool:

@@ -71,13 +71,16 @@ def _read(path: Path) -> bytes:
     """The beginning of a file that its owner alone may read."""
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
             source = file.read(_MAX_BYTES)
     except FileNotFoundError:
         raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
     except OSError as error:
         raise UsageError(f"cannot read {path}", hint=str(error.strerror)) from None
-    if stat.S_IMODE(mode) & 0o077:
+    if found.st_uid not in (os.geteuid(), 0):  # a secret that is mounted is root's
+        hint = f"make a new key, or chown it: whoever owns {path} can read and change it"
+        raise UsageError(f"{path} belongs to somebody else", hint=hint)
+    if stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
     return source
 

@@ -14,11 +14,12 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 from refold.core.errors import UsageError
 from refold.core.events import Spendable
 from refold.core.redaction import redacted
+from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
 from refold.core.wire import canonical
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
-from refold.sdk.budget import Budget, Limit, windows_of
+from refold.sdk.budget import Budget, Limit, checked_reserve, windows_of
 from refold.sdk.context import Context
 from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
@@ -45,7 +46,7 @@ MODEL_POOL = "model"
 
 
 class AgentOptions(TypedDict, total=False):
-    """What `@app.agent(...)` takes; see `AgentDef`, and for the last three `MemoryAgent`."""
+    """What `@app.agent(...)` takes; see `AgentDef`, and for the last four `MemoryAgent`."""
 
     name: str
     version: str
@@ -55,6 +56,7 @@ class AgentOptions(TypedDict, total=False):
     timeout: timedelta
     retry: Retry
     pool: str
+    reserve: Reserve
 
 
 class App:
@@ -186,11 +188,14 @@ class App:
         name, version, retention = options.get("name", ""), options.get("version", ""), options.get("retention")
         durability = options.get("durability", "log")
         if durability == "memory":
-            whole = WholeCall(options.get("timeout"), options.get("retry"), options.get("pool", "default"))
-            return MemoryAgent(body, self.tools.values, whole, name=name, version=version, retention=retention)
+            reserve = checked_reserve(options["reserve"]) if "reserve" in options else None
+            whole = WholeCall(options.get("timeout"), options.get("retry"), options.get("pool", "default"), reserve)
+            found = MemoryAgent(body, self.tools.values, whole, name=name, version=version, retention=retention)
+            found.budget = options.get("budget")
+            return found
         if durability != "log":
             raise UsageError(f"durability={durability!r} is unknown", hint="use log or memory")
-        if of_memory := ", ".join(sorted(options.keys() & {"timeout", "retry", "pool"})):
+        if of_memory := ", ".join(sorted(options.keys() & {"timeout", "retry", "pool", "reserve"})):
             raise UsageError(f"{of_memory}= is for durability='memory'", hint="each call has its tool's own")
         return AgentDef(body, name=name, version=version, retention=retention, budget=options.get("budget"))
 

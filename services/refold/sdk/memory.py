@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallFailed, RefoldError, UsageError
 from refold.core.ids import AGENT_TOOL_NAME, agent_tool
+from refold.core.run.metering import Reserve
 from refold.core.wire import canonical
 from refold.sdk.agent import AgentDef
 from refold.sdk.context import Context
@@ -39,11 +40,15 @@ LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """How all of such a run is called: see `ToolDef`, whose words these are. None is what is usual here."""
+    """How all of such a run is called: see `ToolDef`, whose words these are. None is what is usual here.
+
+    `reserve` is what each attempt of the whole may take of budgets and limits: without one no call in it may cost.
+    """
 
     timeout: timedelta | None = None
     retry: Retry | None = None
     pool: str = "default"
+    reserve: Reserve | None = None
 
 
 class MemoryAgent(AgentDef):
@@ -85,9 +90,16 @@ class MemoryAgent(AgentDef):
             return self.refused(f"{tool.name} is {tool.effect}, and would be called again after a crash")
         if tool.approval == "required":
             return self.refused(f"{tool.name} never runs without a decision, which nobody can ask for there")
+        if tool.reserve is not None and self.tool.reserve is None:
+            return self.unmetered(tool.name)
         if tool.pool != self.tool.pool:
             return self.refused(f"{tool.name} is a tool of pool {tool.pool}", f"give the agent pool={tool.pool!r}")
         return None
+
+    def unmetered(self, tool: str) -> UsageError:
+        """What is said of a call that costs, where no budget would see it."""
+        hint = f"say what all of it may take, reserve=Reserve(usd=...), or {LOG_IT}"
+        return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 
     def refused(self, why: str, hint: str = LOG_IT) -> UsageError:
         """What is said of what an agent in memory may not do."""
@@ -144,7 +156,7 @@ class AgentTool(ToolDef):
         retry = ONE_TRY if whole.retry is None else whole.retry
         body = cast(FunctionType, run)
         super().__init__(body, name=name, effect="pure", timeout=timeout, retry=retry, pool=whole.pool)
-        self.result, self.description = result, agent.description
+        self.result, self.description, self.reserve = result, agent.description, whole.reserve
 
     @cached_property
     def facts(self) -> ToolFacts:

@@ -20,9 +20,13 @@ import structlog
 
 from refold.core.errors import TerminalError, TransientError, UsageError
 from refold.core.events import CallCompleted, CallFailed, Failure, SleepEnded
+from refold.core.planning.budgets import amount_of
 from refold.core.planning.matrix import course
+from refold.core.planning.verdict import Rules
 from refold.core.run.building import earlier
 from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep
+from refold.core.run.metering import Reserve, in_usd
+from refold.core.run.purse import NOTHING
 from refold.core.run.replay import Moment, Raised, Returned
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import Settled
@@ -55,6 +59,7 @@ class MemoryRun:
         self._moment = Moment(replaying=False)
         self._execution: Execution | None = None
         self._calls = 0
+        self._taken = NOTHING
         self._made: dict[int, tuple[Call, str]] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._left: set[asyncio.Future[ToolEnded]] = set()
@@ -65,6 +70,8 @@ class MemoryRun:
 
     async def run(self) -> Any:
         """From the top to the end. **Raises** what the agent raises, and UsageError for what cannot be in memory."""
+        if self._agent.tool.reserve is not None:
+            self._app.prices.load()
         try:
             await self._turn(self._open)
             assert self._execution is not None, "it is open"
@@ -123,6 +130,8 @@ class MemoryRun:
         tool = self._app.find(call.tool)
         if refused := self._agent.refusal(tool):
             raise refused
+        if call.reserve is not None and self._agent.tool.reserve is None:
+            raise self._agent.unmetered(tool.name)
         judge = self._order.within
         refusal = judge(call.tool, call.args, self._calls) if judge else None
         self._calls += 1
@@ -148,6 +157,9 @@ class MemoryRun:
         attempt, most = 0, call.retry.attempts
         while True:
             attempt += 1
+            if call.reserve is not None and (failure := self._reserved(call.tool, call.reserve)) is not None:
+                self._ends.put_nowait((step, CallFailed(step, attempt - 1, failure)))
+                return
             ended = await self._attempt(step, call, attempt)
             if ended.status == "completed":
                 self._made[step] = call, ended.result
@@ -161,6 +173,23 @@ class MemoryRun:
                 return
             salt = f"{self._order.request.run_id}/{step}"
             await asyncio.sleep((ended.retry_after_ms or backoff_ms(call.retry, attempt, salt)) / 1000)
+
+    def _reserved(self, tool: str, most: Reserve) -> Failure | None:
+        """Why an attempt does not go out; None if what all of the run may take, which is reserved, has room for it."""
+        whole = self._agent.tool.reserve
+        assert whole is not None, "it was looked at"
+        rules = Rules(price=self._app.prices.of)
+        bound, amount = amount_of(whole, rules), amount_of(most, rules)
+        if bound is None or amount is None:
+            return Failure(
+                "no_price", f"nobody knows what a call of {most.model or tool} costs: App(prices=...) says it"
+            )
+        taken = self._taken.plus(amount)
+        if taken.nano_usd > bound.nano_usd or (whole.tokens and taken.tokens > whole.tokens):
+            so_far = f"{in_usd(taken.nano_usd)} and {taken.tokens:,} tokens"
+            return Failure("over_reserve", f"with this call it takes {so_far}: more than its reserve={whole}")
+        self._taken = taken
+        return None
 
     async def _attempt(self, step: int, call: Call, attempt: int) -> ToolEnded:
         outer, tool = self._order.request, call.tool

@@ -1,15 +1,15 @@
 """Who asked for a run, signed: a name that somebody says is told from one that the holder of a key has vouched for.
 
-A token in the request binds the run's id, its agent, the digest of its input and the name. It travels with the run
-and all that it starts into every question, and who counts votes verifies it by the catalog: nobody takes a planner's
-word for it.
+A token in the request binds all that it asks for, and the time: a day later it starts nothing any more. It travels
+with the run and all that it starts into every question, and who counts votes verifies it by the catalog: nobody takes
+a planner's word for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -17,12 +17,16 @@ from refold.core.approval import signature
 from refold.core.approval.people import is_clear
 from refold.core.approval.signature import PublicKey, SigningKey
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.events import Spendable
 from refold.core.ids import root_of
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.wire import canonical
 
 TOKEN_CHARS: Final = 4_096
 """The longest token: every run that lives keeps its own, and every question shows it to who counts."""
+
+FRESH_MS: Final = 24 * 3_600_000
+"""How long after it was signed a request may come: what was read elsewhere, or is long erased, is asked for no more."""
 
 Keys = Mapping[str, PublicKey]
 _M = TypeVar("_M", RunRequest, RunSignal)
@@ -40,8 +44,24 @@ def check_token(message: RunRequest | RunSignal) -> None:
     """**Raises** MalformedError for a token of something else: who keys are is for whoever counts to know."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
-    if message.token and _unsigned(message.token) != _says(message):
+    if message.token and _said(message.token) not in (_says(message), _said_before(message)):
         raise MalformedError("the token is of another message: sign this one, or send it without")
+
+
+def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Collection[str]) -> str:
+    """Why a request that came at this time starts nothing; nothing if it does.
+
+    While the catalog has keys for requests, nobody says without one of them what limits by these `labels` count.
+    """
+    if request.token and not -FRESH_MS <= at_ms - int(_parsed(request.token).get("issued", 0)) <= FRESH_MS:
+        return "its token is of another day: sign it again"
+    limited = sorted(request.labels.keys() & labels)
+    if not keys or not limited:
+        return ""
+    said = _vouched(request.token, request.requester, keys)
+    if said is not None and "labels" in said:
+        return ""
+    return f"limits count by its label {limited[0]}, and no key of the catalog vouches for that: sign the request"
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
@@ -92,21 +112,42 @@ def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
 def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
     """What the token of a message says, but for its time."""
     if isinstance(message, RunRequest):
+        budget = message.budget
+        rest: dict[str, Any] = {"labels": dict(message.labels), "sessions": list(message.sessions)}
+        rest |= {"deadline": str(message.deadline_ms), "not_before": str(message.not_before_ms)}
+        return _said_before(message) | rest | ({"budget": _budget(budget)} if budget else {})
+    return _said_before(message)
+
+
+def _said_before(message: RunRequest | RunSignal) -> dict[str, Any]:
+    """What tokens of requests said of them before they said all; those of signals still do."""
+    if isinstance(message, RunRequest):
         about = {"agent": message.agent, "input": _digest(message.input), "requester": message.requester}
     else:
         about = {"kind": message.kind, "data": _digest(message.data), "requester": message.actor}
     return {"run": message.run_id, **about}
 
 
+def _budget(budget: Spendable) -> dict[str, str]:
+    # As texts: canonical JSON has no whole number above 2^53, and a request may.
+    return {name: str(value) for name, value in dataclasses.asdict(budget).items()}
+
+
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _unsigned(token: str) -> dict[str, Any]:
+def _said(token: str) -> dict[str, Any]:
     """What a token says, whoever signed it, but for its time."""
+    return {name: value for name, value in _parsed(token).items() if name != "issued"}
+
+
+def _parsed(token: str) -> dict[str, Any]:
     parts = token.split(".")
     try:
         said = canonical.parse(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return {name: value for name, value in said.items() if name != "issued"}
-    except (IndexError, ValueError, AttributeError, MalformedError):
-        raise MalformedError("the token is not one that `refold run start` makes") from None
+        if isinstance(said, dict) and isinstance(said.get("issued"), int):
+            return said
+    except (IndexError, ValueError, MalformedError):
+        pass
+    raise MalformedError("the token is not one that `refold run start` makes")

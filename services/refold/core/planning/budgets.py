@@ -155,7 +155,8 @@ def _billed(result: ToolResult, call: int, booked: Booked, took: Amount, rules: 
 
 
 def _took(result: str, booked: Amount, rules: Rules) -> Amount:
-    usage = usage_of(result)
+    # Of who reserves tokens the result says what it took; what a tool with a price hands on may be anybody's words.
+    usage = usage_of(result) if booked.tokens else None
     if usage is None:
         return booked
     price = rules.price(usage) if rules.price else None

@@ -7,9 +7,10 @@ is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
 from __future__ import annotations
 
 from refold.core import events
+from refold.core.approval import requester
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_call_id
-from refold.core.messages import RunOperation, RunSignal, ToolResult
+from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send
 from refold.core.planning.attempts import reason_of, unsuccessful
@@ -71,7 +72,7 @@ def decide(
 
 def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None, offset: int) -> Ruling:
     if isinstance(what, Start):
-        return _start(state, what, now, rules)
+        return _start(state, what, now, rules, sent_ms)
     if isinstance(what, (ChildOver, ParentOver)):
         return family.respond(state, what)
     if isinstance(what, PauseAbove):
@@ -112,16 +113,18 @@ ENDED_MS = 1_000
 """Of a run that is over its end is known to the second: what was sent within it may be what has ended the run."""
 
 
-def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Ruling:
+def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
     if state is not None:
         # A client that got no answer sends its request again: equal content makes that harmless.
-        if state.request and state.request.request_digest == what.digest:
+        if state.request and family.is_of(what.request, what.digest, state.request.request_digest):
             return Ignore("the run was started before")
-        return Refuse("conflict", f"run {state.run_id} exists with other input; choose another run id")
+        return Refuse("conflict", f"run {state.run_id} exists and {family.OTHERWISE}; choose another run id")
     ask, origin = what.request, what.origin
+    if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
+        return Refuse("unauthorised", why)
     policy = rules.authority.current if rules.authority else ""
     budget = narrowed(rules.budgets.get(ask.agent), ask.budget, root=origin.counts_for if origin else "")
-    if budget is None and any(binding(rules.windows, ask.agent, ask.labels, now)):
+    if budget is None and any(binding(rules.windows, ask.agent, ask.labels, ask.requester, now)):
         budget = events.Spendable()  # it is bound to nothing itself, and counted
     fresh: list[events.Event] = [
         events.RunRequested(
@@ -148,6 +151,11 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules) -> Rulin
     if ask.not_before_ms <= now and not what.waits:
         fresh.append(rules.start(ask.agent))
     return fresh
+
+
+def _unasked(ask: RunRequest, sent_ms: int, rules: Rules) -> str:
+    keys = rules.authority.catalog.roles.askers if rules.authority else {}
+    return requester.why_refused(ask, keys, sent_ms, {each.label for each in rules.windows})
 
 
 OPERATIONS = ("cancel", PAUSE, RESUME, "resolve", "retry", "fail", "repair", "migrate")

@@ -7,6 +7,7 @@ alone. There is no topic for it: nobody could write into that what no run has do
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from hashlib import blake2b
 
@@ -18,6 +19,8 @@ from refold.core.run.pausing import PARENT, inherited
 from refold.core.run.state import RunState
 from refold.core.run.suspension import status_after
 from refold.core.wire.canonical import utf8_bytes
+
+OTHERWISE = "was asked for otherwise: agent, input, requester, labels, sessions, budget or times differ"
 
 Tidings = Start | ChildOver | ParentOver | PauseAbove
 
@@ -141,8 +144,23 @@ def _start(state: RunState, step: int, child: RunId, started: events.ChildStarte
 
 
 def request_digest(request: RunRequest) -> str:
-    """What tells the same request again from another for a run of the same name."""
-    content = f"{len(request.agent)}:{request.agent}{request.input}"
+    """What tells the same request again from another for a run of the same name: all that it asks for.
+
+    Its token is not part of that: whoever sends a request again signs it again.
+    """
+    rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
+    rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
+    said = json.dumps(rest, sort_keys=True)
+    return _digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{said}")
+
+
+def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
+    """Whether a request with this digest is the one that a run began with, by the digest that its history has."""
+    # Runs that began before had less in theirs.
+    return began_with in (digest, _digest(f"{len(request.agent)}:{request.agent}{request.input}"))
+
+
+def _digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from refold.simulator.app import DANGEROUS
@@ -93,7 +94,7 @@ def parts_of(scenario: Scenario, faults: int) -> list[str]:
 
 def asking(rng: Random, plain: Scenario) -> Scenario:
     """The same with people: in place of some tools those that never run without them, and laws that change."""
-    inputs = tuple(_dangerous(rng, given) for given in plain.inputs)
+    inputs = _said_again([_dangerous(rng, given) for given in plain.inputs])
     decrees: list[Decree] = []
     if rng.random() < 0.25:
         decrees.append(Decree(rng.randrange(1_500), "policy", rng.choice(_LATER)))
@@ -105,6 +106,12 @@ def asking(rng: Random, plain: Scenario) -> Scenario:
     changes = {**plain.changes, "approvals": rng.choice((1, 1, 2))}
     policy = rng.choice((*_POLICIES, "allow", "deny", "allow", "deny"))
     return replace(plain, inputs=inputs, changes=changes, people=None, policy=policy, decrees=tuple(decrees))
+
+
+def _said_again(inputs: list[ClientInput]) -> tuple[ClientInput, ...]:
+    """The same, where who repeats a request says all of it again."""
+    first = {given.key: given.value for given in inputs if given.kind == "run"}
+    return tuple(replace(each, value=first[each.key]) if each.kind == "repeat" else each for each in inputs)
 
 
 def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
@@ -161,6 +168,15 @@ def _pauses(rng: Random, inputs: list[ClientInput], partitions: int) -> list[Cli
     ]
 
 
+_OTHERWISE: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"labels": {"tenant": "b"}},
+    {"deadline_ms": 1 << 45},
+    {"sessions": ["s"]},
+)
+"""What a request may ask for besides its agent and input; the first is for one with other input."""
+
+
 def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:
     agent, at_ms = rng.choice(_AGENTS), rng.randrange(200)
     given = {"tool": rng.choice(_TOOLS)} if agent in _GIVEN else None
@@ -170,7 +186,10 @@ def _run(rng: Random, run: str, partitions: int) -> list[ClientInput]:
         found.append(start_run(run, agent, given, at_ms=at_ms, kind="repeat", stray=stray, partitions=partitions))
     if rng.random() < 0.05:
         other, at_ms = json.dumps(given), rng.randrange(400)
-        found.append(start_run(run, agent, other, at_ms=at_ms, kind="conflict", partitions=partitions))
+        # Other input, or the same with something else that it asks for.
+        more = _OTHERWISE[at_ms % 4]
+        asked = given if more else other
+        found.append(start_run(run, agent, asked, at_ms=at_ms, kind="conflict", partitions=partitions, **more))
     if agent in _WAITING:
         found += _words(rng, run, partitions)
     if rng.random() < 0.15:
