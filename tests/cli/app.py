@@ -11,7 +11,7 @@ from typing import Any
 
 from refold import App, CallFailed, Context, Limit, NotDone, Retry
 
-app = App("command-line-tests", limits=[Limit("day", agent="marks", label="tenant", calls=7)])
+app = App("command-line-tests", limits=[Limit("day", agent="bounded", label="tenant", calls=7)])
 ALWAYS = Retry(attempts=20, base=timedelta(milliseconds=100), cap=timedelta(seconds=1))
 
 
@@ -77,6 +77,14 @@ async def ticks(ctx: Context, count: int = 1_000) -> int:
 @app.agent
 async def marks(ctx: Context, count: int = 5) -> int:
     """Leaves several lines, one after the other."""
+    for n in range(count):
+        await ctx.call(mark, ctx.run_id, n)
+    return count
+
+
+@app.agent
+async def bounded(ctx: Context, count: int = 5) -> int:
+    """The same under a limit."""
     for n in range(count):
         await ctx.call(mark, ctx.run_id, n)
     return count

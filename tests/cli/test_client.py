@@ -103,7 +103,7 @@ def test_an_equal_start_is_known_and_another_a_conflict(chronicle: Chronicle, ru
     second = inputs.start(REQUEST)
 
     assert inputs.started(REQUEST, second, 0).what == "known"
-    with pytest.raises(ConflictError, match="asked for otherwise"):
+    with pytest.raises(ConflictError, match="exists with other input"):
         inputs.started(RunRequest("r", "deploy", '{"a":1}'), second, 0)
 
 

@@ -47,13 +47,15 @@ def token_of(client: Client, run: str) -> str:
 
 def test_a_run_is_started_once_by_its_id_and_answers_with_its_result(client: Client) -> None:
     first = client.start("marks", {"count": 2}, id="c-first", labels={"team": "a"}, sessions=["s-1"])
-    again = client.start("marks", {"count": 2}, id="c-first")
+    again = client.start("marks", {"count": 2}, id="c-first", labels={"team": "a"}, sessions=["s-1"])
 
     assert (first, again) == (Started(run_id="c-first", known=False), Started(run_id="c-first", known=True))
     assert client.result("c-first", timeout=SOON) == 2
-    assert client.start("marks", {"count": 2}, id="c-first").known
+    assert client.start("marks", {"count": 2}, id="c-first", labels={"team": "a"}, sessions=["s-1"]).known
     with pytest.raises(ConflictError, match="exists with other input"):
-        client.start("marks", {"count": 3}, id="c-first")
+        client.start("marks", {"count": 3}, id="c-first", labels={"team": "a"}, sessions=["s-1"])
+    with pytest.raises(ConflictError, match="exists with other labels, sessions"):
+        client.start("marks", {"count": 2}, id="c-first")
     info = client.get("c-first")
     assert (info.status, info.value, info.input, info.requester) == ("completed", 2, {"count": 2}, "ann")
     assert (info.labels, info.sessions, info.steps, info.approvals) == ({"team": "a"}, ["s-1"], 2, [])

@@ -16,7 +16,7 @@ TENANT = "--label", "tenant=live"
 
 def spent(dev: Dev) -> Any:
     """What the platform says that the tenant has spent today."""
-    return next(iter(dev.read("limits", "--agent", "marks", "--value", "live")), None)
+    return next(iter(dev.read("limits", "--agent", "bounded", "--value", "live")), None)
 
 
 def calls(dev: Dev) -> int:
@@ -27,11 +27,11 @@ def calls(dev: Dev) -> int:
 def test_a_limit_outlives_planners_that_are_killed(dev: Dev) -> None:
     first = next(f"limit-{n}" for n in range(99) if home(f"limit-{n}", PARTITIONS) == 0)
     other = next(f"limit-{n}" for n in range(99) if home(f"limit-{n}", PARTITIONS) != 0)
-    dev.read("run", "start", "marks", "--id", first, "--input", '{"count": 4}', *TENANT, "--wait")
+    dev.read("run", "start", "bounded", "--id", first, "--input", '{"count": 4}', *TENANT, "--wait")
     eventually(lambda: calls(dev) == 4)
 
     dev.kill("planner")
-    failed = dev.read("run", "start", "marks", "--id", other, "--input", '{"count": 9}', *TENANT, "--wait", code=1)
+    failed = dev.read("run", "start", "bounded", "--id", other, "--input", '{"count": 9}', *TENANT, "--wait", code=1)
 
     assert failed["failure"]["code"] == "limit_calls"
     assert len(dev.effects(other)) == 3

@@ -34,12 +34,13 @@ def test_nobody_but_its_owner_reads_what_dev_writes(dev: Dev) -> None:
 
 
 def test_a_run_survives_the_kill_of_both_services(dev: Dev) -> None:
-    dev.read("run", "start", "marks", "--id", "m-1", "--input", '{"count": 150}', "--label", "team=a")
+    asked = ("run", "start", "marks", "--id", "m-1", "--input", '{"count": 150}', "--label", "team=a")
+    dev.read(*asked)
     eventually(lambda: dev.effects("m-1"))
     dev.kill("executor")
     dev.kill("planner")
 
-    ended = dev.read("run", "start", "marks", "--id", "m-1", "--input", '{"count": 150}', "--wait")
+    ended = dev.read(*asked, "--wait")
 
     assert (ended["status"], ended["result"]) == ("completed", 150)
     assert len(dev.effects("m-1")) == 150

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -138,3 +139,38 @@ def test_a_prompt_stays_what_it_is() -> None:
 
     [asked] = parts(model.asked[0])
     assert [str(getattr(each, "url", each)) for each in asked.content] == ["one", "https://example.org/a.png"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"message_history": [user("a")] * 501},
+        {"message_history": [{"kind": "request", "parts": user("a")["parts"] * 2_001}]},
+        {"message_history": [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ["a"] * 2_001}]}]},
+        {"prompt": ["a"] * 2_001},
+    ],
+)
+def test_a_conversation_that_would_take_too_long_is_refused_before_it_is_read(given: dict[str, Any]) -> None:
+    app, model, _ = desk()
+
+    began = time.process_time()
+    ended = run(app, "desk", **{"prompt": "Go on.", **given})
+
+    assert time.process_time() - began < 1
+    assert ended.failure is not None
+    assert ended.failure.code == "too_long"
+    assert not model.asked
+
+
+def test_a_long_conversation_is_taken_whole() -> None:
+    app, _, _ = desk()
+    answer = {**SAID, "parts": [{"part_kind": "text", "content": "b"}]}
+
+    ended = run(
+        app,
+        "desk",
+        prompt="Go on.",
+        message_history=[user("a"), answer] * 250,
+    )
+
+    assert ended.value == "done"

@@ -66,6 +66,13 @@ async def count(ctx: Context, text: str, out: int) -> str:
 
 
 @app.agent
+async def dwell(ctx: Context, text: str) -> int:
+    """Makes a call, and says how long its input is."""
+    await ctx.call(fetch, 1)
+    return len(text)
+
+
+@app.agent
 async def hand_on(ctx: Context, size: int) -> int:
     """Hands a large text to a child and gets one back."""
     said: str = await ctx.run(count, {"text": "t" * size, "out": size})

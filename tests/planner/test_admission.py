@@ -110,3 +110,35 @@ def test_runs_that_wait_for_time_take_no_room() -> None:
     rig.run(1_000)
 
     assert entries(rig) == 500
+
+
+def test_runs_that_wait_for_one_tool_keep_back_those_that_need_it_and_nobody_else() -> None:
+    rig = start_many(Rig(active=50), 300).run(1_000)
+    rig.take()
+    for number in range(60):
+        rig.start(f"other-{number}", "paying", {"what": "it"})
+
+    rig.run(1_000)
+
+    assert sum(request.tool == "look" for request in rig.requests()) == 50
+    assert sum(request.tool != "look" for request in rig.take()) == 50
+
+
+def test_what_waits_for_a_crowded_tool_begins_when_that_answers() -> None:
+    rig = start_many(Rig(active=50), 120).run(1_000)
+
+    while requests := rig.take():
+        for request in requests:
+            rig.answer(request)
+        rig.run(1_000)
+
+    assert all(rig.kinds(f"r-{number}")[-1] == "RunCompleted" for number in range(120))
+    assert rig.most_live <= 51
+
+
+def test_so_much_waits_for_what_is_crowded_and_then_the_topic_does() -> None:
+    rig = start_many(Rig(active=5, waiting=20), 3_000).run(5_000)
+    lane = next(iter(rig.planner.lanes))
+
+    assert lane.inbox.read(RUN_REQUESTED) <= 1_000  # two batches, of 3,000
+    assert lane.inbox.held_bytes > 20 * 1_024

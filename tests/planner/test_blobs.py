@@ -19,7 +19,9 @@ from refold.core.events import (
 from refold.core.ids import RunId
 from refold.core.planning import budgets
 from refold.core.wire.blobs import folder_of, is_pointer, pointer_of
-from refold.ports.effects import LoadBlob
+from refold.planner import blobs
+from refold.planner.blobs import BlobOrders
+from refold.ports.effects import BlobLoaded, LoadBlob
 from tests.planner.large import LARGE, BlobRig, Fetching
 
 
@@ -270,3 +272,39 @@ def test_a_large_result_says_what_it_took_if_that_is_found_at_once(
 
     [billed] = rig.events("r", CallBilled)
     assert billed.tokens == tokens
+
+
+def test_a_large_input_is_read_when_there_is_room_for_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "LOADING_BYTES", 250_000)
+    rig = BlobRig()
+    rig.settings = replace(rig.settings, limits=replace(rig.settings.limits, active=3))
+    rig.boot()
+    text = json.dumps({"text": "i" * LARGE})
+    rig.store.down = True
+    for number in range(20):
+        rig.ask(f"r{number}", "dwell", None, text=rig.store.put(RunId(f"r{number}"), text))
+    rig.pump()
+    asked = len(rig.desk.orders)
+    rig.store.down = False
+    rig.pump()
+
+    assert asked == 2
+    assert all(rig.result(f"r{number}") == LARGE for number in range(20))
+
+
+def test_so_many_bytes_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "LOADING_BYTES", 250_000)
+    told, orders = list[str](), BlobOrders()
+    for number in range(5):
+        place = (RunId(f"r{number}"), pointer_of(b"x" * 100_000 + str(number).encode()))
+        orders.load(place, lambda value: told.append(str(value)), kept=False)
+
+    waves = []
+    while orders.orders:
+        waves.append(len(orders.orders))
+        asked, orders.orders = orders.orders, []
+        for order in asked:
+            orders.answered(BlobLoaded(order.number, "text"))
+
+    assert waves == [2, 2, 1]
+    assert len(told) == 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.ids import home
+from refold.core.ids import RunId, home
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from tests.planner.clocked import Rig
 
@@ -73,23 +73,41 @@ def test_a_signal_waits_for_what_strayed_into_another_partition() -> None:
     assert rig.letters() == []
 
 
-def test_what_waits_beyond_the_limit_stops_its_topic_and_is_not_dropped() -> None:
+def test_what_waits_beyond_the_limit_goes_back_to_its_sender_and_stops_nobody() -> None:
     rig = Rig(waiting=20, active=1)
     rig.start("first", "looking", {"what": "it"})
     rig.run(10)
     for number in range(550):
         rig.start(f"r-{number}", "paying", {"what": "it"})
         rig.signal(f"r-{number}", "cancel")
+    rig.signal("first", "cancel")
 
     rig.run(5_000)
-    taken = rig.broker.log(RUN_SIGNALLED, 0).end - 500
-    [request] = rig.take()
-    rig.answer(request)
-    rig.run(5_000)
+    heard = rig.kinds("first")[-1]
+    while requests := rig.take():
+        for request in requests:
+            rig.answer(request)
+        rig.run(2_000)
 
-    assert taken > 0
-    assert rig.letters() == []
-    assert all(rig.kinds(f"r-{number}")[-1] == "RunCancelled" for number in range(550))
+    told = {letter.code for letter in rig.letters()}
+    ends = [rig.kinds(f"r-{number}")[-1] for number in range(550)]
+    assert heard == "RunCancelled"
+    assert told == {"unknown_run"}
+    assert ends.count("RunCancelled") > 0
+    assert len(rig.letters()) + ends.count("RunCancelled") == 550
+
+
+def test_a_request_whose_run_stands_still_keeps_nobody_waiting_for_an_answer() -> None:
+    rig = Rig()
+    rig.run(10)
+    next(iter(rig.planner.lanes)).log.freeze(RunId("frozen"), "its history goes on where this version does not see it")
+    rig.start("frozen", "looking", {"what": "it"})
+    for number in range(5):
+        rig.signal(f"unknown-{number}", "cancel")
+
+    rig.run(60_000)
+
+    assert [letter.code for letter in rig.letters()] == ["unknown_run"] * 5
 
 
 def test_a_resolve_that_was_refused_stays_refused_when_positions_are_lost() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from typing import NamedTuple
 
-from refold.core.events import RunRequested, SignalReceived, WaitEnded
+from refold.core.events import CallProposed, RunRequested, SignalReceived, WaitEnded
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning import waiting
@@ -14,6 +15,7 @@ from refold.core.run.mailbox import signal_bytes
 from refold.core.run.snapshot import Asleep
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
+from refold.core.wire.blobs import size_of
 from refold.core.wire.canonical import utf8_bytes
 from refold.planner.acceptance import Acceptance
 from refold.planner.inbox import Inbox, Pending
@@ -40,11 +42,16 @@ class Weight(NamedTuple):
 
 _NOTHING = Weight(0, waits=False)
 
+Needed = tuple[str, str]
+"""Where runs are with executors: `pool` or `tool`, and its name."""
+
 
 class Admission:
     """The runs of one lane that are not over, by what they take. `agents` are those whose code is here.
 
-    A run is active while executors have something of it; what waits for time or people is not.
+    A run is active while executors have something of it; what waits for time or people is not. There is room for so
+    many active ones at each pool, and at each tool: where one is away, or halted, those wait that need it, and nobody
+    else. What a run will need is not known before it runs, so it is what active runs of its agent need.
     """
 
     def __init__(
@@ -52,14 +59,18 @@ class Admission:
     ) -> None:
         self._limits, self._agents = limits, agents
         self._inbox, self._log, self._start = inbox, log, start
-        self._active: set[RunId] = set()
+        self._active: dict[RunId, frozenset[Needed]] = {}
+        self._at: dict[Needed, set[RunId]] = {}
+        self._needs: dict[Needed, Counter[str]] = {}
+        self._crowded: frozenset[Needed] = frozenset()
+        self._elsewhere = 0
         self._weights: dict[RunId, Weight] = {}
         self._bytes = {True: 0, False: 0}
 
     def count(self, state: RunState) -> None:
         """A run has changed, or was taken over: where its waits were not all asked, that goes on."""
         active = state.status == "running" and bool(state.open)
-        (self._active.add if active else self._active.discard)(state.run_id)
+        self._place(state.run_id, state.request.agent if state.request else "", _places(state) if active else None)
         if state.mail.behind and not state.over:
             self._inbox.postpone(Pending(state.run_id, None))
         request = state.request
@@ -68,14 +79,16 @@ class Admission:
             return
         begun = state.status != "pending" and request.agent in self._agents
         size = input_bytes(request)
-        weight = sum([each for each in (size, state.mail.bytes) if each > SMALL_BYTES])
+        # What an input points to is in memory while its run is active, and read anew when it is so again.
+        whole = size_of(request.input) if active else size
+        weight = sum([each for each in (whole, state.mail.bytes) if each > SMALL_BYTES])
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
     def count_asleep(self, run: RunId, kept: Asleep) -> None:
         """A run is taken over of which no more is known than what was kept."""
         active = kept.status == "running"
         if active:
-            self._active.add(run)
+            self._place(run, "", frozenset())  # where, it says when it is looked into
         weight = kept.begins if kept.begins > SMALL_BYTES else 0
         self._weigh(run, Weight(kept.begins + IDLE_BYTES if kept.status == "pending" else weight, waits=not active))
 
@@ -84,11 +97,45 @@ class Admission:
         """Whether executors have something of a run."""
         return bool(self._active)
 
-    def room(self) -> int:
-        """How many more runs may be with executors; none before all is heard that was said of them."""
-        if not self._start.heard or self._bytes[False] > self._limits.input_bytes:
+    def room(self, agent: str = "") -> int:
+        """How many more runs (of this agent) may be with executors; none before all is heard that was said of them."""
+        if not self._start.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
-        return self._limits.active - len(self._active) - self._log.flying
+        return self._limits.active - self._elsewhere - self._log.flying
+
+    def admit(self) -> None:
+        """Requests that wait for room are answered, as far as there is room for their agents."""
+        for agent in self._inbox.holders:
+            if (room := self.room(agent)) > 0:
+                self._inbox.admit(agent, room)
+
+    def _waits(self, agent: str) -> bool:
+        """Whether runs of an agent need what is crowded."""
+        return any(self._needs[place][agent] for place in self._crowded)
+
+    def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
+        """A run is active at these places, or (None) is not."""
+        before = self._active.get(run)
+        if before == places:
+            return
+        if before is None:
+            self._active[run] = places or frozenset()
+        elif places is None:
+            del self._active[run]
+        else:
+            self._active[run] = places
+        for place in (before or frozenset()) - (places or frozenset()):
+            self._at[place].discard(run)
+            self._needs[place][agent] -= 1
+        for place in (places or frozenset()) - (before or frozenset()):
+            self._at.setdefault(place, set()).add(run)
+            self._needs.setdefault(place, Counter())[agent] += 1
+        most = self._limits.active
+        if len(self._active) < most:
+            self._crowded, self._elsewhere = frozenset(), len(self._active)
+            return
+        self._crowded = frozenset(place for place, runs in self._at.items() if len(runs) >= most)
+        self._elsewhere = len(self._active) - len(set[RunId]().union(*(self._at[place] for place in self._crowded)))
 
     def refuses(self, request: RunRequest, now: int) -> str:
         """Why there is no room for another run, though nobody could say when there will be; nothing if there is."""
@@ -122,7 +169,9 @@ class Admission:
         """The topics of which no more is to be taken. `before`: of which none is taken so far."""
         topics = {topic for topic in self._inbox.topics if self._inbox.full(topic)}
         least = self._limits.active // 10 if RUN_REQUESTED in before else 0
-        if self._inbox.held or self.room() <= least:
+        # A request that waits for a place which is crowded lets those behind it by, while not too many do.
+        queued = any(not self._waits(agent) for agent in self._inbox.holders)
+        if queued or self._inbox.held_bytes >= self._limits.topic_bytes or self.room() <= least:
             topics.add(RUN_REQUESTED)
         return frozenset(topics)
 
@@ -132,6 +181,12 @@ class Admission:
         if weight.bytes:
             self._weights[run] = weight
             self._bytes[weight.waits] += weight.bytes
+
+
+def _places(state: RunState) -> frozenset[Needed]:
+    calls = (state.steps[step - 1] for step in state.open)
+    called = [call for call in calls if isinstance(call, CallProposed)]
+    return frozenset([*(("pool", call.pool) for call in called), *(("tool", call.tool) for call in called)])
 
 
 def input_bytes(request: RunRequest | RunRequested) -> int:

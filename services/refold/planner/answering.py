@@ -39,6 +39,7 @@ from refold.core.run.handed import Lacks
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
+from refold.core.wire.blobs import is_pointer
 from refold.planner import inputs
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.admission import Admission
@@ -97,14 +98,24 @@ class Answering:
     def reads(self, item: Pending, now: int) -> bool:
         """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
         if item.record is None or item.input is not None or item.answered:
-            return item.answered or not self._large.awaits(item)
+            return item.answered or not self._large.awaits(item, loads=self._begins(item, now))
         try:
             item.run_id, item.input = inputs.read(item.record, self._limits.payload_bytes)
         except MalformedError as error:
             spoilt = inputs.spoilt(item.record, error)
             item.run_id, item.input = spoilt.run_id if spoilt else RunId(""), spoilt
             self.bury(item, error.code, str(error), now)
-        return not (item.letter or self._large.awaits(item))
+        return not (item.letter or self._large.awaits(item, loads=self._begins(item, now)))
+
+    def _begins(self, item: Pending, now: int) -> bool:
+        """Whether an input is for a run that is there, or begins one now: for no other is read what it points to."""
+        given = item.input
+        if not isinstance(given, Start) or not is_pointer(given.request.input):
+            return True
+        known = item.run_id in self._log.erased.runs or self._log.known(item.run_id) is not None
+        stray = given.origin is None and home(item.run_id, self._shared.settings.partitions) != self._partition
+        waits = given.request.not_before_ms <= now and self._admission.room(given.request.agent) <= 0
+        return not (known or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
         """Decides what an item means, on the run's latest state, and sends what follows."""
@@ -183,9 +194,9 @@ class Answering:
         if given.origin is None and (why := self._admission.refuses(given.request, now)):
             self.bury(item, "no_room", why, now)
             return False
-        if self._admission.room() > 0 or given.request.not_before_ms > now:
+        if self._admission.room(given.request.agent) > 0 or given.request.not_before_ms > now:
             return True
-        self._inbox.hold(item)
+        self._inbox.hold(item, given.request.agent)
         return False
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:

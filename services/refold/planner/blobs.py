@@ -7,6 +7,7 @@ run from the top needs all that it was ever handed, and stands still until they 
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -30,14 +31,19 @@ TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "d
 the child, which may outlive its parent and needs it as long as it is there itself."""
 
 
+LOADING_BYTES = 32 << 20
+"""How much is read at a time, for all lanes of a planner."""
+
 _RUN_AGAIN = frozenset({MIGRATE, "retry"})
 
 
 class BlobOrders:
-    """What the lanes of a planner want of the blob store."""
+    """What the lanes of a planner want of the blob store: so many bytes are read at a time, or one value."""
 
     def __init__(self) -> None:
         self.orders: list[LoadBlob | SaveBlob] = []
+        self._loads: deque[LoadBlob] = deque()
+        self._loading: dict[int, int] = {}
         self._asked: dict[int, Callable[[str | Failure], None]] = {}
         self._number = 0
 
@@ -45,7 +51,8 @@ class BlobOrders:
         """Has a value read; `kept` see `LoadBlob`."""
         self._number += 1
         self._asked[self._number] = then
-        self.orders.append(LoadBlob(self._number, *place, kept))
+        self._loads.append(LoadBlob(self._number, *place, kept))
+        self._load()
 
     def save(self, value: tuple[RunId, str], then: Callable[[str | Failure], None]) -> None:
         """Has a value kept."""
@@ -55,8 +62,18 @@ class BlobOrders:
 
     def answered(self, answer: BlobLoaded | BlobSaved) -> None:
         """Tells who asked."""
+        if self._loading.pop(answer.number, None) is not None:
+            self._load()
         if then := self._asked.pop(answer.number, None):
             then(answer.value if isinstance(answer, BlobLoaded) else "")
+
+    def _load(self) -> None:
+        while self._loads and (under_way := sum(self._loading.values())) < LOADING_BYTES:
+            size = blobs.size_of(self._loads[0].pointer)
+            if under_way and under_way + size > LOADING_BYTES:
+                return
+            self._loading[self._loads[0].number] = size
+            self.orders.append(self._loads.popleft())
 
 
 class LargeValues:
@@ -76,8 +93,11 @@ class LargeValues:
 
     # On the way in
 
-    def awaits(self, item: Pending) -> bool:
-        """Whether an input waits, for what it points to or behind an entry of its run; then it comes back by itself."""
+    def awaits(self, item: Pending, *, loads: bool) -> bool:
+        """Whether an input waits, for what it points to or behind an entry of its run; then it comes back by itself.
+
+        Unless it `loads`, what it points to is of no use to its answer.
+        """
         given = item.input
         if self._keeping:
             run = given.parent if isinstance(given, ParentOver) else item.run_id
@@ -85,6 +105,8 @@ class LargeValues:
                 behind.append(item)
                 return True
         if isinstance(given, ToolResult) and not given.result.startswith(blobs.MARK):  # nearly all of them
+            return False
+        if not loads:
             return False
         wanted = [place for place in self._named(given) if place not in item.values]
         self._load(item, wanted)

@@ -64,6 +64,7 @@ class Pending(Owed):
         """It will be answered later."""
         if self.from_people and self.bytes > LARGE_BYTES:
             self.input = None
+        self.values = NO_VALUES
 
     def count_among(self, among: Counter[str] | None) -> None:
         """Counts what it takes elsewhere, or (None) no longer."""
@@ -161,11 +162,12 @@ class Inbox:
         self._outstanding = {topic: Outstanding() for topic in topics}
         self._parked: dict[RunId, list[Pending]] = {}
         self._kept: dict[RunId, list[Pending]] = {}
-        self._held: deque[Pending] = deque()
+        self._held: dict[str, deque[Pending]] = {}
         self._postponed: deque[Pending] = deque()
         self._bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
         self._parked_bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
         self._kept_bytes: Counter[str] = Counter()
+        self._held_bytes: Counter[str] = Counter()
         self._full: set[str] = set()
         self.allowance = self.turn = self._rests_until = 0
         self.unconfirmed = Unconfirmed()
@@ -177,7 +179,7 @@ class Inbox:
     @property
     def bytes(self) -> int:
         """What is not answered so far takes, but for what is kept for runs that stand still."""
-        return self._bytes.total() + self._parked_bytes.total()
+        return self._bytes.total() + self._parked_bytes.total() + self._held_bytes.total()
 
     def begin(self, allowance: int, rests_until: int) -> None:
         """A turn begins. Another is wanted at once for what services say, and not before `rests_until` for users."""
@@ -259,35 +261,40 @@ class Inbox:
     def full(self, topic: str) -> bool:
         """Whether no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
-        full = self._bytes[topic] + self._parked_bytes[topic] >= limit
+        full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)
         return full
 
-    def crowded(self, topic: str) -> bool:
-        """Whether it is full, and stays so whatever is answered: what waits for runs fills it."""
-        return self.full(topic) and self._parked_bytes[topic] >= self._limits.topic_bytes // 2
-
-    def hold(self, item: Pending) -> None:
-        """Keeps a request until there is room for another run."""
+    def hold(self, item: Pending, agent: str) -> None:
+        """Keeps a request until there is room for another run of this agent."""
         item.rest()
-        self._held.append(item)
+        item.count_among(self._held_bytes)
+        self._held.setdefault(agent, deque()).append(item)
 
     @property
-    def held(self) -> int:
-        """How many requests there is no room for."""
-        return len(self._held)
+    def holders(self) -> list[str]:
+        """The agents for whose runs there is no room."""
+        return list(self._held)
 
-    def admit(self, count: int) -> None:
-        """There is room for so many runs."""
-        while self._held and count > 0:
-            self._ready.append(self._held.popleft())
+    @property
+    def held_bytes(self) -> int:
+        """What the requests take that there is no room for."""
+        return self._held_bytes.total()
+
+    def admit(self, agent: str, count: int) -> None:
+        """There is room for so many runs of an agent."""
+        held = self._held[agent]
+        while held and count > 0:
+            self._leave(held.popleft())
             count -= 1
+        if not held:
+            del self._held[agent]
 
     def parkable(self, item: Pending) -> bool:
-        """Whether an input may wait. Of large ones so few may that they never keep the small ones from being heard."""
+        """Whether an input may wait: no topic waits for what waits. Large ones leave room for the small."""
         assert item.record is not None, "only records are parked"
-        parked = self._parked_bytes[item.record.topic]
-        return item.bytes <= LARGE_BYTES or parked + item.bytes <= self._limits.topic_bytes // 2
+        most = self._limits.topic_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
+        return self._parked_bytes[item.record.topic] + item.bytes <= most
 
     def park(self, item: Pending) -> None:
         """Keeps an input for a run that is not known so far."""
@@ -310,6 +317,7 @@ class Inbox:
             return False
         item.end = None
         item.rest()
+        item.kept = True
         item.count_among(self._kept_bytes)
         self._kept.setdefault(item.run_id, []).append(item)
         return True
@@ -335,6 +343,7 @@ class Inbox:
             self._leave(item)
 
     def _leave(self, item: Pending) -> None:
+        item.kept = False
         item.count_among(self._bytes)
         self._ready.append(item)
 
@@ -349,8 +358,8 @@ class Inbox:
         return self._outstanding[topic].end
 
     def passed(self, topic: str) -> int:
-        """The offset below which every input of a topic is settled; 0 before the first."""
-        return self._outstanding[topic].low_water() or 0
+        """The offset below which every input of a topic is settled, or kept for a run that is known; 0: none."""
+        return self._outstanding[topic].passed() or 0
 
     def low_water(self) -> dict[str, int]:
         """By topic, the offset below which every input is settled."""

@@ -138,7 +138,7 @@ class Lane:
                 self.inbox.push([Pending(timer.run_id, timer)])
         self._answering.late(self.outbox.unanswered.due(now), now)
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
-        self.inbox.admit(self.admission.room())
+        self.admission.admit()
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if self._answering.reads(item, now) and not (self.redrives.takes(item) or self.repairs.takes(item)):
@@ -151,13 +151,15 @@ class Lane:
         self._answering.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
 
     def decided(self) -> int:
-        """Up to where all requests of this partition are decided."""
+        """Up to where all requests of this partition are decided, or kept for runs that are known."""
         return max(self.start.inputs.get(RUN_REQUESTED, 0), self.inbox.passed(RUN_REQUESTED))
 
     def low_water(self) -> Positions:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""
         settled = self.start.inputs | self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
+        if RUN_REQUESTED in settled:  # others wait for it, and for no run that stands still
+            positions[RUN_REQUESTED, self.partition] = self.decided()
         if self.log.live:
             positions[RUN_LOG, self.partition] = self.outbox.low_water(self.log.position)
         return positions

@@ -78,7 +78,7 @@ class Redrives:
         ):
             return False
         if self._admission.room() <= 0:  # it would be with executors at once
-            self._inbox.hold(item)
+            self._inbox.hold(item, "")
             return True
         self._asked.setdefault(run, []).append(item)
         return True

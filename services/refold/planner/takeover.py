@@ -14,7 +14,7 @@ from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import Marks
 from refold.core.planning.verdict import Due
 from refold.core.run.snapshot import Asleep
-from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
@@ -107,7 +107,7 @@ class TakeOver:
         if topic not in self._read_by:
             read = max(self.inputs.get(topic, 0), self._inbox.read(topic))
             if read < self._assigned.ends.get(topic, 0):
-                return self._inbox.crowded(topic)
+                return False
             self._read_by[topic] = self._inbox.turn
         if heard := self._inbox.heard(topic, self._read_by[topic]):
             self._hears.discard(topic)  # for good: what comes from now on comes later
@@ -162,7 +162,11 @@ class TakeOver:
             self._log.windows.distrust(end)
         emit_from = resumed(self._assigned, (RUN_LOG,))[RUN_LOG]
         # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
-        known = self._assigned if marks is None else replace(self._assigned, committed={})
+        # Of requests it is what is decided or kept, and what is kept has to be read again.
+        committed = (
+            {} if marks else {topic: at for topic, at in self._assigned.committed.items() if topic != RUN_REQUESTED}
+        )
+        known = replace(self._assigned, committed=committed)
         inputs = resumed(known, self._inbox.topics)
         if marks is None or not marks.anchor or self._distrust:
             snapshot.whole = False

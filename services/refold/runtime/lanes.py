@@ -195,9 +195,10 @@ class CatchUp:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Owed:
-    """An input that has to be answered, until it is `done`."""
+    """An input that has to be answered, until it is `done`. `kept`: its run is known, and stands still."""
 
     done: bool = False
+    kept: bool = False
 
 
 class Outstanding:
@@ -233,6 +234,13 @@ class Outstanding:
             self._inputs.popleft()
             self.position = self._inputs[0][0] if self._inputs else self.end
         return self.position
+
+    def passed(self) -> int | None:
+        """The offset below which everything is done or kept, or None before the first."""
+        position = self.low_water()
+        if not self._inputs or not self._inputs[0][1].kept:
+            return position
+        return next((offset for offset, owed in self._inputs if not (owed.done or owed.kept)), self.end)
 
 
 class Tokens(Generic[T]):

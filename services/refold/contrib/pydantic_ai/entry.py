@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from functools import cached_property
 from hashlib import blake2b
@@ -125,6 +125,11 @@ class ThinkingAgent(AgentDef):
         self.definition = definition
         self.description = str(agent.description or "")
         _ = self.code
+
+    def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
+        if not parent_of(context.run_id)[0]:
+            outside.check_length(input_json)
+        return super().open(input_json, context)
 
     @cached_property
     def code(self) -> str:

@@ -19,11 +19,46 @@ from pydantic_ai.messages import (
     sanitize_messages,
 )
 
+from refold.core.errors import UsageError
+from refold.core.wire import canonical
+
 Prompt = str | list[UserContent] | None
 History = list[ModelMessage] | None
 
+SHORT = 4_096
+"""Characters of an input that has no time to lose."""
+
+MOST_MESSAGES, MOST_PARTS = 500, 2_000
+"""What a request may bring of an earlier conversation: pydantic-ai takes them all for half a second, at most, in which
+no other run of the planner goes on."""
+
 _OF_PROVIDER = ("conversation_id", "container_id")
 """What names things that a provider keeps, for whoever has the key of the executor."""
+
+
+def check_length(given: str) -> None:
+    """**Raises** UsageError for the input (JSON) of a run whose conversation pydantic-ai would take too long for."""
+    found = canonical.parse(given) if len(given) > SHORT else None
+    if not isinstance(found, dict):
+        return
+    messages = found.get("message_history")
+    if not isinstance(messages, list):
+        messages = []
+    parts = sum(map(_length, (found.get("prompt"), *messages)))
+    if len(messages) > MOST_MESSAGES or parts > MOST_PARTS:
+        text = f"the conversation is too long: it has {len(messages):,} messages of {parts:,} parts"
+        most = f"{MOST_MESSAGES:,} of {MOST_PARTS:,} are the most"
+        raise UsageError(f"{text}, and {most}", hint="sum up what came before", code="too_long")
+
+
+def _length(said: Any) -> int:
+    """The parts of a message or of a prompt, with what these list."""
+    if isinstance(said, dict):
+        said = said.get("parts")
+    if not isinstance(said, list):
+        return 1
+    contents = (each.get("content") for each in said if isinstance(each, dict))
+    return len(said) + sum(len(content) for content in contents if isinstance(content, list))
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
