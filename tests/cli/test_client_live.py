@@ -54,7 +54,7 @@ def test_a_run_is_started_once_by_its_id_and_answers_with_its_result(client: Cli
     assert client.start("marks", {"count": 2}, id="c-first", labels={"team": "a"}, sessions=["s-1"]).known
     with pytest.raises(ConflictError, match="exists with other input"):
         client.start("marks", {"count": 3}, id="c-first", labels={"team": "a"}, sessions=["s-1"])
-    with pytest.raises(ConflictError, match="exists with other labels, sessions"):
+    with pytest.raises(ConflictError, match="exists with other .*labels"):
         client.start("marks", {"count": 2}, id="c-first")
     info = client.get("c-first")
     assert (info.status, info.value, info.input, info.requester) == ("completed", 2, {"count": 2}, "ann")

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 HELD = """
 import os, signal, time
 from refold.cli.commands.serve.process import ends_within
@@ -24,8 +26,15 @@ print(signal.getitimer(signal.ITIMER_REAL)[0])
 """
 TOOL = """
 import threading, time
+from concurrent.futures import ThreadPoolExecutor
 from refold.cli.commands.serve.process import leave_threads
-threading.Thread(target=time.sleep, args=(3600,)).start()
+threads = ThreadPoolExecutor(1)
+if {daemon}:
+    maker = threading.Thread(target=threads.submit, args=(time.sleep, 3600), daemon=True)
+    maker.start()
+    maker.join()
+else:
+    threads.submit(time.sleep, 3600)
 print("stopped")
 leave_threads()
 """
@@ -48,7 +57,8 @@ def test_who_ends_in_time_is_left_alone() -> None:
     assert (ended.returncode, ended.stdout) == (0, "0.0\n")
 
 
-def test_a_tool_in_a_thread_that_nobody_can_interrupt_does_not_keep_its_process() -> None:
-    ended = run(TOOL)
+@pytest.mark.parametrize("daemon", [True, False])
+def test_a_tool_in_a_thread_that_nobody_can_interrupt_does_not_keep_its_process(daemon: bool) -> None:
+    ended = run(TOOL.format(daemon=daemon))
 
     assert (ended.returncode, ended.stdout) == (0, "stopped\n")

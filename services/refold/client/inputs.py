@@ -277,9 +277,7 @@ def taken(request: RunRequest, position: Cause, run: Run) -> InputAnswer | None:
     if family.is_of(request, family.request_digest(request), asked.request_digest):
         return InputAnswer("known", run, position)
     hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
-    names = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
-    other = [name for name in names if getattr(asked, name) != getattr(request, name)] or ["deadline or budget"]
-    raise ConflictError(f"run {request.run_id} exists with other {', '.join(other)}", hint=hint)
+    raise ConflictError(family.conflict(request, asked), hint=hint)
 
 
 def is_over(run: Run, judged: JudgedRecord | None) -> bool:

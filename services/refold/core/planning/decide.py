@@ -116,9 +116,10 @@ ENDED_MS = 1_000
 def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
     if state is not None:
         # A client that got no answer sends its request again: equal content makes that harmless.
-        if state.request and family.is_of(what.request, what.digest, state.request.request_digest):
+        assert state.request is not None, "every run begins with its request"
+        if family.is_of(what.request, what.digest, state.request.request_digest):
             return Ignore("the run was started before")
-        return Refuse("conflict", f"run {state.run_id} exists and {family.OTHERWISE}; choose another run id")
+        return Refuse("conflict", f"{family.conflict(what.request, state.request)}; choose another run id")
     ask, origin = what.request, what.origin
     if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
         return Refuse("unauthorised", why)

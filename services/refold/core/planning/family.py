@@ -20,7 +20,7 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import status_after
 from refold.core.wire.canonical import utf8_bytes
 
-OTHERWISE = "was asked for otherwise: agent, input, requester, labels, sessions, budget or times differ"
+_ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 
 Tidings = Start | ChildOver | ParentOver | PauseAbove
 
@@ -152,6 +152,14 @@ def request_digest(request: RunRequest) -> str:
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
     said = json.dumps(rest, sort_keys=True)
     return _digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{said}")
+
+
+def conflict(request: RunRequest, asked: events.RunRequested) -> str:
+    """What to say of a request for a run that exists, and began with another one."""
+    # Of a run that is over there is a digest and no more.
+    other = [name for name in _ASKED if asked.agent and getattr(asked, name) != getattr(request, name)]
+    names = ", ".join(other) or "deadline or budget" if asked.agent else "input, requester, labels or times"
+    return f"run {request.run_id} exists with other {names}"
 
 
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:

@@ -121,8 +121,11 @@ def ends_within(seconds: float) -> Iterator[StopAsked]:
 
 
 def leave_threads() -> None:
-    """Ends the process if there are threads that nobody can interrupt, such as a tool's: Python would wait for them."""
-    if any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+    """Ends the process if there are threads that nobody can interrupt, such as a tool's: Python would wait for them.
+
+    For daemons, too: a thread of a pool is one if a daemon has made it, and is waited for at exit all the same.
+    """
+    if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
