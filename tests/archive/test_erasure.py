@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations, product
+from typing import Any
 
 import pytest
 
 from refold.archive.erasure import Lying, lying_of, run_of, stages
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.ids import RunId, callback_token
-from refold.core.messages import ToolClaim
+from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal, ToolClaim
 from refold.core.run.log import LogFold
 from refold.core.topics import (
     APPROVAL_DECIDED,
@@ -178,3 +179,21 @@ def test_a_key_is_told_once_with_what_lies_there_now() -> None:
     records = [record(RUN_SIGNALLED, 0, b"order-1/s"), record(RUN_SIGNALLED, 1, b"order-1/s", None)]
 
     assert lying_of(records, frozenset({RUN})) == [Lying(RUN, RUN_SIGNALLED, 0, b"order-1/s", False)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("run-requested", RunRequest(RUN, "a")),
+        ("run-requested", b'{"run_id":"order-1","agent":"a","input":"a secret"}'),
+        ("run-signalled", RunSignal(RUN, "s", "cancel")),
+        ("run-operated", RunOperation(RUN, "s", "cancel")),
+    ],
+)
+def test_a_dead_letter_under_a_foreign_key_belongs_to_the_run_that_its_input_names(topic: str, said: Any) -> None:
+    value = said if isinstance(said, bytes) else codec.encode(said)
+    letter = codec.encode(DeadLetter(topic, 0, 7, "malformed", "the key is not the id", b"else", value, "planner", 1))
+    records = [record(DEAD_LETTER, 0, b"else", letter), record(DEAD_LETTER, 1, b"other", b"no letter")]
+
+    assert lying_of(records, frozenset({RUN})) == [Lying(RUN, DEAD_LETTER, 0, b"else", True)]
+    assert lying_of(records, frozenset({RunId("order-2")})) == []

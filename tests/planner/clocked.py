@@ -141,7 +141,11 @@ class Rig:
         self.broker = MemoryBroker(tuple(every), partitions, clock_ms=lambda: self.now)
         self.refuses = dict(refuses or {})
         limits = Limits(
-            payload_bytes=payload_bytes, active=active, topic_bytes=waiting * 1_024, input_bytes=inputs * 1_024
+            payload_bytes=payload_bytes,
+            active=active,
+            topic_bytes=waiting * 1_024,
+            parked_bytes=waiting * 1_024,
+            input_bytes=inputs * 1_024,
         )
         self.settings = PlannerSettings(partitions, "p", "test", pools, limits=limits, trust=trust)
         self.most_live = self.appended = self.asked = self.slow_ms = self.silent = 0

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parse_callback_token, parse_log_key
-from refold.core.messages import ToolClaim
+from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal, ToolClaim
 from refold.core.topics import (
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
@@ -105,9 +105,24 @@ def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]
         place = (record.partition, record.key)
         known = found.get(place)
         run = known.run_id if known else RunId(run_of(record))
+        if run not in wanted and record.topic == DEAD_LETTER:
+            run = RunId(_told_of(record))
         if run in wanted:
             found[place] = Lying(run, record.topic, *place, record.value is not None)
     return list(found.values())
+
+
+def _told_of(letter: Record) -> str:
+    """The run that a refused input names in its content: it may have lain under a key of something else."""
+    try:
+        told = codec.decode(DeadLetter, letter.value or b"")
+        if told.topic == RUN_REQUESTED:
+            return codec.decode_input(RunRequest, told.value, json_fields=("input",)).run_id
+        if told.topic == RUN_OPERATED:
+            return codec.decode_input(RunOperation, told.value, json_fields=("data",)).run_id
+        return codec.decode_input(RunSignal, told.value, json_fields=("data",)).run_id
+    except (FoldError, MalformedError):
+        return ""
 
 
 def _claimant(record: Record) -> str:

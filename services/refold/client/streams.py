@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from refold.core.errors import MalformedError
-from refold.core.ids import home
+from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import home, parse_call_id
 from refold.core.live import StreamPart
 from refold.core.topics import RUN_STREAM
 from refold.core.wire import canonical, codec
@@ -73,6 +73,8 @@ def _part(record: Record, run: str) -> StreamPart | None:
     """The part in a record; None for one of another run, or of nobody that writes parts."""
     try:
         found = codec.decode(StreamPart, record.value or b"")
-    except MalformedError:
+        canonical.parse(found.data)
+        whose = parse_call_id(found.call_id)[0]
+    except (FoldError, MalformedError):  # of a newer version, too: others go on to be heard
         return None
-    return found if found.run_id == run else None
+    return found if found.run_id == whose == run else None

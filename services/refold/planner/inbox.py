@@ -293,7 +293,7 @@ class Inbox:
     def parkable(self, item: Pending) -> bool:
         """Whether an input may wait: no topic waits for what waits. Large ones leave room for the small."""
         assert item.record is not None, "only records are parked"
-        most = self._limits.topic_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
+        most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._parked_bytes[item.record.topic] + item.bytes <= most
 
     def park(self, item: Pending) -> None:

@@ -29,7 +29,8 @@ class Limits:
 
     **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides, `turn_resumed` runs
     it takes up after a take-over. Of a topic of which `topic_bytes` wait in the lane (20 MiB for all five), and of
-    requests while so many runs are `active` (not waiting for time or people), no more is taken. Inputs of more than
+    requests while so many runs are `active` (not waiting for time or people), no more is taken. Of a topic
+    `parked_bytes` may be about runs that are not known so far; what comes beyond is refused. Inputs of more than
     a few KiB have `input_bytes` for those of runs that are active (others wait in their topic), and as much for those
     of runs that wait (others are refused: nobody knows when there would be room). A run that waits for executors takes
     7 kB with its agent, so the default is some 35 MB for a lane. `blob_bytes` is of one value in the blob store; 0
@@ -40,6 +41,7 @@ class Limits:
     turn_entries: int = 500
     turn_resumed: int = 100
     topic_bytes: int = 4 << 20
+    parked_bytes: int = 4 << 20
     active: int = defaults.ACTIVE_RUNS
     input_bytes: int = defaults.INPUT_BYTES
     blob_bytes: int = 0

@@ -117,7 +117,8 @@ def _said_again(inputs: list[ClientInput]) -> tuple[ClientInput, ...]:
 def _dangerous(rng: Random, given: ClientInput) -> ClientInput:
     if given.kind not in ("run", "repeat", "conflict") or given.value is None:
         return given
-    request = json.loads(given.value) | {"requester": rng.choice((USER, "ada")), "labels": {"session": "s-1"}}
+    request = json.loads(given.value) | {"requester": rng.choice((USER, "ada"))}
+    request["labels"] = {**request.get("labels", {}), "session": "s-1"}
     if isinstance(request["input"], dict) and f"wipe_{request['input'].get('tool')}" in DANGEROUS:
         request["input"]["tool"] = f"wipe_{request['input']['tool']}"
     return replace(given, value=json.dumps(request).encode())
