@@ -27,8 +27,8 @@ class Halting:
         self._resumed: set[RunId] = set()
         self._unseen: deque[tuple[RunId, Halts]] = deque()
 
-    def passes(self, command: Command, state: RunState) -> bool:
-        """Whether an order of a run may be sent now. `state` is the latest that is accepted."""
+    def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
+        """Whether an order of a run may be sent now. `state` is the latest that is accepted; `own`: of an own entry."""
         order = command.message
         if not isinstance(order, ToolRequest):
             self._unsent.discard(CallId(command.key))
@@ -39,7 +39,7 @@ class Halting:
         elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
             self._unsent.discard(order.call_id)
             return True
-        if not order.again:
+        if own and not order.again:
             self._unsent.add(order.call_id)
         return False
 

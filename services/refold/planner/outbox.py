@@ -98,6 +98,7 @@ class Outbox:
         self.emitted, self.owed = Emitted(), Emitted()
         self.owed_before: list[Pending] = []
         self.unanswered = Unanswered()
+        self._mine: set[bytes] = set()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
         """Sends an entry into the log, in the trace of the run's request."""
@@ -105,6 +106,7 @@ class Outbox:
         run, trace = entry.run_id, request.traceparent if request else ""
         headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
         key = log_key(run, entry.seq, sent.id)
+        self._mine.add(entry.nonce)
         self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, self._token(sent)))
 
     def hear(self, after: RunState, entry: Entry, offset: int) -> None:
@@ -121,7 +123,9 @@ class Outbox:
             ordered = commands(after, entry, offset)
             if (latest := states.get(after.run_id)) is not after:
                 ordered = [each for each in ordered if _wanted(each, states)]
-            self._order(latest or after, ordered, offset, entry.at_ms)
+            # What somebody else has decided they may have sent as well, before it was kept back here.
+            self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._mine)
+            self._mine.discard(entry.nonce)
             self.emitted.acknowledge(offset)
 
     # A take-over: state is told, not history
@@ -202,8 +206,8 @@ class Outbox:
             orders += ask_people(state, step)
         self._order(state, orders, offset, state.at_ms)
 
-    def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int) -> None:
-        sent = [order for order in orders if self.halting.passes(order, state)]
+    def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int, *, own: bool = False) -> None:
+        sent = [order for order in orders if self.halting.passes(order, state, own=own)]
         self._send([self._record(state, order, offset, at_ms) for order in sent], offset)
         for order in orders:
             if order.message is None:

@@ -41,6 +41,7 @@ class Witness:
         self._heads: dict[str, str] = {}
         self.void_claims = 0
         self.claimed: set[str] = set()
+        self.reused: list[tuple[int, int, int]] = []
         self.lost: set[tuple[str, int]] = set()
         self.on_entry: Callable[[Datum], None] = lambda entry: None
         self.on_question: Callable[[Datum], None] = lambda request: None
@@ -102,9 +103,11 @@ class Witness:
         self.history.restart(logs)
         self.lost |= before - self._dispatched()
 
-    def forgets(self, topic: str, partition: int, end: int) -> None:
+    def forgets(self, topic: str, partition: int, end: int, was: int) -> None:
         """An input topic has lost its end: what lies there next is something else."""
         self.history.forget(topic, partition, end)
+        if topic == ORDERS:
+            self.reused.append((partition, end, was))
 
     def _dispatched(self) -> set[tuple[str, int]]:
         calls = [call for run in self.history.runs.values() for call in run.calls.values()]
@@ -124,6 +127,8 @@ class Witness:
             later.add(record.key)
             if not start <= record.offset < end or not record.value or not record.read_headers():
                 continue
+            if any(record.partition == place and end <= record.offset < was for place, end, was in self.reused):
+                continue  # who has read what lay there before commits past it; the planner asks again
             old = now_ms - record.at_ms > self.stale_ms - CLOCKS_MS
             if call not in self.claimed and not seen and not old and not self._closed(record.key):
                 self._wrong.append(f"commit: the request of call {call} was committed before it was claimed")

@@ -138,9 +138,10 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             return
         if topic == RUN_LOG:
             world.chance.left = 0
+        was = world.broker.log(topic, partition).end
         world.broker.truncate(topic, partition, end)
         world.counts["truncated"] += 1
-        world.witness.forgets(topic, partition, end)
+        world.witness.forgets(topic, partition, end, was)
         if topic == RUN_LOG:
             logs = [world.broker.log(topic, number).records for number in range(settings.partitions)]
             world.witness.loses(logs)
