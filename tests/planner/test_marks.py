@@ -9,9 +9,10 @@ import pytest
 
 from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry, NoteRecorded
-from refold.core.ids import RunId, log_key, parse_log_key
-from refold.core.messages import Marks
-from refold.core.run.chain import Head
+from refold.core.ids import EntryId, RunId, log_key, parse_log_key
+from refold.core.messages import Marks, RunErased
+from refold.core.run.chain import Head, anchor_key
+from refold.core.run.erased import erased_key
 from refold.core.run.finished import Finished
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
@@ -253,3 +254,30 @@ def unwritten(rig: Rig, run: str) -> list[Outgoing]:
         found.append(Outgoing(RUN_LOG, 0, log_key(state.run_id, entry.seq, name), value, (), 0))
         head = Head(name, entry.last_seq)
     return found
+
+
+def test_a_snapshot_stands_on_when_every_run_below_it_is_erased() -> None:
+    rig = Rig()
+    for n in range(3):
+        rig.start(f"run-{n}")
+    rig.pump()
+    for n in range(3):
+        run = RunId(f"run-{n}")
+        rig.broker.write(Outgoing(RUN_SNAPSHOT, 0, erased_key(run), codec.encode(RunErased(run)), (), 0))
+    rig.pump()
+    marks = marks_of(rig)
+    for record in list(rig.broker.log(RUN_LOG, 0).records):
+        if parse_log_key(record.key) is not None:
+            rig.broker.write(Outgoing(RUN_LOG, 0, record.key or b"", None, (), 0))
+    rig.broker.compact(RUN_LOG, 0)
+    rig.broker.expire("refold-planner", "p")
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert marks.anchor_offset < marks.log
+    assert [record.key for record in rig.broker.log(RUN_LOG, 0).records if record.value] == [
+        anchor_key(EntryId(bytes.fromhex(marks.anchor)))
+    ]
+    assert not foreign(after)
+    assert after.planner.counts["record.void"] == 0
+    assert after.log.reads[RUN_REQUESTED, 0] == [int(marks.inputs[RUN_REQUESTED])]

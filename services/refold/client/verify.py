@@ -101,7 +101,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
         if judged.void == "copy":
             found.copied[judged.run_id] = found.copied.get(judged.run_id, 0) + 1
         if judged.void:
-            void[judged.void] += 1
+            void[judged.void] += judged.void != "anchor"
         # What was held aside until now was counted as an orphan.
         void["orphan"] -= len(judged.linked)
         for entry in [each.entry for each in (judged, *judged.linked) if each.state is not None]:

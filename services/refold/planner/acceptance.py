@@ -265,6 +265,8 @@ class Acceptance:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
         if self.erased.hides(record.key):
             return
+        if (anchor := chain.anchor_name(record.key)) is not None and record.value is not None:
+            self.keeper.anchors.add(Anchor(RunId(""), anchor, record.offset, record.at_ms))
         parts = parse_log_key(record.key)
         if parts is not None:
             self.unread.discard(parts[2])
@@ -348,7 +350,7 @@ class Acceptance:
             if (count := self.journal.counts["record.copy"]) & (count - 1) == 0:
                 self.journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
         else:
-            self.journal.counts["record.void"] += judged.void not in ("tombstone", "unreadable")
+            self.journal.counts["record.void"] += judged.void not in ("anchor", "tombstone", "unreadable")
 
     def _wake(self, run: RunId) -> None:
         """Folds what was kept of a run."""

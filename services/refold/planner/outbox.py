@@ -23,11 +23,12 @@ from refold.core.events import (
     StepGivenUp,
     Terminal,
 )
-from refold.core.ids import CallId, RunId, call_id, log_key, parse_approval_id, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request, without_result
 from refold.core.planning.verdict import Decided, Unsent
+from refold.core.run.chain import anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
@@ -306,6 +307,11 @@ class Outbox:
     def beat(self) -> None:
         """Writes a record that says nothing: its delivery tells the time."""
         self._publish(Outgoing(RUN_SNAPSHOT, self._partition, b"beat", None, (), 0), Beat())
+
+    def anchor(self, position: int) -> None:
+        """Writes a record of no run, for a snapshot to stand on where all entries are of runs that were erased."""
+        name = entry_id(f"{self._actor}/{self._partition}/{position}".encode())
+        self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", (), 0), None)
 
     def hold(self, run: RunId, hold: Hold | None) -> None:
         """Says that the code of a run is held, or no longer."""

@@ -37,7 +37,7 @@ class Pacing:
     ) -> None:
         self._clock, self._snapshot_ms, self._log, self._inbox = clock, snapshot_ms, log, inbox
         self._outbox, self._holds, self._timers, self._start = outbox, holds, timers, start
-        self._beat_due = self._round_due = 0
+        self._beat_due = self._round_due = self._anchor_due = 0
 
     def begin(self) -> None:
         """The lane is live. Marks that it has sent tell the time; with a snapshot to write first there are none."""
@@ -63,13 +63,21 @@ class Pacing:
         log, mono = self._log, self._clock.mono_ms
         log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
         told = log.windows.low_water(log.position)
-        due = log.keeper.heavy or mono >= self._round_due
+        if bare := not log.keeper.anchors and log.position > 0 and not self._start.resuming:
+            self._anchor(mono)
+        due = (log.keeper.heavy or mono >= self._round_due) and not bare
         # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
         if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due = mono + self._snapshot_ms
             inputs = self._start.inputs | self._inbox.low_water()
             log.round(min(told, self._outbox.low_water(log.position)), inputs)
         log.keeper.write(log.position)
+
+    def _anchor(self, mono: int) -> None:
+        # Without one a successor would read the whole log, and all that people ever said.
+        if mono >= self._anchor_due:
+            self._anchor_due = mono + BEAT_MS
+            self._outbox.anchor(self._log.position)
 
     def next_due_ms(self) -> int | None:
         """When the lane wants to `work` at the latest."""

@@ -43,7 +43,7 @@ class SentKept:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An entry that counts, and where and since when the log has it."""
+    """An entry that counts, or a record that is of no run, and where and since when the log has it."""
 
     run: RunId
     name: EntryId
@@ -52,7 +52,7 @@ class Anchor:
 
 
 class Anchors:
-    """Entries by which marks can be told from those of another log, oldest first; the marks name one below them.
+    """Records by which marks can be told from those of another log, oldest first; the marks name one below them.
 
     Of many between two rounds every other will do. One of a run that was erased, or repeated, may be cleaned away.
     """
@@ -63,10 +63,16 @@ class Anchors:
         self._anchors: deque[Anchor] = deque()
 
     def add(self, anchor: Anchor) -> None:
-        """One more entry counts."""
+        """One more entry counts, or another record of which nothing is erased."""
+        if not anchor.run and any(each.name == anchor.name for each in self._anchors):
+            self.leave(anchor.run)  # repeated, one of the two may be cleaned away
+            return
         self._anchors.append(anchor)
         if len(self._anchors) > self._MOST:
             self._anchors = deque(list(self._anchors)[::2])
+
+    def __bool__(self) -> bool:
+        return bool(self._anchors)
 
     def leave(self, run: RunId) -> None:
         """The entries of a run need not stay where they are."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import Marks
 from refold.core.planning.verdict import Due
+from refold.core.run.chain import anchor_name
 from refold.core.run.snapshot import Asleep
 from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.planner.acceptance import Acceptance
@@ -201,7 +202,8 @@ class TakeOver:
 
 def _anchor(marks: Marks, record: Record) -> Anchor | None:
     """The anchor of the marks, if this is it. A mirror appends at a time of its own."""
-    parts = parse_log_key(record.key)
-    if parts is None or not record.value or parts[2].hex() != marks.anchor or record.at_ms != marks.anchor_ms:
+    parts, own = parse_log_key(record.key), anchor_name(record.key)
+    run, name = (parts[0], parts[2]) if parts else (RunId(""), own)
+    if name is None or not record.value or name.hex() != marks.anchor or record.at_ms != marks.anchor_ms:
         return None
-    return Anchor(parts[0], parts[2], record.offset, record.at_ms)
+    return Anchor(run, name, record.offset, record.at_ms)

@@ -38,14 +38,16 @@ class Unreadable:
     reason: str
 
 
-VoidReason = Literal["key", "tombstone", "hash", "body"]
+VoidReason = Literal["key", "anchor", "tombstone", "hash", "body"]
+
+_ANCHOR = b"anchor/"
 
 
 def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | VoidReason:
     """A raw run-log record, judged by itself: the entry, or why it is nothing that anybody could have appended."""
     parts = parse_log_key(key)
     if parts is None:
-        return "key"
+        return "anchor" if anchor_name(key) is not None else "key"
     if value is None:
         return "tombstone"
     run, seq, name = parts
@@ -62,6 +64,22 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
     if entry.run_id != run or entry.seq != seq or not entry.events:
         return "body"
     return LogRecord(name, entry)
+
+
+def anchor_key(name: EntryId) -> bytes:
+    """The key of a record that is of no run, so nothing erases it: what a snapshot stands on can be told by it."""
+    return _ANCHOR + name.hex().encode()
+
+
+def anchor_name(key: bytes | None) -> EntryId | None:
+    """The name of an anchor; None for the key of anything else."""
+    if key is None or not key.startswith(_ANCHOR):
+        return None
+    try:
+        name = bytes.fromhex(key[len(_ANCHOR) :].decode())
+    except ValueError:
+        return None
+    return EntryId(name) if name else None
 
 
 def extends(head: Head, entry: Entry) -> bool:
