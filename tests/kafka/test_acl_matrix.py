@@ -101,8 +101,8 @@ def expected(role: str, place: Place) -> str:
             "read": readers,
             "describe": writers + readers + everywhere["describe"],
             "create": everywhere["create"],
-            "alter_configs": everywhere["alter_configs"],
-            "describe_configs": everywhere["alter_configs"] + everywhere["describe_configs"],
+            "alter_configs": (alter := entry.get("alter_configs", everywhere["alter_configs"])),
+            "describe_configs": alter + everywhere["describe_configs"],
             "alter": [],
             "delete": [],
         }[operation]

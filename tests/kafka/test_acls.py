@@ -91,7 +91,10 @@ def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> N
         "alter_configs",
     }
     assert {acl.kind for acl in ALL} == {"topic", "group"}
-    assert {acl.principal for acl in ALL if acl.operation in ("create", "alter_configs")} == {"User:refold-operator"}
+    assert {acl.principal for acl in ALL if acl.operation == "create"} == {"User:refold-operator"}
+    alters = {acl.name: acl.principal for acl in ALL if acl.operation == "alter_configs"}
+    assert alters.pop("refold.catalog") == "User:refold-authority"
+    assert set(alters.values()) == {"User:refold-operator"}
 
 
 @pytest.mark.parametrize("prefix", ["refold.", "refold.test.", ""])

@@ -145,7 +145,8 @@ def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
         writers, readers = {*topic["writers"], *erasers}, {*topic["readers"], *erasers}
         yield from ((role, "topic", pattern, "write") for role in writers)
         yield from ((role, "topic", pattern, "read") for role in readers)
-        for operation, roles in content["every_topic"].items():
+        for operation, everywhere in content["every_topic"].items():
+            roles = topic.get(operation, everywhere)
             known = writers | readers if operation == "describe" else set()
             yield from ((role, "topic", pattern, operation) for role in roles if role not in known)
 

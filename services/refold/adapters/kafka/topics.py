@@ -40,7 +40,7 @@ _NO_FLUSH = 2**63 - 1
 _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 """Settings without which records that count are lost, are refused, or are judged by a clock that is nobody's."""
 
-_RIGHTS = ("writers", "readers")
+_RIGHTS = ("writers", "readers", "alter_configs")
 _T = TypeVar("_T")
 
 
