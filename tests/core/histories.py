@@ -29,6 +29,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
     RunMigrated,
+    SignalSent,
     SleepStarted,
     StatusSet,
     StepGivenUp,
@@ -325,7 +326,11 @@ def random_reaction(log: Log, rng: random.Random) -> None:
         )
     elif draw < 0.7:
         started = ChildStarted(step, "worker", "{}", outlives=rng.random() < 0.3)
-        log.append([rng.choice([started, EventPublished(step, "paid", "{}", ["worker"] * rng.randint(0, 2))])])
+        others = [
+            EventPublished(step, "paid", "{}", ["worker"] * rng.randint(0, 2)),
+            SignalSent(step, "r-2", "go", "{}"),
+        ]
+        log.append([rng.choice([started, *others])])
     elif draw < 0.72:
         log.append([PatchTaken(rng.choice(["ask", "answer"]))])
     elif draw < 0.74:

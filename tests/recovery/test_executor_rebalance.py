@@ -43,7 +43,7 @@ from refold.ports.ledger import (
     Renewed,
     Reply,
 )
-from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked
+from refold.ports.log import Assigned, Delivery, End, Outgoing, Record, Revoked
 from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from tests.roots import TRUST
@@ -188,7 +188,7 @@ def test_nothing_is_claimed_before_the_catalog_is_read_to_where_it_ended_when_th
         bench.turn(Revoked(0))
 
     early = bench.turn(behind, request(0)) + bench.turn(after_ms=1_000)
-    ready = bench.turn(Reached("catalog", 0, 2))
+    ready = bench.turn(*(Record("catalog", 0, offset, b"note", b"of nobody", lambda: None) for offset in range(2)))
 
     assert (len(asked(early, Claim)), len(asked(ready, Claim))) == (0, 1)
 

@@ -82,7 +82,7 @@ class StepLine:
     """
 
     step: int
-    kind: Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event"]
+    kind: Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal"]
     name: str
     status: StepStatus
     call_id: str = ""
@@ -232,6 +232,10 @@ def _renew(line: StepLine, call: str) -> None:
 def _asked_for(event: events.Event, call: CallId, at_ms: int) -> StepLine | None:
     """The line of a new step, if the event is one."""
     match event:
+        case events.SignalSent():
+            line = StepLine(event.step, "signal", event.name, "noted", result=event.data, started_ms=at_ms)
+            line.ended_ms, line.runs = at_ms, [event.run_id]
+            return line
         case events.NoteRecorded():
             return StepLine(
                 event.step, "note", event.kind, "noted", result=event.data, started_ms=at_ms, ended_ms=at_ms

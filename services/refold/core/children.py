@@ -35,6 +35,16 @@ class ChildCompleted:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalSent:
+    """The agent tells another run something: a signal with this name, whose id is `core.ids.signal_id` of the step."""
+
+    step: int
+    run_id: str
+    name: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventPublished:
     """The agent tells of something. The agents that were registered for it are started, a run each."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from refold.core.children import ChildCompleted as ChildCompleted
 from refold.core.children import ChildStarted as ChildStarted
 from refold.core.children import EventPublished as EventPublished
+from refold.core.children import SignalSent as SignalSent
 from refold.core.ids import RunId
 from refold.core.parts import Cause as Cause
 from refold.core.parts import Earlier as Earlier
@@ -361,6 +362,7 @@ Event = (
     | ChildStarted
     | ChildCompleted
     | EventPublished
+    | SignalSent
     | PatchTaken
     | RunMigrated
     | RunRetried

@@ -177,6 +177,11 @@ def asked_about(name: str) -> str:
 _CALLBACK, _SECRET_BYTES, _LONGEST_TOKEN = "cb_", 16, 512
 
 
+def signal_id(run: RunId, step: int) -> str:
+    """The id of the signal that a step of a run sends: the same each time, so it is taken once."""
+    return f"{run}/{step}"
+
+
 def callback_token(run: RunId, seed: str, number: int) -> str:
     """The token of the run's callback of this number: names the run, and only who knows the seed can make it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.core import events
 from refold.core.errors import RefoldError
 from refold.core.ids import depth_of
-from refold.core.run.delegated import PublishEvent, StartRun
+from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.state import RunState
 from refold.core.wire.canonical import utf8_bytes
 from refold.planner.settings import Bounds
@@ -35,6 +35,14 @@ def delegated(
     if state.children + ahead + count > (many := state.retried.most_children or budget.children):
         raise spent("budget_children", f"it starts more than {many:,} runs")
     return event
+
+
+def telling(intent: SendSignal, step: int, most: int) -> events.SignalSent:
+    """The event of a step that tells another run something. **Raises** RefoldError where that is too much."""
+    if (size := utf8_bytes(intent.data)) > most:
+        message = f"the data of signal {intent.name} has {size:,} bytes, more than {most:,}"
+        raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
+    return intent.recorded(step)
 
 
 def started_by(event: events.ChildStarted | events.EventPublished) -> int:

@@ -20,7 +20,7 @@ from refold.core.planning.asking import Proposal
 from refold.core.planning.budgets import Tally
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import Rules, Ruling
-from refold.core.run.delegated import PublishEvent, StartRun
+from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
 from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say
@@ -28,7 +28,7 @@ from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
-from refold.planner.delegating import delegated, spent, started_by
+from refold.planner.delegating import delegated, spent, started_by, telling
 from refold.planner.editing import edited_by_operator
 from refold.planner.holds import Stall
 from refold.planner.live import LiveCode
@@ -341,6 +341,8 @@ class Agents:
             event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
             frontier.started += started_by(event)
             fresh = [event]
+        elif isinstance(intent, SendSignal):
+            fresh = [telling(intent, step, self._budget.payload_bytes)]
         else:
             fresh = [intent.recorded(step)]
             if isinstance(started := fresh[0], events.WaitStarted):

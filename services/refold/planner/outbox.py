@@ -20,6 +20,7 @@ from refold.core.events import (
     Entry,
     Event,
     RunUnpaused,
+    SignalSent,
     StepGivenUp,
     Terminal,
 )
@@ -31,7 +32,15 @@ from refold.core.planning.verdict import Decided, Unsent
 from refold.core.run.chain import anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
-from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_REQUESTED, tool_requested
+from refold.core.topics import (
+    APPROVAL_REQUESTED,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+    TOOL_REQUESTED,
+    tool_requested,
+)
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
 from refold.planner.acceptance import SentEntry
@@ -81,7 +90,7 @@ ENDS_BYTES = 16 << 20
 END_BYTES = 1_024
 """What an end takes besides its record."""
 
-_ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | StepGivenUp | Terminal
+_ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | SignalSent | StepGivenUp | Terminal
 """What ends an order that was open, or a run."""
 
 
@@ -271,7 +280,7 @@ class Outbox:
             return None
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
-        if record.value is None or ordered.short:
+        if record.value is None or ordered.short or record.topic == RUN_SIGNALLED:
             return None
         name = record.key.decode()
         if record.topic == APPROVAL_REQUESTED:

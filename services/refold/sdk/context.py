@@ -22,7 +22,7 @@ from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
 from refold.sdk.callback import Callback, R, result_reader
-from refold.sdk.delegating import Callee, OnParentEnd, published, started
+from refold.sdk.delegating import Callee, OnParentEnd, published, signalled, started
 from refold.sdk.log import AgentLog
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
@@ -198,6 +198,15 @@ class Context:
         **Raises** UsageError when `event` is no text, or `data` has no JSON form or holds a set.
         """
         loop.running("ctx.publish").tell(published(event, data))
+
+    def signal(self, run: str, name: str, data: Any = None) -> None:
+        """Tells another run something that it waits for: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
+
+        It is said once, however often this code is run again, in the name of whoever has asked for this run. One that
+        comes before the wait is kept for it. Whether the run is there, and waits, this one is not told: what nobody
+        takes is a dead letter. **Raises** UsageError for what is no id or name, or `data` without a JSON form.
+        """
+        loop.running("ctx.signal").tell(signalled(run, name, data))
 
     def note(self, kind: str, data: Any = None) -> None:
         """Records something for those who read the run: a plan, decision, checkpoint or thought. No `await`.

@@ -10,8 +10,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from refold.core.approval.condition import Condition, Language
 from refold.core.errors import ChildFailed, MalformedError, UsageError
 from refold.core.events import ChildCompleted
-from refold.core.ids import child_id
-from refold.core.run.delegated import PublishEvent, StartRun
+from refold.core.ids import child_id, run_id
+from refold.core.planning.waiting import check_name
+from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.wire import canonical
 
 
@@ -84,6 +85,15 @@ def published(name: str, data: Any) -> PublishEvent:
     if not isinstance(name, str) or not name:
         raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
     return PublishEvent(name, json_of(data, f"data of event {name!r}"))
+
+
+def signalled(run: str, name: str, data: Any) -> SendSignal:
+    """What tells another run something. **Raises** UsageError when either has no name, or the data no JSON form."""
+    try:
+        told = run_id(run)
+    except MalformedError as error:
+        raise UsageError(f"ctx.signal({run!r}, ...)", hint=f"name a run by its id: {error.message}") from None
+    return SendSignal(told, check_name(name), json_of(data, f"data of signal {name!r}"))
 
 
 def json_of(value: Any, what: str) -> str:

@@ -33,7 +33,7 @@ TIMEOUT = timedelta(minutes=1)
 ONE_TRY = Retry(attempts=1)
 """An agent that raises has failed, in memory as elsewhere. A process that dies under it is no attempt."""
 
-IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish")
+IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal")
 """What a context has that nothing but a recorded history can answer."""
 
 LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'

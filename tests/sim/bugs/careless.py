@@ -100,15 +100,15 @@ def _looks_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _same_whatever_it_says(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
-    def start(state: RunState | None, what: Start, now: int, rules: Any) -> Ruling:
-        return Ignore("the run exists") if state else original(state, what, now, rules)
+    def start(state: RunState | None, what: Start, now: int, rules: Any, *more: Any) -> Ruling:
+        return Ignore("the run exists") if state else original(state, what, now, rules, *more)
 
     return start
 
 
 def _another_run(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
-    def start(state: RunState | None, what: Start, now: int, rules: Any) -> Ruling:
-        return original(None, what, now, rules)
+    def start(state: RunState | None, what: Start, now: int, rules: Any, *more: Any) -> Ruling:
+        return original(None, what, now, rules, *more)
 
     return start
 

@@ -21,7 +21,7 @@ def _nobody_asks(values: LargeValues, *_: Any) -> None:
     return None
 
 
-def _own_runs_alone(values: LargeValues, item: Pending) -> bool:
+def _own_runs_alone(values: LargeValues, item: Pending, *, loads: bool) -> bool:
     return False
 
 

@@ -10,12 +10,12 @@ import dataclasses
 from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.ids import approval_id
-from refold.core.messages import ApprovalRequest, RunOutcome, ToolRequest
+from refold.core.ids import RunId, approval_id, signal_id
+from refold.core.messages import ApprovalRequest, RunOutcome, RunSignal, ToolRequest
 from refold.core.planning import asking
 from refold.core.run.building import earlier
 from refold.core.run.state import RunState
-from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, tool_requested
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED, tool_requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Command:
 
     topic: str
     key: str
-    message: ToolRequest | ApprovalRequest | RunOutcome | None
+    message: ToolRequest | ApprovalRequest | RunOutcome | RunSignal | None
     call_key: str = ""
 
 
@@ -47,6 +47,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             if event.step in state.given_up:
                 continue  # in the same moment: nobody waits for it
             found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
+        elif isinstance(event, events.SignalSent):
+            found.append(_signal(state, event))
         elif isinstance(event, (events.CallCompleted, events.CallFailed)):
             closed.append(close(state, event.step, at=entry.last_seq))
         elif isinstance(event, events.ApprovalRequested):
@@ -74,6 +76,15 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
                     closed.append(close(state, step))
             found.append(outcome(state))
     return found + ended + closed
+
+
+def _signal(state: RunState, event: events.SignalSent) -> Command:
+    """What a run tells another: in the name of whoever has asked for it, as users say it."""
+    told = RunId(event.run_id)
+    name = signal_id(state.run_id, event.step)
+    actor = state.request.requester if state.request else ""
+    said = RunSignal(told, name, "signal", event.data, actor, name=event.name)
+    return Command(RUN_SIGNALLED, f"{told}/{name}", said)
 
 
 def close(state: RunState, step: int, *, at: int = 0) -> Command:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from refold.core import events
-from refold.core.run.intents import Intent, run_words
+from refold.core.ids import RunId
+from refold.core.run.intents import Intent, run_words, signal_words
 from refold.core.run.state import Settled, Step
 from refold.core.wire.blobs import stands_for
 
@@ -39,6 +40,29 @@ class StartRun(Intent):
 
     def recorded(self, step: int) -> events.ChildStarted:
         return events.ChildStarted(step, self.agent, self.input, self.outlives)
+
+
+@dataclass(slots=True, eq=False)
+class SendSignal(Intent):
+    """Tell another run something. `data` is canonical JSON."""
+
+    run: RunId
+    name: str
+    data: str
+
+    waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("run", "name", "data")
+
+    @property
+    def words(self) -> str:
+        return signal_words(self.name, self.run)
+
+    def agrees(self, recorded: Step) -> bool:
+        same = (self.run, self.name, self.data)
+        return isinstance(recorded, events.SignalSent) and (recorded.run_id, recorded.name, recorded.data) == same
+
+    def recorded(self, step: int) -> events.SignalSent:
+        return events.SignalSent(step, self.run, self.name, self.data)
 
 
 @dataclass(slots=True, eq=False)

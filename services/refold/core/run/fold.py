@@ -121,6 +121,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.ChildStarted: attrgetter("input"),
     events.ChildCompleted: attrgetter("result"),
     events.EventPublished: attrgetter("data"),
+    events.SignalSent: attrgetter("data"),
     events.PatchTaken: attrgetter("patch"),
     events.RunRetried: attrgetter("edit"),
 }
@@ -136,7 +137,9 @@ def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) ->
     state.status, state.version, state.app, state.started_ms = "running", event.version, event.app, at_ms
 
 
-def _noted(state: RunState, event: events.NoteRecorded | events.CheckpointReached, seq: int, at_ms: int) -> None:
+def _noted(
+    state: RunState, event: events.NoteRecorded | events.CheckpointReached | events.SignalSent, seq: int, at_ms: int
+) -> None:
     number(state, event, seq)
 
 
@@ -351,6 +354,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
+    events.SignalSent: _noted,
     events.PatchTaken: _patched,
     events.RunMigrated: _migrated,
     events.RunCompleted: _ended,

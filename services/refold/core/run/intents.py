@@ -305,6 +305,11 @@ def run_words(agent: str, given: str) -> str:
     return f"run {agent}({_brief(given)})"
 
 
+def signal_words(name: str, run: str) -> str:
+    """A signal that is sent, in words."""
+    return f"signal {name} to {run}"
+
+
 def _brief(text: str) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
@@ -331,6 +336,8 @@ def words_of(step: Step) -> str:
         return run_words(step.agent, step.input)
     if isinstance(step, events.EventPublished):
         return f"publish {step.name}"
+    if isinstance(step, events.SignalSent):
+        return signal_words(step.name, step.run_id)
     if isinstance(step, events.CheckpointReached):
         return f"checkpoint {step.name}"
     if isinstance(step, events.WaitStarted):

@@ -32,6 +32,7 @@ Step = (
     | events.CallbackCreated
     | events.ChildStarted
     | events.EventPublished
+    | events.SignalSent
 )
 Settled = (
     events.CallCompleted
