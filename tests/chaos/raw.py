@@ -155,7 +155,7 @@ class Chain:
 
     def _entry(self, record: Raw) -> Fields | str:
         parts = record.key.split(b"/")
-        if len(parts) != 3:
+        if len(parts) != 3 or not int(parts[1] or b"0"):  # what is of no run has the number 0
             return "key"
         if record.value is None:
             return "tombstone"

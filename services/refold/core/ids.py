@@ -128,7 +128,7 @@ def hold_key(run: RunId) -> bytes:
 def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
     """The parts of a run-log key, or None when it is not one."""
     match = _LOG_KEY.match(key or b"")
-    if not match:
+    if not match or not int(match[2]):  # entries are numbered from 1
         return None
     run, seq, entry = match.groups()
     try:

@@ -40,7 +40,8 @@ class Unreadable:
 
 VoidReason = Literal["key", "anchor", "tombstone", "hash", "body"]
 
-_ANCHOR = b"anchor/"
+_ANCHOR = b"anchor/0000000000/"
+"""In three parts, as the key of an entry is, for who takes keys apart. No entry has the number 0."""
 
 
 def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | VoidReason:

@@ -21,6 +21,7 @@ from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.reading.waits import OF_WAITS
 
 _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
+_ANCHOR_KEY = re.compile(rb"anchor/0000000000/[0-9a-f]{32}\Z")
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
 _TELLS = {"RunSuspended": "suspended", "RunResumed": "running"}
 _ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed", "PatchTaken", "RunMigrated")
@@ -112,6 +113,8 @@ class History:
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.left(run.at_ms)]
 
     def _read(self, record: Record) -> tuple[bytes, Datum] | None:
+        if _ANCHOR_KEY.match(record.key or b""):
+            return None
         match = _LOG_KEY.match(record.key or b"")
         if not match or not record.value:
             if record.value:
