@@ -62,8 +62,7 @@ class Admission:
         self._active: dict[RunId, frozenset[Needed]] = {}
         self._at: dict[Needed, set[RunId]] = {}
         self._needs: dict[Needed, Counter[str]] = {}
-        self._crowded: frozenset[Needed] = frozenset()
-        self._elsewhere = 0
+        self._crowd: tuple[frozenset[Needed], int] | None = None
         self._weights: dict[RunId, Weight] = {}
         self._bytes = {True: 0, False: 0}
 
@@ -101,7 +100,7 @@ class Admission:
         """How many more runs (of this agent) may be with executors; none before all is heard that was said of them."""
         if not self._start.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
-        return self._limits.active - self._elsewhere - self._log.flying
+        return self._limits.active - self._crowds()[1] - self._log.flying
 
     def admit(self) -> None:
         """Requests that wait for room are answered, as far as there is room for their agents."""
@@ -111,7 +110,16 @@ class Admission:
 
     def _waits(self, agent: str) -> bool:
         """Whether runs of an agent need what is crowded."""
-        return any(self._needs[place][agent] for place in self._crowded)
+        return any(self._needs[place][agent] for place in self._crowds()[0])
+
+    def _crowds(self) -> tuple[frozenset[Needed], int]:
+        """The places that are crowded, and how many runs are active and at none of them."""
+        if self._crowd is None:
+            most, number = self._limits.active, len(self._active)
+            full = frozenset(place for place, runs in self._at.items() if len(runs) >= most) if number >= most else None
+            there = len(set[RunId]().union(*(self._at[place] for place in full))) if full else 0
+            self._crowd = full or frozenset(), number - there
+        return self._crowd
 
     def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
         """A run is active at these places, or (None) is not."""
@@ -130,12 +138,7 @@ class Admission:
         for place in (places or frozenset()) - (before or frozenset()):
             self._at.setdefault(place, set()).add(run)
             self._needs.setdefault(place, Counter())[agent] += 1
-        most = self._limits.active
-        if len(self._active) < most:
-            self._crowded, self._elsewhere = frozenset(), len(self._active)
-            return
-        self._crowded = frozenset(place for place, runs in self._at.items() if len(runs) >= most)
-        self._elsewhere = len(self._active) - len(set[RunId]().union(*(self._at[place] for place in self._crowded)))
+        self._crowd = None  # made anew when somebody asks: a turn accepts hundreds of entries, and asks a few times
 
     def refuses(self, request: RunRequest, now: int) -> str:
         """Why there is no room for another run, though nobody could say when there will be; nothing if there is."""
