@@ -6,6 +6,7 @@ from refold.core.events import Entry, NoteRecorded, RunCompleted, RunRequested, 
 from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, RunErased, RunRequest, RunSignal, ToolResult
 from refold.core.planning.verdict import Rules
+from refold.core.run.chain import anchor_name
 from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
 from refold.core.wire import codec
@@ -47,7 +48,9 @@ def write(world: World, topic: str, key: bytes, value: bytes) -> None:
 
 
 def said(found: Planning, topic: str) -> list[bytes]:
-    return [record.value for record in found.world.records(topic) if record.value]
+    """What lies in a topic. Without anchors, which are of no run."""
+    records = found.world.records(topic)
+    return [record.value for record in records if record.value and anchor_name(record.key) is None]
 
 
 def letters(found: Planning) -> list[str]:

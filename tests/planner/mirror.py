@@ -8,6 +8,7 @@ import random
 from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry
 from refold.core.ids import log_key
+from refold.core.run.chain import anchor_name
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing, Record
@@ -48,7 +49,7 @@ def fork(rig: Rig, rng: random.Random, count: int) -> None:
     """What zombies write: entries that extend a head which has another successor."""
     for number in range(rig.broker.partitions):
         log = rig.broker.log(RUN_LOG, number)
-        real = [record for record in log.records if record.value]
+        real = [record for record in log.records if record.value and anchor_name(record.key) is None]
         for record in rng.sample(real, min(count, len(real))):
             entry = dataclasses.replace(codec.decode(Entry, record.value or b""), nonce=rng.randbytes(16))
             name, value = codec.encode_entry(entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from refold.core.run.chain import anchor_name
 from refold.core.run.log import GAP
 from refold.core.topics import RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT, tool_completed
 from refold.ports.log import Outgoing
@@ -120,7 +121,7 @@ def test_what_is_left_of_a_run_is_not_buried_by_a_planner_that_has_not_seen_its_
     rig.boot()
 
     assert rig.stalled == {"run-0": GAP}
-    assert [record.key for record in rig.reader.scan(RUN_LOG)] == left
+    assert [record.key for record in rig.reader.scan(RUN_LOG) if anchor_name(record.key) is None] == left
 
 
 def test_a_topic_of_inputs_that_has_lost_its_end_is_read_on() -> None:
