@@ -119,6 +119,9 @@ def test_inputs_of_which_the_log_has_lost_the_answer_since_the_marks_are_read_ag
     rig = busy(Rig()) if anchored else Rig()
     rig.settings = dataclasses.replace(rig.settings, snapshot_ms=1 << 40, commit_ms=0)
     rig.boot()
+    if not anchored:  # its planner died before it knew of any record to stand on
+        del rig.broker.log(RUN_SNAPSHOT, 0).records[1:]
+        rig.broker.log(RUN_LOG, 0).records.clear()
     marks = marks_of(rig)
     rig.answers = False
     rig.start("asked-since")
@@ -275,9 +278,9 @@ def test_a_snapshot_stands_on_when_every_run_below_it_is_erased() -> None:
     after = Rig(rig.world, rig.broker, member="next")
 
     assert marks.anchor_offset < marks.log
-    assert [record.key for record in rig.broker.log(RUN_LOG, 0).records if record.value] == [
-        anchor_key(EntryId(bytes.fromhex(marks.anchor)))
-    ]
+    left = [record.key for record in rig.broker.log(RUN_LOG, 0).records if record.value]
+    assert left[-1] == anchor_key(EntryId(bytes.fromhex(marks.anchor)))
+    assert not any(parse_log_key(key) for key in left)
     assert not foreign(after)
     assert after.planner.counts["record.void"] == 0
     assert after.log.reads[RUN_REQUESTED, 0] == [int(marks.inputs[RUN_REQUESTED])]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from refold.core import topics
@@ -14,10 +12,14 @@ from tests.planner.clocked import DAY, NOW, Rig
 
 
 class SlowReports(Rig):
-    """`late` are the reports about what the lane keeps, while they are held back; `unsure`: entries have no answer."""
+    """`late` are the reports about entries, while they are held back; `unsure`: entries have no answer."""
 
     late: list[effects.Item] | None = None
     unsure = False
+
+    def __init__(self) -> None:
+        self._entries: set[int] = set()
+        super().__init__()
 
     def hear(self) -> None:
         """The reports come."""
@@ -26,13 +28,14 @@ class SlowReports(Rig):
 
     def _carry_out(self, effect: effects.Effect) -> None:
         super()._carry_out(effect)
-        if self.late is not None and isinstance(effect, effects.Publish):
-            kept = {record.token for record in effect.records if record.topic == topics.RUN_SNAPSHOT}
-            self.late += [each for each in self._answers if isinstance(each, Delivery) and each.token in kept]
+        if self.late is not None and not self.unsure:
+            self.late += [each for each in self._answers if isinstance(each, Delivery) and each.token in self._entries]
             self._answers = [each for each in self._answers if each not in self.late]
 
     def _write(self, record: Outgoing) -> Delivery:
         found = super()._write(record)
+        if record.topic == topics.RUN_LOG:
+            self._entries.add(record.token)
         return Delivery(record.token, None) if self.unsure and record.topic == topics.RUN_LOG else found
 
 
@@ -47,6 +50,24 @@ def test_a_sleep_lasts_as_long_as_it_should_whatever_the_clock_of_the_machine_sa
     rig.run(2)
 
     assert before == ["RunRequested", "RunStarted", "SleepStarted", "RunSuspended"]
+    assert rig.kinds("r")[4:] == ["SleepEnded", "RunCompleted"]
+
+
+def test_the_clock_of_the_broker_that_leads_the_snapshots_changes_nothing() -> None:
+    rig = Rig()
+    written = rig.broker.clock_ms
+    rig.broker.clock_ms = lambda topic: written(topic) + DAY * (topic == topics.RUN_SNAPSHOT)  # type: ignore[method-assign]
+    rig.successor()
+    rig.start("r", "napping", {"seconds": 20})
+
+    rig.run(19_000)
+    before = rig.kinds("r")
+    rig.successor()
+    rig.run(900)
+    taken_over = rig.kinds("r")
+    rig.run(200)
+
+    assert before == taken_over == ["RunRequested", "RunStarted", "SleepStarted", "RunSuspended"]
     assert rig.kinds("r")[4:] == ["SleepEnded", "RunCompleted"]
 
 
@@ -103,12 +124,11 @@ def test_requests_that_waited_are_decided_at_the_time_of_now() -> None:
 
 def test_a_timer_is_not_lost_when_the_clock_goes_back_before_its_turn_comes() -> None:
     rig = SlowReports()
-    rig.settings = dataclasses.replace(rig.settings, snapshot_ms=4_900)
-    rig.successor()
     rig.start("r", "napping", {"seconds": 5})
-    rig.run(10)
-    rig.late = []
     rig.run(4_980)
+    rig.late = []
+    rig.start("slow", "idling", None)
+    rig.run(10)
     rig.start("other", "idling", None)
     rig.unsure = True
     rig.turn()

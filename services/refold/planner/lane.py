@@ -105,7 +105,7 @@ class Lane:
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
         offset = delivery.offset
-        if isinstance(asker, (SentEntry, SentKept, Beat)) and offset is not None and offset != NEVER:
+        if isinstance(asker, (SentEntry, Beat)) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
             self.pacing.heard()
         if isinstance(asker, SentEntry):

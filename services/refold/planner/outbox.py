@@ -29,7 +29,7 @@ from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest,
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request, without_result
 from refold.core.planning.verdict import Decided, Unsent
-from refold.core.run.chain import anchor_key
+from refold.core.run.chain import BEAT_KEY, anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
 from refold.core.topics import (
@@ -314,8 +314,8 @@ class Outbox:
         self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def beat(self) -> None:
-        """Writes a record that says nothing: its delivery tells the time."""
-        self._publish(Outgoing(RUN_SNAPSHOT, self._partition, b"beat", None, (), 0), Beat())
+        """Writes a record that says nothing: its delivery tells the time of the run log, whose broker has its own."""
+        self._publish(Outgoing(RUN_LOG, self._partition, BEAT_KEY, None, (), 0), Beat())
 
     def anchor(self, position: int) -> None:
         """Writes a record of no run, for a snapshot to stand on where all entries are of runs that were erased."""

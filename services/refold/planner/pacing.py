@@ -40,8 +40,8 @@ class Pacing:
         self._beat_due = self._round_due = self._anchor_due = 0
 
     def begin(self) -> None:
-        """The lane is live. Marks that it has sent tell the time; with a snapshot to write first there are none."""
-        self._beat_due = self._clock.mono_ms + (0 if self._log.keeper.opened else BEAT_MS)
+        """The lane is live, and asks the log for the time before it decides anything."""
+        self._beat_due = self._clock.mono_ms
 
     def heard(self) -> None:
         """The log has told the time."""
@@ -63,9 +63,11 @@ class Pacing:
         log, mono = self._log, self._clock.mono_ms
         log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
         told = log.windows.low_water(log.position)
-        if bare := not log.keeper.anchors and log.position > 0 and not self._start.resuming:
+        if self._bare:
             self._anchor(mono)
-        due = (log.keeper.heavy or mono >= self._round_due) and not bare
+        else:
+            self._anchor_due = 0
+        due = (log.keeper.heavy or mono >= self._round_due) and not self._bare
         # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
         if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due = mono + self._snapshot_ms
@@ -73,10 +75,15 @@ class Pacing:
             log.round(min(told, self._outbox.low_water(log.position)), inputs)
         log.keeper.write(log.position)
 
+    @property
+    def _bare(self) -> bool:
+        """Whether marks have nothing to stand on: every run of which this planner has read an entry was erased."""
+        return not self._log.keeper.anchors and self._log.position > 0 and not self._start.resuming
+
     def _anchor(self, mono: int) -> None:
         # Without one a successor would read the whole log, and all that people ever said.
         if mono >= self._anchor_due:
-            self._anchor_due = mono + BEAT_MS
+            self._anchor_due, self._round_due = mono + BEAT_MS, 0
             self._outbox.anchor(self._log.position)
 
     def next_due_ms(self) -> int | None:
@@ -92,6 +99,7 @@ class Pacing:
             return 0
         due = [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
         due += [tells] if (tells := self._log.windows.next_due_ms()) is not None else []
+        due += [self._anchor_due] if self._bare else []
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._beat_due))
         return min(due, default=None)

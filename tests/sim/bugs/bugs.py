@@ -37,6 +37,7 @@ from refold.planner.answering import Answering
 from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
+from refold.planner.snapshots import SentKept
 from refold.ports.ledger import Claimed
 from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
@@ -196,6 +197,16 @@ class ForgetsTimers(Lane):
         self._timers._heap.clear()
 
 
+class TellsTheTimeBySnapshots(Lane):
+    """Takes the clock of any broker that has taken a record for that of the log."""
+
+    def delivered(self, asker: Asker, delivery: Delivery) -> None:
+        """See `Lane`."""
+        super().delivered(asker, delivery)
+        if isinstance(asker, SentKept) and delivery.offset is not None:
+            self.clock.delivered(delivery.at_ms)
+
+
 class NeverReadsBack(Acceptance):
     """Takes an input for answered when nobody knows whether its entry was written."""
 
@@ -273,6 +284,7 @@ BUGS: dict[str, Bug] = {
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters), ("lost",)),
     "closed-too-early": Bug(("cancel-keyed",), _executor(ClosesTooEarly)),
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
+    "time-by-snapshots": Bug(("sleep", "keyed"), _lane(TellsTheTimeBySnapshots)),
     "orders-forgotten": Bug(("keyed-eager",), ((Emitted, "low_water", _whole_log),), ("lost", "die-after")),
     "no-read-back": Bug(("keyed",), _part(NeverReadsBack), ("lost",)),
     **CREDULOUS,

@@ -33,6 +33,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
+    "The time of a lane is that of its run log.": ("time-by-snapshots",),
     "Every open call has a durable deadline: that keeps runs from sticking.": ("call-without-deadline",),
     "The planner owns all time, and nothing is due before its time.": ("timers-early",),
     "A request that lies in another partition is forwarded home, never processed where it fell.": (

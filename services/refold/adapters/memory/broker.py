@@ -80,13 +80,17 @@ class MemoryBroker:
             hint = "create the topics with `refold topics apply`"
             raise UsageError(f"there is no partition {partition} of {topic}", hint=hint) from None
 
+    def clock_ms(self, topic: str) -> int:
+        """The time where a topic lies."""
+        return self._clock_ms()
+
     def write(self, record: Outgoing) -> Delivery:
         """Appends a record, unless it is too large."""
         topic, number, key, value, headers, token = record
         log = self.log(topic, number)
         if len(key) + len(value or b"") > self._max_bytes:
             return Delivery(token, NEVER)
-        offset, at_ms = log.end, self._clock_ms()
+        offset, at_ms = log.end, self.clock_ms(topic)
         log.records.append(Record(topic, number, offset, key, value, lambda: list(headers), at_ms))
         log.end = offset + 1
         return Delivery(token, offset, at_ms)

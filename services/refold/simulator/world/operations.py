@@ -7,7 +7,7 @@ from typing import Protocol
 
 from refold.adapters.memory.broker import Partition
 from refold.adapters.memory.ledger import MemoryLedger
-from refold.core.ids import RunId, hold_key, home
+from refold.core.ids import RunId, hold_key, home, parse_log_key
 from refold.core.messages import Hold
 from refold.core.topics import CATALOG, RUN_COMPLETED, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire import codec
@@ -108,7 +108,7 @@ def _owed(world: Surroundings, log: Partition, end: int) -> bool:
     A child may end before its parent, begun again, starts it; and whoever has told an end has told it.
     """
     runs = world.witness.history.runs
-    lost = [read_value(record.value) for record in log.read(end, log.end) if record.value]
+    lost = [read_value(record.value) for record in log.read(end, log.end) if record.value and parse_log_key(record.key)]
     heard = any(kind.endswith("ChildCompleted") for entry in lost for kind, _ in entry["events"])
     return heard or any(f"{name}.{rest}" not in runs for name, run in runs.items() for rest in run.children.known)
 
