@@ -76,6 +76,8 @@ def fold(pairs: Iterable[Pair]) -> int:
     events = 0
     for key, value in pairs:
         judged = chain.read(key, value)
+        if judged == "anchor":
+            continue
         assert isinstance(judged, chain.LogRecord)
         entry = judged.entry
         known = states.get(entry.run_id)

@@ -54,6 +54,8 @@ GOALS = {
     "take-over with sleeping runs, s": ("<=", 5.0, 10.0),
     "take-over with sleeping runs, MiB": ("<=", 300, 600),
     "bytes in the planner per finished run": ("<=", 100, 200),
+    "take-over with 1,000,000 finished runs, CPU s": ("<=", 1.5, 3.0),
+    "take-over with 1,000,000 finished runs, MiB": ("<=", 60, 120),
     "step 10,000 of step 100, CPU": ("<=", 1.1, 1.2),
     "gather of 4,000, planner CPU s": ("<=", 1.0, 2.0),
     "a child of 10,000, of one of 100, planner CPU": ("<=", 1.2, 1.5),
@@ -253,6 +255,8 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     if grown := report.get("growth"):
         found["bytes in the planner per finished run"] = grown["finished_run_bytes"]
+        found["take-over with 1,000,000 finished runs, CPU s"] = grown["taken_over"]["cpu_s"]
+        found["take-over with 1,000,000 finished runs, MiB"] = grown["taken_over"]["mib"]
         found["step 10,000 of step 100, CPU"] = grown["step"]["ratio"]
         found["gather of 4,000, planner CPU s"] = grown["gather"]["cpu_s"]
         found["a child of 10,000, of one of 100, planner CPU"] = grown["fan_out"]["ratio"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -109,7 +110,30 @@ def test_a_finished_run_weighs_less_than_a_hundred_bytes() -> None:
     for n in range(20_000):
         table.add(over(f"run-{n}", "default"))
 
-    weight = sum(sys.getsizeof(shard) + 8 for shard in table._shards)
+    weight = sum(sys.getsizeof(bucket) + 8 for bucket in table._buckets)
 
-    assert weight / len(table) < 80
-    assert max(len(shard) for shard in table._shards) < 200 * ROW_BYTES
+    assert weight / len(table) < 62
+    assert max(len(bucket) for bucket in table._buckets) < 8_000 * ROW_BYTES
+
+
+def test_many_blocks_are_one_table_whatever_their_order_and_the_latest_end_counts() -> None:
+    rng, table, whole = random.Random(7), Finished(), dict[str, int]()
+    blocks = []
+    for _ in range(60):
+        names = [f"r-{rng.randrange(9_000)}" for _ in range(300)]
+        rows = []
+        for name in names:
+            seq = rng.randrange(1, 50)
+            whole[name] = max(seq, whole.get(name, 0))
+            rows.append(Finished().add(replace(over(name), head=Head(EntryId(bytes(16)), seq))))
+        blocks.append(b"".join(rows))
+
+    for n, block in enumerate(blocks):
+        table.load(block, [""])
+        if n % 7 == 0:
+            assert RunId("r-none") not in table
+
+    assert len(table) == len(whole)
+    found = {name: row.head.seq for name in whole if (row := table.get(RunId(name)))}
+    assert found == whole
+    assert not any(RunId(f"s-{n}") in table for n in range(9_000))

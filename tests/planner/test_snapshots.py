@@ -13,7 +13,7 @@ from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStar
 from refold.core.ids import RunId
 from refold.core.messages import Marks
 from refold.core.run import chain, snapshot
-from refold.core.run.finished import Finished
+from refold.core.run.finished import ROW_BYTES, Finished
 from refold.core.run.log import LogFold
 from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
@@ -148,7 +148,8 @@ def test_a_take_over_at_any_point_knows_what_the_whole_log_says(seed: int) -> No
     small = rng.choice([64, 2_000, 16_384])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("refold.planner.snapshots.BLOCK_BYTES", small)
-        patch.setattr("refold.planner.snapshots.ROWS", 2)
+        patch.setattr("refold.planner.snapshots.ENDED_BYTES", 2 * ROW_BYTES)
+        patch.setattr("refold.core.run.snapshot.ENDED_BYTES", 2 * ROW_BYTES)
         topic: list[Kept] = []
         end = 0
         for _ in range(4):

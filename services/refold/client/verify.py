@@ -96,7 +96,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
             found.erased += record.value is not None
             continue
         judged = feed(fold, record)
-        found.records += 1
+        found.records += judged.void != "anchor"  # that is of no run
         _check_record(found, judged)
         if judged.void == "copy":
             found.copied[judged.run_id] = found.copied.get(judged.run_id, 0) + 1

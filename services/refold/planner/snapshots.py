@@ -15,15 +15,11 @@ from typing import NamedTuple
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
 from refold.core.run import snapshot
-from refold.core.run.finished import ROW_BYTES, Finished
-from refold.core.run.snapshot import BLOCK_BYTES, MARKS_KEY, KeptEntries, PartitionSnapshot
+from refold.core.run.finished import Finished
+from refold.core.run.snapshot import BLOCK_BYTES, ENDED_BYTES, MARKS_KEY, KeptEntries, PartitionSnapshot
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.ports.log import NEVER
-
-ROWS = 4_096
-"""Rows in one record of runs that are over: 240 KiB. Smaller ones are put together when there are as many rows."""
-
 
 TURN_RUNS = 1_000
 """Runs written in one turn, which takes 20 ms. The first snapshot of a large partition takes many."""
@@ -226,7 +222,7 @@ class Keeper:
         """
         self._check ^= snapshot.check
         self._stale |= snapshot.left(live if snapshot.whole else ())
-        self._rows = {key: ended for key, ended in snapshot.ended.items() if len(ended[0]) < ROWS * ROW_BYTES}
+        self._rows = {key: ended for key, ended in snapshot.ended.items() if ended[0]}
         snapshot.ended.clear()  # the table has them all
         if snapshot.marks is not None:
             self.marks = snapshot.marks
@@ -365,10 +361,10 @@ class Keeper:
         if not fresh:
             return
         gone: dict[bytes, tuple[bytes, int]] = {}
-        if sum(len(rows) for rows, _ in self._rows.values()) + len(fresh) >= ROWS * ROW_BYTES:
+        if sum(len(rows) for rows, _ in self._rows.values()) + len(fresh) >= ENDED_BYTES:
             gone, self._rows = self._rows, {}
             fresh = b"".join(rows for rows, _ in gone.values()) + fresh
-        pools, size = self._finished.pools(), ROWS * ROW_BYTES
+        pools, size = self._finished.pools(), ENDED_BYTES
         for part, at in enumerate(range(0, len(fresh), size)):
             key, some = snapshot.over_key(self.marks.round + 1, part), fresh[at : at + size]
             weight = self._put(key, codec.encode(EndedRuns(pools, some)))

@@ -1,16 +1,19 @@
 """What has to be known of runs that are over: enough to judge whatever may still come for them, in 60 bytes a run.
 
 Runs end all the time and are remembered for as long as their ids may come again, so this is what a planner's memory is
-made of after a month. Rows have a fixed size and lie in shards of a few dozen; one is found by searching its shard for
-the digest of the run's id, which the C code of `bytearray.find` does faster than a dictionary of Python objects would
-be kept in the cache, in a tenth of its memory.
+made of after a month, and what the next one has to read. Rows have a fixed size, and lie in buckets by the first bits
+of the digest of their run's id. What is loaded goes there as it came, and a bucket is put in order by whoever looks for
+something in it: no Python object is made of a row at a take-over, and a million of them are there at once.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from math import isqrt
+from typing import Any, NamedTuple
 
 from refold.core.errors import MalformedError
 from refold.core.events import RunRequested
@@ -19,16 +22,15 @@ from refold.core.run.chain import Head
 from refold.core.run.state import RunState, Status
 
 _ROW = struct.Struct(">16s16s16sIIBH")
-_TAIL = struct.Struct(">BH")
 ROW_BYTES = _ROW.size
 """The digests of the run's id and of its request, its head (id and seq), when it ended (in seconds), how, its pools."""
 
-_SEQ, _TIME = 48, 52
-"""Where the seq of the head begins in a row, and what follows it."""
+_SEQ, _TIME, _STATUS, _POOLS = 48, 52, 56, 57
+"""Where in a row the seq of the head begins, when the run ended, how, and the number of its pools."""
 
 _STATUSES: tuple[Status, ...] = ("completed", "failed", "cancelled")
-_CROWD = 32
-"""Rows per shard on average: a search reads 2 kB at most, and an empty bytearray weighs as much as one row."""
+_CROWD = 4_096
+"""Rows per bucket at most, on average: 240 KiB, copied whenever one more comes."""
 
 
 class FinishedRun(NamedTuple):
@@ -47,21 +49,24 @@ class Finished:
     def __init__(self) -> None:
         self._pools: list[tuple[str, ...]] = []
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._shards = [bytearray()]
-        self._count = 0
+        self._buckets = [b""]
+        self._loaded: list[list[bytes]] = [[]]
+        self._bits = self._count = 0
 
     def __len__(self) -> int:
+        for number in range(len(self._buckets)):
+            self._settle(number)
         return self._count
 
     def __contains__(self, run: RunId) -> bool:
-        return self._place(run)[1] >= 0
+        return self._find(_digest(run))[1] >= 0
 
     def get(self, run: RunId) -> FinishedRun | None:
         """What is known of a run, if it is over."""
-        shard, at = self._place(run)
+        number, at = self._find(_digest(run))
         if at < 0:
             return None
-        _, request, head, seq, ended_s, status, pools = _ROW.unpack_from(shard, at)
+        _, request, head, seq, ended_s, status, pools = _ROW.unpack_from(self._buckets[number], at)
         return FinishedRun(
             Head(EntryId(head), seq), _STATUSES[status], request.hex(), ended_s * 1000, self._pools[pools]
         )
@@ -77,23 +82,26 @@ class Finished:
     def add(self, state: RunState) -> bytes:
         """Remembers a run that is over, by its last end; returns its row, which `load` takes."""
         request = state.request.request_digest if state.request else ""
-        row = _ROW.pack(
-            _digest(state.run_id),
-            _request(request),
-            state.head.id,
-            state.head.seq,
-            state.at_ms // 1000,
-            _STATUSES.index(state.status),
-            self._number(state.called_pools()),
-        )
-        self._insert(row)
+        digest, pools = _digest(state.run_id), self._number(state.called_pools())
+        head, status = state.head, _STATUSES.index(state.status)
+        row = _ROW.pack(digest, _request(request), head.id, head.seq, state.at_ms // 1000, status, pools)
+        number, at = self._find(digest)
+        rows = self._buckets[number]
+        if at < 0:
+            at = _Digests(rows).place(digest)
+            self._buckets[number] = b"".join((rows[:at], row, rows[at:]))
+            self._count += 1
+            self._grow()
+        elif row[_SEQ:_TIME] > rows[at + _SEQ : at + _TIME]:  # it has failed before, and was retried
+            self._buckets[number] = b"".join((rows[:at], row, rows[at + ROW_BYTES :]))
         return row
 
     def forget(self, run: RunId) -> bool:
         """Makes a run unknown, as if it had never been; whether it was known."""
-        shard, at = self._place(run)
+        number, at = self._find(_digest(run))
         if at >= 0:
-            del shard[at : at + ROW_BYTES]
+            rows = self._buckets[number]
+            self._buckets[number] = rows[:at] + rows[at + ROW_BYTES :]
             self._count -= 1
         return at >= 0
 
@@ -101,16 +109,28 @@ class Finished:
         """Takes rows with their own numbers of pools; returns them with ours. **Raises** MalformedError."""
         if len(rows) % ROW_BYTES:
             raise MalformedError("a block of finished runs ends within a row")
+        if not rows:
+            return rows
         numbers = [self._number(tuple(names.split(",")) if names else ()) for names in pools]
-        taken = []
-        for at in range(0, len(rows), ROW_BYTES):
-            status, number = _TAIL.unpack_from(rows, at + ROW_BYTES - _TAIL.size)
-            if number >= len(numbers) or status >= len(_STATUSES):
-                raise MalformedError("a finished run has a status or pools that are not there")
-            row = rows[at : at + ROW_BYTES - 2] + numbers[number].to_bytes(2)
-            taken.append(row)
-            self._insert(row)
-        return b"".join(taken)
+        used = {
+            high << 8 | low
+            for high, low in set(zip(rows[_POOLS::ROW_BYTES], rows[_POOLS + 1 :: ROW_BYTES], strict=True))
+        }
+        if max(used) >= len(numbers) or max(rows[_STATUS::ROW_BYTES]) >= len(_STATUSES):
+            raise MalformedError("a finished run has a status or pools that are not there")
+        parts = _split(rows)
+        if any(numbers[number] != number for number in used):
+            parts = [row[:_POOLS] + numbers[int.from_bytes(row[_POOLS:])].to_bytes(2) for row in parts]
+        parts.sort()
+        self._count += len(parts)
+        self._grow()
+        begin, last = 0, len(self._loaded) - 1
+        for number, loaded in enumerate(self._loaded):
+            end = bisect_left(parts, self._begins(number + 1), begin) if number < last else len(parts)
+            if end > begin:
+                loaded.append(b"".join(parts[begin:end]))
+            begin = end
+        return b"".join(parts)
 
     def pools(self) -> list[str]:
         """The names of pools by the numbers that rows have."""
@@ -122,44 +142,76 @@ class Finished:
             self._pools.append(pools)
         return self._numbers[pools]
 
-    def _place(self, run: RunId) -> tuple[bytearray, int]:
-        digest = _digest(run)
-        shard = self._shard(digest)
-        return shard, _find(shard, digest)
+    def _begins(self, number: int) -> bytes:
+        """With what the digests of a bucket begin at least."""
+        return (number << (32 - self._bits)).to_bytes(4)
 
-    def _shard(self, digest: bytes) -> bytearray:
-        # Linear hashing: the table grows by one shard at a time, so that no single run pays for all.
-        number, half = int.from_bytes(digest[:4]), 1 << (len(self._shards).bit_length() - 1)
-        place = number & (2 * half - 1)
-        return self._shards[place if place < len(self._shards) else place - half]
+    def _find(self, digest: bytes) -> tuple[int, int]:
+        """The bucket of a digest, and where in it its row is; -1 where none is."""
+        first = int.from_bytes(digest[:4])
+        number = first >> (32 - self._bits)
+        if self._loaded[number]:
+            self._settle(number)
+        rows = self._buckets[number]
+        count = len(rows) // ROW_BYTES
+        # Digests are evenly spread: a row is near where its first bits say it is, by the root of how many there are.
+        place = ((first << self._bits) & 0xFFFFFFFF) * count >> 32
+        near = isqrt(count) // 2 + 8
+        while True:
+            begin, end = max(0, place - near) * ROW_BYTES, min(count, place + near) * ROW_BYTES
+            at = rows.find(digest, begin, end)
+            while at > 0 and at % ROW_BYTES:  # the bytes of two rows side by side may look like a digest
+                at = rows.find(digest, at + 1, end)
+            if at >= 0:
+                return number, at
+            above = begin and rows[begin : begin + 16] > digest
+            if not above and (end == len(rows) or rows[end - ROW_BYTES : end - ROW_BYTES + 16] >= digest):
+                return number, -1
+            near *= 4
 
-    def _insert(self, row: bytes) -> None:
-        digest = row[:16]
-        shard = self._shard(digest)
-        if (at := _find(shard, digest)) >= 0:
-            if row[_SEQ:_TIME] > shard[at + _SEQ : at + _TIME]:  # it has failed before, and was retried
-                shard[at : at + ROW_BYTES] = row
-            return
-        shard += row
-        self._count += 1
-        if self._count > len(self._shards) * _CROWD:
-            self._split()
+    def _settle(self, number: int) -> None:
+        """Puts what was loaded into the order of a bucket. Of a run that has two rows the later end counts."""
+        rows = _split(b"".join((self._buckets[number], *self._loaded[number])))
+        rows.sort()
+        if len({row[:16] for row in rows}) < len(rows):
+            rows.sort(key=lambda row: (row[:16], row[_SEQ:_TIME]))
+            self._count -= len(rows)
+            rows = list({row[:16]: row for row in rows}.values())
+            self._count += len(rows)
+        self._buckets[number], self._loaded[number] = b"".join(rows), []
 
-    def _split(self) -> None:
-        half = 1 << (len(self._shards).bit_length() - 1)
-        crowded = self._shards[len(self._shards) - half]
-        self._shards.append(bytearray())
-        rows = [bytes(crowded[at : at + ROW_BYTES]) for at in range(0, len(crowded), ROW_BYTES)]
-        crowded.clear()
-        for row in rows:
-            self._shard(row[:16]).extend(row)
+    def _grow(self) -> None:
+        while self._count > len(self._buckets) * _CROWD and self._bits < 32:
+            for number, loaded in enumerate(self._loaded):
+                if loaded:
+                    self._settle(number)
+            self._bits += 1
+            halves: list[bytes] = []
+            for number, rows in enumerate(self._buckets):
+                half = _Digests(rows).place(self._begins(2 * number + 1))
+                halves += rows[:half], rows[half:]
+            self._buckets, self._loaded = halves, [[] for _ in halves]
 
 
-def _find(shard: bytearray, digest: bytes) -> int:
-    at = shard.find(digest)
-    while at > 0 and at % ROW_BYTES:  # the bytes of two rows side by side may look like a digest
-        at = shard.find(digest, at + 1)
-    return at
+class _Digests(Sequence[bytes]):
+    """The digests of rows that are in order."""
+
+    def __init__(self, rows: bytes) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows) // ROW_BYTES
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._rows[at * ROW_BYTES : at * ROW_BYTES + 16]
+
+    def place(self, digest: bytes) -> int:
+        """Where in the bytes the first row begins that is not below a digest."""
+        return bisect_left(self, digest) * ROW_BYTES
+
+
+def _split(rows: bytes) -> list[bytes]:
+    return [rows[at : at + ROW_BYTES] for at in range(0, len(rows), ROW_BYTES)]
 
 
 def _digest(run: RunId) -> bytes:

@@ -19,13 +19,16 @@ from typing import NamedTuple, TypeVar
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, RunId, entry_id, log_key
 from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
-from refold.core.run.finished import Finished
+from refold.core.run.finished import ROW_BYTES, Finished
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 
 MARKS_KEY = b"marks"
 BLOCK_BYTES = 16_384
 """A block of entries is full beyond this. What is not full yet is written anew whenever its run has moved."""
+
+ENDED_BYTES = 4_096 * ROW_BYTES
+"""Rows in one record of runs that are over: 240 KiB. Smaller ones are put together when there are as many rows."""
 
 _LENGTH = struct.Struct(">II")
 
@@ -124,7 +127,7 @@ class PartitionSnapshot:
     def __init__(self, finished: Finished) -> None:
         self.marks: Marks | None = None
         self.finished = finished
-        self.ended: dict[bytes, tuple[bytes, int]] = {}
+        self.ended: dict[bytes, tuple[bytes, int]] = {}  # by key: the rows that may be put together, and the weight
         self.check = 0
         self.whole = True
         self._raw: dict[bytes, bytes] = {}
@@ -213,7 +216,8 @@ class PartitionSnapshot:
         ended = _decoded(EndedRuns, value)
         try:
             if ended is not None:
-                self.ended[key] = self.finished.load(ended.rows, ended.pools), weight(key, value)
+                rows = self.finished.load(ended.rows, ended.pools)
+                self.ended[key] = rows if len(rows) < ENDED_BYTES else b"", weight(key, value)
                 self.check ^= self.ended[key][1]
                 return
         except MalformedError:
