@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from refold.core.events import ApprovalDecided, ApprovalRequested, CallDispatched
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallCompleted,
+    CallDispatched,
+    Failure,
+    LateResultRecorded,
+    RunFailed,
+)
+from refold.core.ids import CallId
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.verdict import Refuse
 from tests.core.asked import decide_on, events, judged_by, kinds, ordered
-from tests.core.histories import Log, asking
+from tests.core.histories import Log, asking, operation
 
 LEAD = {"approvers": ["role:lead"]}
 OWNERS = {"approvers": ["role:owner"], "quorum": 2}
@@ -108,3 +119,34 @@ def test_an_edit_that_the_service_took_for_another_question_is_asked_about_anew(
     decide_on(log, "amend", edited='{"n":5}')
 
     assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+
+
+def retried(edited: str = "") -> tuple[Log, CallId]:
+    """Give a run that failed by its call, was retried, and whose call people have let out once more; its first id."""
+    log = asking(attempts=1, rules=judged_by(TIERS))
+    first = log.live.call_id(1)
+    decide_on(log)
+    log.feed(log.result(status="failed"))
+    log.append([RunFailed(Failure("failed", "no"))])
+    log.feed(operation("retry", json.dumps({"seq": log.live.head.seq, "from": 0})))
+    decide_on(log, "edit" if edited else "approve", **({"edited": edited} if edited else {}))
+    return log, first
+
+
+def test_what_comes_late_of_a_call_is_no_result_of_what_people_have_made_of_it_since() -> None:
+    log, first = retried('{"n":7}')
+
+    log.feed(replace(log.result(), call_id=first))
+
+    assert kinds(log) == [LateResultRecorded]
+    assert 1 in log.live.open
+    log.feed(log.result())
+    assert CallCompleted in kinds(log)
+
+
+def test_what_comes_late_of_a_call_is_the_result_of_the_same_call_that_was_asked_for_anew() -> None:
+    log, first = retried()
+
+    log.feed(replace(log.result(), call_id=first))
+
+    assert CallCompleted in kinds(log)

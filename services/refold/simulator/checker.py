@@ -308,7 +308,9 @@ def _orders(world: World) -> Iterator[str]:
             sent.add((ask["call_id"], ask["attempt"]))
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
-            for attempt in call.attempts if call.settled else call.attempts - {call.attempt}:
+            # An order that was lost may be given up before it could be sent again.
+            unsure = not call.settled or (call.phase == "given_up" and world.hit("lost"))
+            for attempt in call.attempts - {call.attempt} if unsure else call.attempts:
                 if (call.id, attempt) not in {*sent, (call.id, call.unsent)} and (ORDERS, call.id) not in world.refused:
                     yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a

@@ -268,7 +268,7 @@ def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rul
     step, (opened, asked), authority = taken.step, _asked(state, taken.step), rules.authority
     assert authority is not None, "only an authority judges"
     after = state.copy()
-    after.edited = after.edited.set(step, (taken.args, taken.key))
+    after.edit(step, taken.args, taken.key, after.head.seq)
     found = authority.judge(after, after.call(step), opened.policy)
     if found.outcome == "deny":
         return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(found).message}")

@@ -280,6 +280,8 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     if opened is None:
         return _after_the_end(state, step, result)
     # A result counts from any attempt and however late: the effect has happened, and another try could double it.
+    if result.status == "completed" and state.reworded(step, result.call_id):
+        return _contradiction(state, step, result)  # of what was asked for before; what is asked for now may still come
     if result.status == "completed":
         fresh: list[events.Event] = [events.CallCompleted(step, result.attempt, result.result)]
         if _overruled(state, step, result):
@@ -334,7 +336,7 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
 
 
 def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
-    """It happened, and a human said otherwise: recorded and alarmed, never dropped."""
+    """It happened, and people have said or made it otherwise: recorded and alarmed, never dropped."""
     return _recorded(state, step, result, contradicts=True)
 
 

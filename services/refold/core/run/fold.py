@@ -196,7 +196,7 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
         after = after._replace(settled=event)
     keep(state, event.step, after, opened)
     if event.verdict in ("edit", "amend"):
-        state.edited = state.edited.set(event.step, (event.args, event.key))
+        state.edit(event.step, event.args, event.key, seq)
     if event.use:
         state.uses = state.uses.set((event.grant, event.use), event.step)
 

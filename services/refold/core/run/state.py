@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from immutables import Map
 
 from refold.core import events
-from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id
+from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id, parse_call_id
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import EMPTY, Mailbox
 from refold.core.run.purse import Purse
@@ -123,6 +123,15 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _NOTHING: Map[Any, Any] = Map()
 
 
+class Edited(NamedTuple):
+    """What people have made of a call: its arguments, its key, as of which event, and the key `before`."""
+
+    args: str
+    key: str
+    seq: int
+    before: str
+
+
 @dataclass(slots=True)
 class RunState:
     """What a run is after its events so far.
@@ -165,7 +174,7 @@ class RunState:
     resolved: Map[int, events.DoubtResolved] = _NOTHING
     late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING
     given_up: Map[int, OpenStep] = _NOTHING
-    edited: Map[int, tuple[str, str]] = _NOTHING
+    edited: Map[int, Edited] = _NOTHING
     uses: Map[tuple[str, int], int] = _NOTHING
     end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
     pools: tuple[str, ...] = ()
@@ -231,8 +240,20 @@ class RunState:
         call = self.steps[step - 1]
         assert isinstance(call, events.CallProposed), "only calls go out"
         if edit := self.edited.get(step):
-            return dataclasses.replace(call, args=edit[0], key=edit[1])
+            return dataclasses.replace(call, args=edit.args, key=edit.key)
         return call
+
+    def edit(self, step: int, args: str, key: str, seq: int) -> None:
+        """People have changed the arguments of a call, and with them its key."""
+        self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
+
+    def reworded(self, step: int, call: CallId) -> bool:
+        """Whether people have changed the arguments of a step's call since it had this id: then it is another call."""
+        edit, seq = self.edited.get(step), parse_call_id(call)[1]
+        if edit is None or edit.key == edit.before or call == self.call_id(step):
+            return False
+        anew = (*(at for at, of in self.retried.superseded.items() if of == step), self.retried.renewed[step])
+        return edit.seq > min(at for at in anew if at > seq)
 
     def open_calls(self) -> list[int]:
         """The steps that are open and calls."""

@@ -33,6 +33,7 @@ class ApprovalHistory:
         self.decided: dict[str, list[str]] = defaultdict(list)
         self.wrong: list[str] = []
         self._uses: dict[tuple[str, str, int], str] = {}
+        self._settled: set[str] = set()
         self._verdict_of: dict[tuple[str, str], str] = {}
 
     # What is written
@@ -208,6 +209,9 @@ class ApprovalHistory:
     def repeats(self, ask: ToolRequest, *, partition: int) -> None:
         """A call that is sent once begins again, and had its effect: people must have said that it had none."""
         found = next(iter(self._payloads([ask.settled], partition, "decision")), None)
+        if found is None and ask.attempt == 1 and ask.key in self._settled:
+            return  # asked for anew by a retry, and what went out since the word has failed for certain
+        self._settled.add(ask.key)
         if found is None:
             self.wrong.append(f"danger: {ask.call_id} begins again, and nobody has said that nothing came of it")
             return
