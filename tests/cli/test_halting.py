@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.catalog import read
 from refold.core.approval.trust import trusted
@@ -50,3 +52,13 @@ def test_something_is_halted_for_a_reason_and_something_has_to_be_named(shop: Sh
     assert "say what is meant" in said(shop, "halt", "--reason", "x", code=2)
     assert "say what is meant" in said(shop, "unhalt", code=2)
     assert set(why(shop)) == {""}
+
+
+def test_an_operator_of_another_environment_publishes_nothing_here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    said(shop, "halt", "--tool", "edit_file", "--reason", "it writes elsewhere")
+
+    monkeypatch.setenv("REFOLD_ENVIRONMENT", "staging")
+    refused = said(shop, "halt", "--pool", "files", "--reason", "meant for staging", code=2)
+
+    assert f"this is the catalog of dev/{shop.settings.prefix}" in " ".join(refused.split())
+    assert set(why(shop)) == {"tool edit_file is halted: it writes elsewhere"}

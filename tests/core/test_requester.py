@@ -23,7 +23,7 @@ from refold.core.approval.requester import (
     signed_ms,
     why_refused,
 )
-from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.signature import KeyRing, PublicKey, SigningKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement, RunCancelled, RunPaused, Spendable
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
@@ -294,3 +294,15 @@ def test_labels_that_limit_are_signed_once_there_are_keys() -> None:
     assert not why_refused(signed(wanted, ADA, NOW), KEYS, NOW, {"tenant"})
     for token in ("", signed(dataclasses.replace(wanted, requester="eve"), ADA, NOW).token):
         assert "label tenant" in why_refused(dataclasses.replace(wanted, token=token), KEYS, NOW, {"tenant"})
+
+
+def test_a_token_of_another_platform_verifies_nobody() -> None:
+    here = KeyRing(KEYS, "production/refold.")
+
+    for platform, counts in (("production/refold.", True), ("staging/refold.", False), ("", True)):
+        token = signed(ASKED, ADA, NOW, platform).token
+        word = signed(RunSignal("run-1", "s-1", "cancel", actor="ada"), ADA, NOW, platform)
+        check_token(dataclasses.replace(ASKED, token=token))
+        assert is_verified(asked(token=token), here) is counts
+        assert (signed_ms(word, here) == NOW) is counts
+        assert is_verified(asked(token=token), KEYS)

@@ -210,3 +210,35 @@ def test_a_service_is_told_whom_to_trust_in_a_line() -> None:
     for wrong in ("root", "root:", ":abc", "root:short", canonical.dumps({"kid": 1})):
         with pytest.raises(UsageError, match="is not a root key"):
             trusted(wrong)
+
+
+def of(platform: str, content: Any = LEAD, counter: int = 1) -> CatalogEntry:
+    """The roles as the root key signs them for a platform."""
+    return sealed(CatalogEntry("roles", "roles", canonical.dumps(content), platform=platform), ROOT, counter)
+
+
+def test_what_the_root_key_has_signed_for_another_platform_does_not_hold() -> None:
+    there = Catalog(trusted(pinned(ROOT.public()), "production/refold."))
+
+    assert "staging/refold." in follow(there, of("staging/refold.", {"roles": {"lead": ["eve"]}}, 9))
+    assert (there.roles.by_role, there.elsewhere) == ({}, "staging/refold.")
+    assert follow(there, of("production/refold.")) == ""
+    assert follow(Catalog(TRUST), of("staging/refold.")) == ""  # a reader without a name compares nothing
+
+
+def test_nobody_makes_an_entry_of_another_platform_one_of_ours() -> None:
+    there = Catalog(trusted(pinned(ROOT.public()), "production/refold."))
+
+    for named in ("production/refold.", ""):
+        assert follow(there, replace(of("staging/refold."), platform=named))
+
+    assert there.entries == {}
+
+
+def test_what_names_no_platform_counts_until_the_first_that_does() -> None:
+    there = Catalog(trusted(pinned(ROOT.public()), "production/refold."))
+
+    assert follow(there, of("", counter=1)) == ""
+    assert follow(there, of("production/refold.", {"roles": {"lead": ["bob"]}}, 2)) == ""
+    assert "no platform" in follow(there, of("", {"roles": {"lead": ["eve"]}}, 3))
+    assert there.roles.by_role["lead"] == {"bob"}

@@ -44,7 +44,7 @@ class Addresses:
             text = _first_line(Path(text[1:]))
         elif not text and self.local and (pub := self.data / ROOT_PUB).is_file():
             text = _first_line(pub)
-        return trusted(text)
+        return trusted(text, self.settings.platform)
 
     @property
     def local(self) -> bool:

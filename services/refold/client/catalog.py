@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.signature import SigningKey
+from refold.core.approval.signature import SigningKey, platform_of
 from refold.core.approval.trust import Trust, sealed
+from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import codec
@@ -28,10 +29,8 @@ class Shelves:
     def whole(self) -> Catalog:
         """What the authority has published last, whichever partition has it: what all of them should have."""
         found = Catalog(self.trust)
-        for each in self.partitions:
-            for name, entry in each.entries.items():
-                if (held := found.entries.get(name)) is None or held.counter < entry.counter:
-                    found.follow(found.position, name.encode(), codec.encode(entry))
+        for entry in sorted((entry for each in self.partitions for entry in each.entries.values()), key=_counter):
+            found.follow(found.position, entry.name.encode(), codec.encode(entry))
         return found
 
     @property
@@ -63,18 +62,29 @@ def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[Catal
     What an entry refers to goes first: the policy before the `current` that names it. A partition that lacks something
     of an earlier publication, which broke off, gets it too.
 
-    **Raises** as `KafkaPublisher.send_raw`; then some partitions may have the entries and others not, and publishing
-    them again mends that.
+    **Raises** UsageError for the catalog of another platform; as `KafkaPublisher.send_raw`: then some partitions may
+    have the entries and others not, and publishing them again mends that.
     """
-    whole = shelves.whole
-    for number, there in enumerate(shelves.partitions):
-        for entry in sorted(whole.entries.values(), key=lambda entry: entry.counter):
-            if there.entries.get(entry.name) != entry:
-                write(publisher, number, entry)
-    for counter, entry in enumerate(entries, whole.counter + 1):
-        signed = sealed(entry, root, counter)
+    whole, ours = shelves.whole, platform_of(shelves.trust)
+    if not whole.entries and (theirs := {each.elsewhere for each in shelves.partitions} - {""}):
+        hint = "REFOLD_ENVIRONMENT and REFOLD_KAFKA__PREFIX have to be those of the services"
+        raise UsageError(f"this is the catalog of {min(theirs)}, and what is signed here is for {ours}", hint=hint)
+    missing = []
+    for entry in sorted(whole.entries.values(), key=_counter):
+        lacking = [number for number, there in enumerate(shelves.partitions) if there.entries.get(entry.name) != entry]
+        if lacking and ours and not entry.platform:  # one that names no platform would not count there any more
+            missing.append(entry)
+            continue
+        for number in lacking:
+            write(publisher, number, entry)
+    for counter, entry in enumerate([*missing, *entries], whole.counter + 1):
+        signed = sealed(replace(entry, platform=ours), root, counter)
         for number in range(len(shelves.partitions)):
             write(publisher, number, signed)
+
+
+def _counter(entry: CatalogEntry) -> int:
+    return entry.counter
 
 
 def write(publisher: KafkaPublisher, partition: int, entry: CatalogEntry) -> None:

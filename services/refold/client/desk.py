@@ -230,7 +230,8 @@ class Desk:
         """What cancels, pauses or resumes a run: as its user if the caller has asked for it, or as an operator."""
         said = word_on(self.platform.runs.get(run).state, kind, reason=reason, actor=self._caller.actor)
         key = self._request_key
-        return signed(said, key, clock_ms()) if key and isinstance(said, RunSignal) else said
+        where = self.platform.settings.platform
+        return signed(said, key, clock_ms(), where) if key and isinstance(said, RunSignal) else said
 
     @property
     def _sender(self) -> KafkaPublisher:

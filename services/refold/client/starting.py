@@ -58,4 +58,4 @@ def requesting(
         deadline_ms=deadline_ms,
         budget=budget,
     )
-    return signed(request, key, clock_ms()) if key else request
+    return signed(request, key, clock_ms(), settings.platform) if key else request

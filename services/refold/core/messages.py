@@ -232,7 +232,7 @@ class CatalogEntry:
     `kind` is `policy` (name policy/DIGEST), `current` (name current: which policy new runs get), `roles`, `key` (name
     key/KID) or `halt` (name halt/SCOPE/NAME: why it is halted); `content` is JSON, and null takes the entry back.
     `token` is the root key's signature of all of it; `counter` grows from entry to entry, and of two with one name the
-    higher counts.
+    higher counts. `platform` is where it holds, `ENVIRONMENT/PREFIX of the topics`: a root key may serve several.
     """
 
     name: str
@@ -242,6 +242,7 @@ class CatalogEntry:
     at_ms: int = 0
     counter: int = 0
     token: str = ""
+    platform: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,11 @@ class Settings(BaseSettings):
     archive: ArchivePart = ArchivePart()
     blobs: BlobsPart = BlobsPart()
 
+    @property
+    def platform(self) -> str:
+        """What the root key and who asks for runs sign for: `production/refold.`, environment and prefix of topics."""
+        return f"{self.environment}/{self.kafka.prefix}"
+
 
 def load(**overrides: Any) -> Settings:
     """The settings of this process; `overrides` (of the command line) win over the environment.

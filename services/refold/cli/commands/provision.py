@@ -21,7 +21,7 @@ from refold.client import catalog, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy, merge
-from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.signature import KeyRing, PublicKey, SigningKey
 from refold.core.approval.trust import ROOT, Trust, pinned
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import CatalogEntry
@@ -104,7 +104,7 @@ class Provision:
                 raise NotFoundError(f"there is no root key {self.root}", hint=hint) from None
             key = new_root(self.root)
         save_pub(self.public_root, pinned(key.public()))
-        trust = trust or {key.kid: key.public()}
+        trust = trust or KeyRing({key.kid: key.public()}, where.settings.platform)
         return root_key(self.root, trust), trust
 
     def _warn(self, there: Catalog) -> None:

@@ -102,7 +102,7 @@ class Word:
 
     def _signed(self, said: RunSignal) -> RunSignal:
         signing = own_key(REQUEST, self.operator.key, self.operator.data)
-        return signed(said, signing, clock_ms()) if signing else said
+        return signed(said, signing, clock_ms(), self.operator.platform.settings.platform) if signing else said
 
 
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}

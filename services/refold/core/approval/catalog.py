@@ -16,7 +16,7 @@ from typing import Any
 from refold.core.approval.halts import HALT, Halts, halt_name
 from refold.core.approval.people import is_clear, spelt
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import REQUEST, PublicKey, are_names
+from refold.core.approval.signature import REQUEST, KeyRing, PublicKey, are_names, platform_of
 from refold.core.approval.trust import NOBODY, ROOT, Trust, check
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import CatalogEntry
@@ -107,16 +107,19 @@ class Catalog:
 
     `entries` has the last that counted of every name, `closed` the names under which nobody can read what came later;
     `void` counts what did not count. `lost`: records are gone, by retention, say; nothing runs, and nobody may decide,
-    until the topic is made anew and published from the start.
+    until the topic is made anew and published from the start. `elsewhere` is the platform of an entry that was signed
+    for another than ours, `named` whether one was signed for ours: from then on one that names none is no entry.
     """
 
     def __init__(self, trust: Trust = NOBODY) -> None:
         self._trust = trust
+        self.elsewhere = ""
+        self.named = False
         self.entries: dict[str, CatalogEntry] = {}
         self.closed: set[str] = set()
         self.policies: dict[str, Policy] = {}
         self.keys: dict[str, PublicKey] = {}
-        self.roles = Roles()
+        self.roles = Roles(askers=KeyRing(platform=platform_of(trust)))
         self.halts = Halts()
         self.current = ""
         self.position = 0
@@ -166,6 +169,7 @@ class Catalog:
             self._close(name)
             raise
         check(entry, self._trust)
+        self._check_platform(entry.platform)
         if entry.name != name:
             raise MalformedError("the key is not the entry's name")
         if (before := self.entries.get(name)) is not None:
@@ -180,6 +184,16 @@ class Catalog:
             self._close(name)
             raise
         self.closed.discard(name)
+
+    def _check_platform(self, platform: str) -> None:
+        """**Raises** UnauthorisedError for what the authority has published of another platform than ours."""
+        ours = platform_of(self._trust)
+        if ours and platform not in ("", ours):
+            self.elsewhere = platform
+            raise UnauthorisedError(f"signed for {platform}, and this is {ours}", reason="platform")
+        if ours and self.named and not platform:
+            raise UnauthorisedError(f"signed for no platform, and this is {ours}", reason="platform")
+        self.named |= bool(platform)
 
     def _put(self, entry: CatalogEntry) -> None:
         """**Raises** MalformedError or UsageError for what was signed, and is for a service of another version."""
@@ -233,4 +247,5 @@ class Catalog:
             self._close(name)
 
     def _asks(self, public: PublicKey) -> None:
-        self.roles = replace(self.roles, askers={**self.roles.askers, public.kid: public})
+        known = self.roles.askers
+        self.roles = replace(self.roles, askers=KeyRing({**known, public.kid: public}, platform_of(known)))

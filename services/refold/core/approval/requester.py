@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from refold.core.approval import signature
 from refold.core.approval.people import is_clear
-from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.signature import PublicKey, SigningKey, platform_of
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Spendable
 from refold.core.ids import root_of
@@ -32,9 +32,13 @@ Keys = Mapping[str, PublicKey]
 _M = TypeVar("_M", RunRequest, RunSignal)
 
 
-def signed(message: _M, key: SigningKey, now_ms: int) -> _M:
-    """The request or signal with the token of whoever holds the key. **Raises** UsageError for names too long."""
-    token = signature.sign({**_says(message), "issued": now_ms}, key)
+def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "") -> _M:
+    """The request or signal with the token of whoever holds the key, for one platform.
+
+    **Raises** UsageError for names too long.
+    """
+    where = {"platform": platform} if platform else {}
+    token = signature.sign({**_says(message), **where, "issued": now_ms}, key)
     if len(token) > TOKEN_CHARS:
         raise UsageError(f"the token has {len(token)} characters, more than {TOKEN_CHARS}", hint="use shorter names")
     return dataclasses.replace(message, token=token)
@@ -44,7 +48,7 @@ def check_token(message: RunRequest | RunSignal) -> None:
     """**Raises** MalformedError for a token of something else: who keys are is for whoever counts to know."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
-    if message.token and _said(message.token) not in (_says(message), _said_before(message)):
+    if message.token and _meant(_parsed(message.token)) not in (_says(message), _said_before(message)):
         raise MalformedError("the token is of another message: sign this one, or send it without")
 
 
@@ -90,7 +94,7 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
     """When somebody has signed what they say of a run; None unless a key of the catalog vouches for them."""
     said = _vouched(signal.token, signal.actor, keys)
-    if said is None or said != {**_says(signal), "issued": said["issued"]}:
+    if said is None or _meant(said) != _says(signal):
         return None
     return int(said["issued"])
 
@@ -104,6 +108,9 @@ def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
     except UnauthorisedError:
         return None
     if said is None or said.get("requester") != name:
+        return None
+    here, meant = platform_of(keys), said.get("platform", "")
+    if here and meant not in ("", here):
         return None
     actors = keys[signature.kid_of(token)].actors
     return said if not actors or name in actors else None
@@ -137,9 +144,9 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _said(token: str) -> dict[str, Any]:
-    """What a token says, whoever signed it, but for its time."""
-    return {name: value for name, value in _parsed(token).items() if name != "issued"}
+def _meant(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a token says of its message: all but when and where it was signed."""
+    return {name: value for name, value in said.items() if name not in ("issued", "platform")}
 
 
 def _parsed(token: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -28,12 +28,12 @@ ALGORITHM: Final = "Ed25519"
 TOKEN_BYTES: Final = 4 * 1024 * 1024
 """The longest token. A decision holds arguments and a result of at most 1 MiB each, and base64 adds a third."""
 
-Reason = Literal["malformed", "signature", "unknown_key", "revoked", "retired", "use"]
+Reason = Literal["malformed", "signature", "unknown_key", "revoked", "retired", "use", "platform"]
 """Why a token does not hold, in the field `reason` of UnauthorisedError.
 
 `malformed`: not a token as `sign` writes it. `signature`: signed by another key, or changed since. `unknown_key`: the
 catalog has no such key. `revoked`: the key was. `retired`: issued outside of the time in which the key may sign.
-`use`: signed for something else, or by a key that is for something else.
+`use`: signed for something else, or by a key that is for something else. `platform`: signed for another platform.
 """
 
 _KID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
@@ -95,6 +95,24 @@ class SigningKey:
         from refold.core.approval import jose
 
         return PublicKey(self.kid, self.use, jose.x_of(self.seed), **more)
+
+
+class KeyRing(dict[str, PublicKey]):
+    """Keys by id, and the platform that knows them (`production/refold.`): what is signed for another is none of it.
+
+    Without a name (what reads elsewhere, and archives) nothing is compared.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, PublicKey] | Iterable[tuple[str, PublicKey]] = (), platform: str = ""
+    ) -> None:
+        super().__init__(keys)
+        self.platform = platform
+
+
+def platform_of(keys: Mapping[str, PublicKey]) -> str:
+    """The platform that knows some keys, or nothing."""
+    return keys.platform if isinstance(keys, KeyRing) else ""
 
 
 WITHDRAWN = frozenset({"revoked", "retired"})

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from refold.core.approval import signature
-from refold.core.approval.signature import PublicKey, SigningKey
+from refold.core.approval.signature import KeyRing, PublicKey, SigningKey
 from refold.core.errors import UnauthorisedError, UsageError
 from refold.core.messages import CatalogEntry
 
@@ -28,9 +28,12 @@ def pinned(key: PublicKey) -> str:
     return f"{key.kid}:{key.x}"
 
 
-def trusted(text: str) -> dict[str, PublicKey]:
-    """The root keys of a setting: `KID:X`, several with commas. **Raises** UsageError."""
-    found = {}
+def trusted(text: str, platform: str = "") -> KeyRing:
+    """The root keys of a setting: `KID:X`, several with commas. **Raises** UsageError.
+
+    `platform` is where they are trusted: an entry that they signed for another does not count there.
+    """
+    found = KeyRing(platform=platform)
     for part in filter(None, (each.strip() for each in text.split(","))):
         kid, _, x = part.partition(":")
         try:
@@ -54,8 +57,8 @@ def check(entry: CatalogEntry, trust: Trust) -> None:
 
 
 def _payload(entry: CatalogEntry) -> dict[str, Any]:
-    """What is signed. A policy is long, so its digest stands for it."""
-    return {
+    """What is signed. A policy is long, so its digest stands for it. Entries of before name no platform."""
+    return ({"platform": entry.platform} if entry.platform else {}) | {
         "actor": entry.actor,
         "content": sha256(entry.content.encode()).hexdigest(),
         "counter": entry.counter,

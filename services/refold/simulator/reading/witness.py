@@ -43,6 +43,7 @@ class Witness:
         self.claimed: set[str] = set()
         self.reused: list[tuple[int, int, int]] = []
         self.lost: set[tuple[str, int]] = set()
+        self._ordered_ms: dict[tuple[str, int], int] = {}
         self.on_entry: Callable[[Datum], None] = lambda entry: None
         self.on_question: Callable[[Datum], None] = lambda request: None
         self._wrong: list[str] = []
@@ -153,7 +154,9 @@ class Witness:
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
         elif ask.at_ms not in call.ordered[ask.attempt] and not (
-            ask.again and ask.at_ms > min(call.ordered[ask.attempt])
+            # Told again, or kept back by a pause or a halt until now: nobody was asked before.
+            (ask.again or ask.at_ms == self._ordered_ms.get((ask.call_id, ask.attempt)))
+            and ask.at_ms > min(call.ordered[ask.attempt])
         ):
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):
@@ -198,6 +201,7 @@ class Witness:
             self._wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
 
     def _check_order(self, ask: Datum) -> None:
+        self._ordered_ms.setdefault((ask["call_id"], ask["attempt"]), ask["at_ms"])
         run = self.history.runs.get(ask["run_id"])
         call = run.call(ask["call_id"]) if run else None
         if (call is None or ask["attempt"] not in call.attempts) and (ask["call_id"], ask["attempt"]) not in self.lost:
