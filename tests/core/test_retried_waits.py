@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 
-from refold.core.events import ChildStarted, Failure, NoteRecorded, RunFailed, RunRetried, SignalReceived
+from refold.core.events import CallFailed, ChildStarted, Failure, NoteRecorded, RunFailed, RunRetried, SignalReceived
 from refold.core.planning import redrive
 from refold.core.planning.verdict import Refuse, Ruling
-from tests.core.histories import RULES, Log, operation, started
+from tests.core.histories import RULES, Log, call, operation, started
+
+FAILED = Failure("failed", "no")
 
 
 def retried(log: Log, from_step: int = 0) -> Ruling:
-    """What an operator's retry means for the run, which fails now."""
-    log.append([RunFailed(Failure("boom", "it broke"))])
+    """What an operator's retry means for the run, which fails now if it has not."""
+    if not log.live.over:
+        log.append([RunFailed(Failure("boom", "it broke"))])
     said = operation("retry", json.dumps({"seq": log.live.head.seq, "from": from_step}))
     return redrive.retry(log.live, said, log.now, RULES)
 
@@ -53,6 +56,22 @@ def test_an_open_callback_is_open_again() -> None:
     assert isinstance(ruling, list)
     log.append(ruling)
     assert log.live.open[1].phase == "callback"
+
+
+def test_a_failure_that_the_code_has_handled_stays_when_what_it_did_then_is_retried_twice() -> None:
+    log = started()
+    log.propose(attempts=1)
+    handled = [CallFailed(1, 1, FAILED), NoteRecorded(2, "handled", "1")]
+    log.append([*handled, call(3), CallFailed(3, 0, FAILED), RunFailed(FAILED)])
+    first = retried(log, from_step=3)
+    assert isinstance(first, list)
+    log.append([*first, call(4), CallFailed(4, 0, FAILED), RunFailed(FAILED)])
+
+    again = retried(log)
+
+    assert isinstance(again, list)
+    assert isinstance(again[0], RunRetried)
+    assert again[0].again == []
 
 
 def test_a_retry_that_would_wait_for_a_cancelled_child_is_refused_and_names_its_step() -> None:

@@ -142,9 +142,12 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
 
 
 def _failed(state: RunState) -> list[int]:
-    """The calls whose failure the run may have failed for: the code has asked for nothing more since they failed."""
+    """The calls whose failure the run may have failed for: of what the code has asked for since they failed, notes
+    too, nothing stays."""
     stays = kept(state)
-    settled = [*state.outcomes.items()][stays.loose :]
+    last = state.retried.step_before(stays.first - 1)
+    since = state.seqs[last - 1] if last else 0
+    settled = [each for each in [*state.outcomes.items()][stays.loose :] if each[1][2] > since]
     return [
         step
         for step, (_, outcome, _) in settled
