@@ -21,9 +21,12 @@ PINNED = pinned(ROOT.public())
 _counters = count(1)
 
 
-def entry(name: str, kind: str, content: Any, *, actor: str = "", at_ms: int = 0, counter: int = 0) -> CatalogEntry:
+def entry(
+    name: str, kind: str, content: Any, *, actor: str = "", at_ms: int = 0, counter: int = 0, platform: str = ""
+) -> CatalogEntry:
     """An entry, signed; its counter is higher than that of every entry before, unless another is named."""
-    return sealed(CatalogEntry(name, kind, canonical.dumps(content), actor, at_ms), ROOT, counter or next(_counters))
+    plain = CatalogEntry(name, kind, canonical.dumps(content), actor, at_ms, platform=platform)
+    return sealed(plain, ROOT, counter or next(_counters))
 
 
 def publish(catalog: Catalog, name: str, kind: str, content: Any) -> str:

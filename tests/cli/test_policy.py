@@ -54,7 +54,8 @@ def test_the_policy_that_was_published_last_is_in_force_and_the_others_stay_know
 
 def test_a_publication_that_broke_off_is_seen_and_mended_by_another(cluster: Cluster, files: Path) -> None:
     first = cluster("publish", files / "policy.yaml")["digest"]
-    other = entry("current", "current", "0" * 64, actor="ann", at_ms=NOW, counter=10**9)
+    ours = f"dev/{cluster.settings.prefix}"
+    other = entry("current", "current", "0" * 64, actor="ann", at_ms=NOW, counter=10**9, platform=ours)
     spread(cluster.publisher, 2, other)
 
     assert cluster("show")["differing_partitions"] == [2, 3]

@@ -15,6 +15,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.runs import Runs
 from refold.core.events import Entry
 from refold.core.ids import home, log_key
+from refold.core.run.chain import anchor_name
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
@@ -95,7 +96,8 @@ def test_a_cleaned_log_folds_to_the_same_states_and_goes_on(platform: Platform) 
 
 def _forge_rivals(platform: Platform) -> int:
     """Writes, beside every third entry, another that extends the same head: right in itself, and too late."""
-    records = [record for record in raw.scan(platform.stack.dev.kafka, LOG) if record.value]
+    entries = raw.scan(platform.stack.dev.kafka, LOG)
+    records = [record for record in entries if record.value and anchor_name(record.key) is None]
     rivals = 0
     for record in records[::3]:
         entry = dataclasses.replace(codec.decode(Entry, record.value or b""), actor="zombie", nonce=bytes(16))

@@ -49,10 +49,13 @@ class Bench:
         for _ in range(5):
             effects: list[Effect] = self.planner.turn(todo, Now(self.now, self.now))
             appended = [record for effect in effects if isinstance(effect, Append) for record in effect.records]
-            published += [record for effect in effects if isinstance(effect, Publish) for record in effect.records]
-            todo = [Delivery(record.token, next(self._log), self.now) for record in appended]
-            asked = [record for record in published if record.topic == "run-snapshot"]
-            todo += [Delivery(record.token, 0, self.now) for record in asked]
+            sent = [record for effect in effects if isinstance(effect, Publish) for record in effect.records]
+            todo = [Delivery(record.token, 0, self.now) for record in sent if record.topic == "run-snapshot"]
+            for record in appended + [record for record in sent if record.topic == "run-log"]:
+                offset = next(self._log)
+                todo += [Delivery(record.token, offset, self.now)]
+                todo += [Record("run-log", 0, offset, record.key, record.value, lambda: None)]
+            published += sent
         return published
 
 

@@ -317,10 +317,13 @@ class Outbox:
         """Writes a record that says nothing: its delivery tells the time of the run log, whose broker has its own."""
         self._publish(Outgoing(RUN_LOG, self._partition, BEAT_KEY, None, (), 0), Beat())
 
-    def anchor(self, position: int) -> None:
+    def anchor(self, position: int, now: int) -> None:
         """Writes a record of no run, for a snapshot to stand on where all entries are of runs that were erased."""
-        name = entry_id(f"{self._actor}/{self._partition}/{position}".encode())
-        self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", (), 0), None)
+        subject = f"{self._partition}/{position}"
+        name = entry_id(f"{self._actor}/{subject}".encode())
+        event = cloud_event("anchor", subject, id=name.hex(), source=self._actor, at_ms=now)
+        headers = [(key, b"application/json" if key == "content-type" else value) for key, value in event]
+        self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
 
     def hold(self, run: RunId, hold: Hold | None) -> None:
         """Says that the code of a run is held, or no longer."""

@@ -84,7 +84,7 @@ class Pacing:
         # Without one a successor would read the whole log, and all that people ever said.
         if mono >= self._anchor_due:
             self._anchor_due, self._round_due = mono + BEAT_MS, 0
-            self._outbox.anchor(self._log.position)
+            self._outbox.anchor(self._log.position, self._clock.now_ms)
 
     def next_due_ms(self) -> int | None:
         """When the lane wants to `work` at the latest."""
