@@ -142,6 +142,7 @@ class Acceptance:
             known = self.accepted(sent.entry.run_id) or self.revivals.state(sent.entry.run_id)
             (Pending.finish if _counts(sent, known) else self._inbox.retry)(sent.item)
         else:
+            self.shrunk |= offset in self._own  # the log took two of ours there, so it has lost the first
             self._own[offset], self._placed[offset] = sent, sent.id
             self._advance()
 
