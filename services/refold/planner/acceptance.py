@@ -20,6 +20,7 @@ from refold.core.run.finished import Finished
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.snapshot import Asleep, PartitionSnapshot
 from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
@@ -204,6 +205,8 @@ class Acceptance:
         """
         self._missed, self._awaited = self._awaited, self.position
         aside = self.fold.oldest_aside
+        # That an input is answered rests on all that was read: of a log that ends below it nothing of that holds.
+        inputs = inputs | {RUN_LOG: self.position}
         self.keeper.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def swept(self) -> list[bytes]:

@@ -125,7 +125,8 @@ class TakeOver:
     def begin(self, states: Iterable[RunId]) -> None:
         """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""
         asleep = self._log.asleep
-        self._log.keeper.begin(self._log.snapshot, [*self._log.fold.states, *asleep], self.inputs)
+        inputs = self.inputs | {RUN_LOG: self._log.position}
+        self._log.keeper.begin(self._log.snapshot, [*self._log.fold.states, *asleep], inputs)
         self._waiting.extend(states)
         self._waiting.extend(run for run, kept in asleep.items() if not kept.status)
         if not self._waiting:
@@ -185,9 +186,10 @@ class TakeOver:
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
         """Whether all topics go on to where the marks, and what was kept since, say that they were read."""
-        log = max((kept.log for kept in asleep.values()), default=0)
-        ends, positions = self._assigned.ends, {RUN_LOG: str(max(marks.log, log)), **marks.inputs}
-        return all(int(position) <= ends.get(topic, int(position)) for topic, position in positions.items())
+        positions = {topic: int(position) for topic, position in marks.inputs.items()}
+        logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
+        ends = self._assigned.ends
+        return all(at <= ends.get(topic, at) for topic, at in (positions | {RUN_LOG: max(logs)}).items())
 
     def _read_inputs(self, positions: dict[str, int]) -> None:
         self.inputs = positions
