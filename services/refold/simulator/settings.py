@@ -41,7 +41,7 @@ class SimSettings:
     done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
     executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
     more, and a run may have so many `run_steps`, `run_bytes` and `run_children`, and runs above it.
-    `limited`: tenants may spend so much a day.
+    `limited`: tenants may spend so much a day. A snapshot is written every `snapshot_ms` (0: every `commit_ms`).
     A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
     """
 
@@ -58,6 +58,7 @@ class SimSettings:
     tend_ms: int = 60
     reap_ms: int = 200
     commit_ms: int = 150
+    snapshot_ms: int = 0
     resend_ms: int = 50
     sweep_ms: int = 400
     payload_bytes: int = 8_000

@@ -17,7 +17,7 @@ from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import commands
 from refold.core.planning.commands import Command
 from refold.core.run import chain
-from refold.core.run.chain import Head, LogRecord
+from refold.core.run.chain import Head, LogRecord, anchor_name
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
@@ -232,9 +232,12 @@ def _key_without_id(run: str, seq: int, entry: bytes) -> bytes:
     return b"%s/%010d/%s" % (run.encode(), seq, b"0" * 32)
 
 
+_read_key = chain.read
+
+
 def _read_any_key(key: bytes | None, value: bytes | None) -> Any:
-    if not value:
-        return "tombstone"
+    if not value or anchor_name(key):
+        return _read_key(key, value)
     return LogRecord(EntryId(entry_id(value[codec.FRAME_BYTES :])), codec.decode(Entry, value))
 
 

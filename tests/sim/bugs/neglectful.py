@@ -132,9 +132,9 @@ NEGLECTFUL: dict[str, Bug] = {
     "unseen-end-unnoticed": Bug(
         ("keyed-exhausted",), ((Acceptance, "wants_end", property(attrgetter("lost"))),), ("truncate-log",)
     ),
-    "own-mistake-kept": Bug(("keyed",), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
+    "own-mistake-kept": Bug(("keyed-eager", "once", "pure"), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
     "committed-is-answered": Bug(
-        ("keyed-eager",), (_wrapped(TakeOver, "_read_inputs", _hasty),), ("die", "truncate-log")
+        ("two-runs-apart",), (_wrapped(TakeOver, "_read_inputs", _hasty),), ("die", "truncate-log")
     ),
     "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
     "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),

@@ -52,6 +52,8 @@ class History:
 
     def follow(self, record: Record) -> list[Datum]:
         """Takes the next record of a partition; gives the entries that count by it, in their order."""
+        if _ANCHOR_KEY.match(record.key or b""):
+            return []  # it is of no run, and no fork: a mirror would never be tried where it counted as one
         found = self._read(record)
         if found is None:
             self.void += record.value is not None
@@ -113,8 +115,6 @@ class History:
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.left(run.at_ms)]
 
     def _read(self, record: Record) -> tuple[bytes, Datum] | None:
-        if _ANCHOR_KEY.match(record.key or b""):
-            return None
         match = _LOG_KEY.match(record.key or b"")
         if not match or not record.value:
             if record.value:

@@ -28,6 +28,7 @@ BUDGETS = {
         _buys("budget-within", "shopper", "not-done", times=2),
         _buys("budget-lost", "shopper", "raises-after", "not-done"),
         _buys("budget-slow", "shopper", "slow", times=2),
+        _buys("budget-two-lost", "shopper", "slow", "raises-after", times=2),
         _buys("budget-crawls", "shopper", "crawls", times=2),
         _buys("budget-family", "market", times=3),
         _buys("budget-family-lost", "market", "not-done", "raises-after", times=2),

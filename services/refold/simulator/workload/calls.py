@@ -101,6 +101,11 @@ CALLS: dict[str, Scenario] = {
         _one("held-hurried", "push_or_hold", "not-done", "not-done", agent="hurried"),
         Scenario("two-runs", (start_run("r-1", "one", {"tool": "pay"}), start_run("r-2", "one", {"tool": "push"}))),
         Scenario("two-runs-eager", (_PUSH, start_run("r-2", "one", {"tool": "push"})), changes={"commit_ms": 1}),
+        Scenario(
+            "two-runs-apart",
+            (_PUSH, start_run("r-2", "one", {"tool": "push"}, at_ms=30)),
+            changes={"commit_ms": 1, "snapshot_ms": 150},
+        ),
         _crowd("crowd", 8, backlog=2, slots=1, active=2),
         Scenario("repeated", (_PUSH, replace(_PUSH, kind="repeat"))),
         Scenario("conflict", (_PUSH, start_run("r-1", "one", {"tool": "pay"}, at_ms=30, kind="conflict"))),

@@ -35,7 +35,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
         member=member,
         environment=ENVIRONMENT,
         commit_ms=chosen.commit_ms,
-        snapshot_ms=chosen.commit_ms,
+        snapshot_ms=chosen.snapshot_ms or chosen.commit_ms,
         rules=chosen.rules,
         limits=Limits(
             chosen.payload_bytes,
