@@ -97,6 +97,21 @@ def test_a_log_that_was_cut_off_below_the_marks_is_read_from_its_start() -> None
     assert set(after.world.done.values()) == {1}
 
 
+def test_marks_whose_inputs_rest_on_what_the_log_has_lost_are_not_believed() -> None:
+    rig = busy(Rig())
+    said, end = marks_of(rig), rig.broker.log(RUN_LOG, 0).end
+    rig.broker.truncate(RUN_LOG, 0, end - 1)
+    # What was ordered below is acknowledged, and no run was kept since: the inputs alone rest on what is lost.
+    earlier = dataclasses.replace(said, log=said.anchor_offset + 1, round=said.round + 1)
+    assert int(said.inputs[RUN_LOG]) == end
+    rig.broker.write(Outgoing(RUN_SNAPSHOT, 0, MARKS_KEY, codec.encode(earlier), (), 0))
+
+    after = Rig(rig.world, rig.broker, member="next")
+
+    assert after.planner.counts["log.shrunk"]
+    assert after.log.reads[RUN_REQUESTED, 0] == [0]
+
+
 def test_a_run_that_was_kept_beyond_what_the_log_has_left_is_not_believed() -> None:
     rig = busy(Rig())
     before, kept = marks_of(rig), rig.broker.log(RUN_SNAPSHOT, 0)
