@@ -19,7 +19,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.events import Earlier
 from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, DEAD_LETTERS
 from refold.core.wire import codec
 from refold.ports.effects import AskEnd, Effect, Flow, Item, Now, Publish, Read
 from refold.ports.log import Delivery, End, Outgoing, Record
@@ -28,7 +28,7 @@ from tests.approval import questions
 from tests.approval.questions import NOW, RUN
 from tests.roots import TRUST, entry
 
-TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog", "dead-letter")
+TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog", *DEAD_LETTERS)
 PARTITIONS = 3
 GATEWAY = SigningKey("gateway", "vote", bytes(31) + b"v")
 SERVICE = SigningKey("approval", "decision", bytes(31) + b"d")
@@ -144,7 +144,8 @@ class World:
 
     def letters(self) -> list[tuple[str, int, str]]:
         """Topic, offset and code of every dead letter."""
-        found = [codec.decode(DeadLetter, record.value or b"") for record in self.records("dead-letter")]
+        records = [record for topic in DEAD_LETTERS for record in self.records(topic)]
+        found = [codec.decode(DeadLetter, record.value or b"") for record in records]
         return [(letter.topic, letter.offset, letter.code) for letter in found]
 
 

@@ -288,6 +288,6 @@ def test_a_dead_letter_that_the_log_does_not_take_is_written_short() -> None:
 
     process.run()
 
-    [letter] = [codec.decode(DeadLetter, record.value or b"") for record in world.records("dead-letter")]
+    [letter] = [codec.decode(DeadLetter, record.value or b"") for record in world.records("dead-letter-approval")]
     assert letter.value == b"x" * 1_000
     assert process.service.counts["publish.refused"] == 1

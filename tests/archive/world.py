@@ -35,7 +35,7 @@ ALL = (
         topics.tool_completed("default"),
     ),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED, topics.RUN_COMPLETED),
-    *(topics.RUN_SNAPSHOT, topics.CATALOG, topics.DEAD_LETTER, topics.tool_requested("default")),
+    *(topics.RUN_SNAPSHOT, topics.CATALOG, *topics.DEAD_LETTERS, topics.tool_requested("default")),
 )
 
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from refold.adapters.kafka.topics import Topics
 from refold.core.ids import home
+from refold.core.topics import DEAD_LETTERS
 from refold.runtime.settings import KafkaSettings
 from tests.chaos import consent, raw, recorder, rules
 from tests.chaos.actor import Actor, producer
@@ -65,7 +66,7 @@ POISONED = "poison-"
 """How the keys of poison begin. A second start has none, because its own would be that of the run."""
 
 TOPICS = (
-    *("run-requested", "run-signalled", "run-log", "run-completed", "dead-letter"),
+    *("run-requested", "run-signalled", "run-log", "run-completed", *DEAD_LETTERS),
     *("tool-claimed.default", "tool-completed.default", "tool-requested.default"),
     *("approval-requested", "approval-decided", VOTED),
 )
@@ -216,7 +217,7 @@ class World:
             effects=[line for line in recorder.read(self._outside.effects) if line["run"].partition(".")[0] in mine],
             run_log=found["run-log"],
             outcomes=found["run-completed"],
-            letters=found["dead-letter"],
+            letters=[letter for topic in DEAD_LETTERS for letter in found[topic]],
             claims=found["tool-claimed.default"],
             results=found["tool-completed.default"],
             requests=found["tool-requested.default"],

@@ -45,6 +45,8 @@ TOPICS = (
     "tool-completed.default",
     "run-completed",
     "dead-letter",
+    "dead-letter-approval",
+    "dead-letter-executor",
 )
 NOW = 1_700_000_000_000
 DOUBT = Failure("lost", "the executor died")

@@ -189,10 +189,10 @@ def test_services_start_without_the_topic_on_which_nothing_rests(settings: Kafka
     topics = Topics(settings)
     topics.apply()
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    for done in admin.delete_topics([f"{settings.prefix}run-stream"]).values():
+    for done in admin.delete_topics([f"{settings.prefix}run-stream.default"]).values():
         done.result(60)
 
-    eventually(lambda: [(each.topic, each.setting) for each in topics.diff()] == [("run-stream", "topic")])
+    eventually(lambda: [(each.topic, each.setting) for each in topics.diff()] == [("run-stream.default", "topic")])
 
     topics.check()
 
@@ -295,7 +295,7 @@ def test_one_copy_may_be_away_where_there_are_three(replication: int, in_sync: s
 def test_every_topic_takes_the_largest_payload_and_dead_letters_take_any_input() -> None:
     limits = {topic.name: int(topic.config["max.message.bytes"]) for topic in wanted_topics(payload_bytes=5_000_000)}
 
-    del limits["run-stream"]  # no payloads, but parts of one, of 16 KiB each
+    del limits["run-stream.default"]  # no payloads, but parts of one, of 16 KiB each
     assert min(limits.values()) > 2 * 5_000_000
     assert limits["dead-letter"] > limits["run-requested"] + 5_000_000
     assert limits["run-log"] > 8 * 5_000_000
@@ -306,6 +306,15 @@ def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
 
     assert config["cleanup.policy"] == "compact,delete"
     assert int(config["min.compaction.lag.ms"]) >= int(config["retention.ms"])
+    assert int(config["max.compaction.lag.ms"]) >= int(config["min.compaction.lag.ms"])
+
+
+@pytest.mark.parametrize("name", ["run-requested", "run-signalled", "run-operated"])
+def test_what_people_send_is_not_cleaned_before_a_planner_has_read_it(name: str) -> None:
+    config = next(topic.config for topic in wanted_topics() if topic.name == name)
+    week_ms = 7 * 86_400_000
+
+    assert config["cleanup.policy"] == "delete" or int(config["min.compaction.lag.ms"]) >= week_ms
     assert int(config["max.compaction.lag.ms"]) >= int(config["min.compaction.lag.ms"])
 
 

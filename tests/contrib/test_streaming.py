@@ -117,7 +117,7 @@ def test_what_has_no_form_in_json_is_dropped_and_fails_no_call() -> None:
 
 
 def test_a_broker_that_does_not_answer_holds_nobody_up_and_takes_no_memory() -> None:
-    live = KafkaLive(KafkaSettings(bootstrap="127.0.0.1:1"), "test", partitions=4)
+    live = KafkaLive(KafkaSettings(bootstrap="127.0.0.1:1"), "test", pool="model", partitions=4)
     full = StreamPart(RunId("r-1"), CallId("r-1/3"), 1, 1, 1, "text", "x" * MOST_PART)
 
     for _ in range(2 * MOST_KBYTES * 1024 // MOST_PART):

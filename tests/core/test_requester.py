@@ -282,18 +282,26 @@ def test_a_token_is_for_all_that_was_asked(changes: dict[str, Any]) -> None:
 def test_what_was_signed_on_another_day_starts_nothing(late_ms: int) -> None:
     sent = signed(ASKED, ADA, NOW)
 
-    assert not why_refused(sent, KEYS, NOW + FRESH_MS, ())
-    assert "another day" in why_refused(sent, KEYS, NOW + late_ms, ())
+    assert not why_refused(sent, KEYS, NOW + FRESH_MS, set())
+    assert "another day" in why_refused(sent, KEYS, NOW + late_ms, set())
 
 
 def test_labels_that_limit_are_signed_once_there_are_keys() -> None:
     wanted = dataclasses.replace(ASKED, labels={"tenant": "acme", "colour": "red"})
 
     assert not why_refused(wanted, {}, NOW, {"tenant"})
-    assert not why_refused(wanted, KEYS, NOW, {"user"})
+    assert not why_refused(wanted, KEYS, NOW, {""})
     assert not why_refused(signed(wanted, ADA, NOW), KEYS, NOW, {"tenant"})
     for token in ("", signed(dataclasses.replace(wanted, requester="eve"), ADA, NOW).token):
         assert "label tenant" in why_refused(dataclasses.replace(wanted, token=token), KEYS, NOW, {"tenant"})
+
+
+def test_who_leaves_the_label_out_is_vouched_for_or_would_count_for_a_name_made_up() -> None:
+    for name in ("ada", "nobody-1", ""):
+        unsigned = dataclasses.replace(ASKED, requester=name)
+        assert "without the label tenant" in why_refused(unsigned, KEYS, NOW, {"", "tenant"})
+        assert not why_refused(unsigned, {}, NOW, {"tenant"})
+    assert not why_refused(signed(ASKED, ADA, NOW), KEYS, NOW, {"", "tenant"})
 
 
 def test_a_token_of_another_platform_verifies_nobody() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +90,38 @@ def test_the_image_copies_only_what_is_in_the_repository() -> None:
 
     assert copies
     assert all((ROOT / name).exists() for names in copies for name in names)
+
+
+def test_the_image_installs_nothing_that_the_lock_has_no_hash_of() -> None:
+    text = resource("infra", "Dockerfile").read_text().replace("\\\n", " ")
+    installs = [
+        step.strip()
+        for line in text.splitlines()
+        if line.startswith("RUN")
+        for step in line.removeprefix("RUN").split("&&")
+        if re.search(r"\bpip (install|wheel)\b", step)
+    ]
+
+    assert len(installs) == 5
+    assert all("--require-hashes" in step or {"--no-index", "--no-deps"} <= {*step.split()} for step in installs)
+
+
+def test_the_lock_has_hashes_of_all_that_builds_the_image() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    text = resource("infra", "Dockerfile").read_text()
+    names = re.search(r"\^\(([\w|-]+)\)==", text)
+    assert names, "the image takes its builder from the lock"
+
+    backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    builds = {*names[1].split("|"), "uv"}
+    for name in builds:
+        assert re.search(rf"^{name}==\S+ \\\n    --hash=sha256:[0-9a-f]{{64}}", lock, re.MULTILINE), name
+    needed = {re.split(r"[^\w-]", each)[0] for each in backend}
+    while added := {needs for name in needed for needs in _needs(name)} - needed:
+        needed |= added
+    assert needed <= builds
+
+
+def _needs(name: str) -> set[str]:
+    wanted = importlib.metadata.requires(name) or []
+    return {re.split(r"[^\w-]", each)[0] for each in wanted if "extra ==" not in each and "python_version <" not in each}

@@ -20,6 +20,8 @@ from tests.waiting import eventually
 
 PREFIX = "apart."
 THEIRS = ("tool-requested.default", "tool-claimed.default", "tool-completed.default")
+SERVICES = ("run-stream.default", "dead-letter", "dead-letter-approval")
+"""Where the executors of the pool, the planner and the approval service alone say something."""
 GROUP = f"{PREFIX}refold-executor-default"
 
 Settings = Callable[[str], KafkaSettings]
@@ -43,7 +45,7 @@ def test_nobody_else_reads_what_a_pool_is_asked_and_what_it_says(settings: Setti
 
 
 @pytest.mark.parametrize("value", [b"{}", None], ids=["made up", "tombstone"])
-@pytest.mark.parametrize("topic", THEIRS)
+@pytest.mark.parametrize("topic", [*THEIRS, *SERVICES])
 def test_an_executor_neither_answers_for_another_pool_nor_orders_nor_clears_its_claims(
     settings: Settings, topic: str, value: bytes | None
 ) -> None:

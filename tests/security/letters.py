@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from refold.core.ids import home
 from refold.core.messages import CatalogEntry, DeadLetter, RunRequest
 from refold.core.wire import canonical, codec
 from tests.kafka.secured import PARTITIONS
-from tests.security.hijack import Hijack, Outcome
+from tests.security.hijack import Hijack, Outcome, ask_for
 from tests.security.plays import Play
+from tests.security.swapped import Desk
 from tests.security.unsigned import OWN, forged
 
 
@@ -20,6 +24,9 @@ def plays() -> Iterator[Play]:
     yield Play("a letter from the catalog makes other roles", roles_by_letter)
     yield Play("a letter tells of an input that nobody sent", made_up_input)
     yield Play("a letter tells of an input in other words", other_words)
+    yield Play("a letter says that a good vote is void", good_vote_called_void)
+    for topic in ("dead-letter-approval", "dead-letter-executor", "run-stream.default"):
+        yield Play(f"a planner writes into {topic}", partial(Hijack.forbidden, topic=topic, key="r", value=b"{}"))
 
 
 def key_by_letter(hijack: Hijack) -> Outcome:
@@ -63,3 +70,16 @@ def replayed(hijack: Hijack, content: DeadLetter) -> Outcome:
     offset = hijack.write("dead-letter", 0, key=content.key.decode(), value=codec.encode(content))
     done = hijack.stage.operate("deadletter", "replay", f"0/{offset}", "--yes")
     return Outcome(done.returncode != 0, f"operator: {' '.join((done.stderr or done.stdout).split())}")
+
+
+def good_vote_called_void(hijack: Hijack) -> Outcome:
+    """One of two people has agreed; her vote is good, whatever a planner says of it."""
+    request = ask_for(hijack.call(how="two"), rule="two")
+    hijack.ask(request)
+    vote = secrets.token_hex(8)
+    partition, offset = hijack.stage.cast(request, hijack.stage.ballot(request, "ada", vote=vote), vote=vote)
+    said = letter("approval-voted", partition, key=request.approval_id, value=b"", offset=offset)
+    value = codec.encode(replace(said, code="too_many", service="approval"))
+    hijack.write("dead-letter", partition, key=request.approval_id, value=value)
+    found = Desk(hijack).approvals.get(request.approval_id)
+    return Outcome([found.fate(vote) for vote in found.said] == ["counts"], f"client: void {found.count.void}")

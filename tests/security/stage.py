@@ -26,7 +26,7 @@ from refold.core.approval.ballot import Vote
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
-from refold.core.topics import DEAD_LETTER
+from refold.core.topics import DEAD_LETTERS
 from refold.core.wire import codec
 from refold.embedded.children import Child, Exit
 from refold.embedded.supervisor import Supervisor
@@ -105,7 +105,8 @@ class Stage:
         self._authority = KafkaPublisher(self.settings("authority"), partitions=PARTITIONS)
         self._dead = clients.consumer(self.settings("operator"), "refold-reader")
         self._stack.callback(self._dead.close)
-        self._dead.assign([TopicPartition(f"{PREFIX}{DEAD_LETTER}", number, 0) for number in range(PARTITIONS)])
+        places = [TopicPartition(f"{PREFIX}{topic}", n, 0) for topic in DEAD_LETTERS for n in range(PARTITIONS)]
+        self._dead.assign(places)
         self._approver = KafkaPublisher(self.settings("approver"), partitions=PARTITIONS)
         keys.save(self.service, self.folder / "decision.json")
         self.publish("roles", "roles", ROLES)
@@ -209,9 +210,9 @@ class Stage:
         )
         return signature.sign(said.payload(), key or self.gateway)
 
-    def cast(self, request: ApprovalRequest, token: str, *, vote: str) -> None:
-        """A gateway hands on what is said to be a vote on a request."""
-        self._approver.send(ApprovalVote(request.approval_id, vote, request.run_id, token))
+    def cast(self, request: ApprovalRequest, token: str, *, vote: str) -> tuple[int, int]:
+        """A gateway hands on what is said to be a vote on a request; returns where it lies."""
+        return self._approver.send(ApprovalVote(request.approval_id, vote, request.run_id, token))
 
     # What fails
 

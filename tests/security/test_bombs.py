@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, Message, Producer
 from refold.adapters.kafka.clients import MAX_MESSAGE_BYTES
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics, declared, wanted_topics
-from refold.core.topics import APPROVAL_VOTED, RUN_REQUESTED, RUN_SIGNALLED, tool_completed
+from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED, tool_completed
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
 from tests.kafka.secured import POOLS
 
 BOMB_MIB = 32
-PLATFORM = {"planner", "approval", "authority", "archivist"}
+PLATFORM = {"planner", "archivist"}
 """Who is believed not to harm whoever reads its topics, or could stop everything anyway."""
 
 
@@ -54,7 +54,7 @@ def sent(settings: KafkaSettings, topic: str, values: list[bytes], codec: str) -
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
-@pytest.mark.parametrize("topic", [RUN_SIGNALLED, APPROVAL_VOTED, tool_completed("default")])
+@pytest.mark.parametrize("topic", [RUN_SIGNALLED, APPROVAL_VOTED, CATALOG, tool_completed("default")])
 def test_a_batch_that_unpacks_into_more_than_its_topic_takes_is_refused(
     settings: KafkaSettings, topic: str, codec: str
 ) -> None:

@@ -56,7 +56,7 @@ def test_a_flood_of_votes_leaves_the_service_small_and_its_successor_too(bench: 
         producer.produce(bench.kafka.prefix + APPROVAL_VOTED, vote, f"{approval}/v{number}", place)
         producer.flush(60)
     letters = eventually(
-        lambda: (found := sum(1 for _ in bench.reader.scan("dead-letter"))) == COUNT and found,
+        lambda: (found := sum(1 for _ in bench.reader.scan("dead-letter-approval"))) == COUNT and found,
         within=under_load(60),
         every=0.5,
         what="an answer to each",

@@ -63,7 +63,7 @@ def test_attackers_write_only_what_their_principals_may() -> None:
 
     assert planner >= {"run-log", "approval-requested", "tool-requested.default", "tool-requested.other"}
     assert not planner & {"catalog", "approval-voted", "approval-decided", CLAIMS, ANSWERS}
-    assert executor == {"tool-claimed.other", "tool-completed.other", "dead-letter", "run-stream"}
+    assert executor == {"tool-claimed.other", "tool-completed.other", "dead-letter-executor", "run-stream.other"}
     assert rights("authority") == {"catalog"}
     assert rights("approver") == {"approval-voted"}
-    assert rights("approval") == {"approval-decided", "dead-letter"}
+    assert rights("approval") == {"approval-decided", "dead-letter-approval"}

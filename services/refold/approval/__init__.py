@@ -2,7 +2,7 @@
 
 **Consumes** `approval-requested` (its group), and by hand the same partitions of `catalog`, `approval-decided` and
 `approval-voted`, in this order; all of them from the start. **Produces** `approval-decided`; what nobody can use goes
-to `dead-letter`.
+to `dead-letter-approval`.
 
 **Guarantees** A decision rests on a quorum of people who were entitled, by votes with good signatures on the very
 question that it answers. One lane never makes two decisions of one approval. Nothing is decided after its expiry. A

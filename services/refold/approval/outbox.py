@@ -10,7 +10,7 @@ from refold.core.approval.ballot import Objection
 from refold.core.approval.decision import Decision
 from refold.core.ids import RunId
 from refold.core.messages import ApprovalDecision
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER_APPROVAL
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Outgoing, Record
@@ -64,7 +64,7 @@ class ApprovalOutbox:
     def _refused(self, record: Outgoing) -> None:
         """The log never takes a record: operators hear of it, and of a dead letter at least what it was about."""
         self._journal.tell("publish.refused", topic=record.topic, key=record.key.decode(errors="replace"))
-        if record.topic == DEAD_LETTER and (short := letters.shortened(record)) != record:
+        if record.topic == DEAD_LETTER_APPROVAL and (short := letters.shortened(record)) != record:
             self.send(short)
 
     def answerable(self, record: Record) -> Record:
@@ -81,7 +81,9 @@ class ApprovalOutbox:
         event = "vote.void" if record.topic == APPROVAL_VOTED else "request.void"
         self._journal.tell(event, **_place(record), **void._asdict())
         member, limit = self._settings.member, self._settings.limits.payload_bytes
-        self.send(letters.letter(record, code=void.code, reason=void.reason, service=member, at_ms=now, limit=limit))
+        why = {"code": void.code, "reason": void.reason}
+        into = DEAD_LETTER_APPROVAL
+        self.send(letters.letter(record, **why, service=member, at_ms=now, into=into, limit=limit))
 
     def alarm(self, record: Record, reason: str) -> None:
         """Somebody has written what they may not, or with a key that does not hold."""

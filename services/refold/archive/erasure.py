@@ -23,7 +23,7 @@ from refold.core.topics import (
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     APPROVAL_VOTED,
-    DEAD_LETTER,
+    DEAD_LETTERS,
     RUN_COMPLETED,
     RUN_LOG,
     RUN_OPERATED,
@@ -42,7 +42,7 @@ _AGAIN, _CALLBACK = b"again/", b"cb_"
 ORDER = (
     *(RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, TOOL_COMPLETED, APPROVAL_VOTED),
     *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
-    *(RUN_COMPLETED, DEAD_LETTER, RUN_SNAPSHOT, RUN_LOG),
+    *(RUN_COMPLETED, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
 )
 """The topics that hold something of a run, in the order in which it is erased there."""
 
@@ -69,9 +69,9 @@ def run_of(record: Record) -> str:
     if record.topic == RUN_SNAPSHOT:
         return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
     # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
-    if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, DEAD_LETTER):
+    if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, *DEAD_LETTERS):
         return _text(parts_of_key[1])
-    if record.topic in (RUN_SIGNALLED, DEAD_LETTER) and key.startswith(_CALLBACK):
+    if record.topic in (RUN_SIGNALLED, *DEAD_LETTERS) and key.startswith(_CALLBACK):
         return _called_back(key)
     return _text(parts_of_key[0])
 
@@ -105,7 +105,7 @@ def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]
         place = (record.partition, record.key)
         known = found.get(place)
         run = known.run_id if known else RunId(run_of(record))
-        if run not in wanted and record.topic == DEAD_LETTER:
+        if run not in wanted and record.topic in DEAD_LETTERS:
             run = RunId(_told_of(record))
         if run in wanted:
             found[place] = Lying(run, record.topic, *place, record.value is not None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from refold.archive.container import ArchivedRun
 from refold.core.errors import NotFoundError
@@ -26,6 +26,9 @@ class ArchiveReader:
         self.partitions(topic)
         for offset, at_ms, key, value in self._run.records:
             yield Record(RUN_LOG, self._run.partition, offset, key, value, list, at_ms)
+
+    def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
+        return self.tail(RUN_LOG)
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
         yield from self.scan(topic)

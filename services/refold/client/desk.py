@@ -157,8 +157,7 @@ class Desk:
 
     def stream(self, run: str, timeout: timedelta | None) -> Generator[LivePart | None]:
         """What calls of a run say while they run."""
-        runs = self.platform.runs
-        return live_parts(runs.reader, run_id(run), runs.partitions, timeout)
+        return live_parts(self.platform.runs, run_id(run), timeout)
 
     def get(self, run: str) -> RunInfo:
         """A run as it is now."""

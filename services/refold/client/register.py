@@ -24,12 +24,12 @@ from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_approval_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.planning.asking import CAME, question_of
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER_APPROVAL
 from refold.core.wire import codec
 from refold.ports.log import Record
 from refold.runtime.clock import clock_ms
 
-READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER)
+READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER_APPROVAL)
 SERVICE_ONLY = ("edit_not_possible", "edit_denied", "too_large", "too_many", "future")
 """What only the service can say of a vote: it knows the tools, its own limits and when a vote came. The rest is counted
 here."""
@@ -150,7 +150,7 @@ class Register:
             message = codec.decode(ApprovalDecision, record.value)
             if message.kind == "decision":
                 self._decisions[message.approval_id].append((record.partition, message.token))
-        elif record.topic == DEAD_LETTER:
+        elif record.topic == DEAD_LETTER_APPROVAL:
             letter = codec.decode(DeadLetter, record.value)
             if letter.topic == APPROVAL_VOTED:
                 self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)

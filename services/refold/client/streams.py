@@ -6,17 +6,27 @@ Reading takes nothing from anybody: it asks for no run, no call and no model.
 from __future__ import annotations
 
 import time
+from collections import defaultdict, deque
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from refold.client.runs import Run, Runs, feed, run_named, take
+from refold.client.timeline import Timeline
 from refold.core.errors import FoldError, MalformedError
-from refold.core.ids import home, parse_call_id
+from refold.core.events import CallProposed
+from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.live import StreamPart
-from refold.core.topics import RUN_STREAM
+from refold.core.run.log import LogFold
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG, RUN_STREAM, pool_of
 from refold.core.wire import canonical, codec
-from refold.ports.log import LogReader, Record
+from refold.ports.log import Record
+
+MOST_WAITING_BYTES = 1 << 20
+"""What waits of a pool for its calls to be found in the log: whoever writes about calls that never were fills this, and
+drops parts of that pool alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +62,77 @@ class Tries:
         return LivePart(part.run_id, part.call_id, part.attempt, part.n, part.kind, data, new)
 
 
-def live_parts(reader: LogReader, run: str, partitions: int, timeout: timedelta | None) -> Generator[LivePart | None]:
+class Vouched:
+    """Parts of a run, each as soon as the log says that its call is one of the pool on whose topic it lies.
+
+    An executor writes into the topic of its own pool alone, so that it speaks for no call of another. What comes before
+    the proposal of its call is read waits for that, `MOST_WAITING_BYTES` of a pool at a time.
+    """
+
+    def __init__(self, run: RunId) -> None:
+        self._run, self._fold, self._pools = Run(RunState(run), Timeline(run)), LogFold(), dict[CallId, str]()
+        self._waiting: dict[str, deque[StreamPart]] = defaultdict(deque)
+        self._bytes: dict[str, int] = defaultdict(int)
+
+    def read(self, record: Record) -> list[StreamPart]:
+        """The parts that can be believed with this record."""
+        run = self._run.state.run_id
+        if record.topic == RUN_LOG:
+            return self._learn(record) if run_named(record) == run.encode() else []
+        part, pool = _part(record, run), pool_of(record.topic)
+        if part is None:
+            return []
+        if part.call_id in self._pools:
+            return [part] if self._pools[part.call_id] == pool else []
+        waiting = self._waiting[pool]
+        waiting.append(part)
+        self._bytes[pool] += len(part.data)
+        while self._bytes[pool] > MOST_WAITING_BYTES:
+            self._bytes[pool] -= len(waiting.popleft().data)
+        return []
+
+    def _learn(self, record: Record) -> list[StreamPart]:
+        judged = feed(self._fold, record)
+        take(self._run, judged, self._fold)
+        ordered: dict[CallId, str] = {}
+        anew = judged.linked or judged.mended
+        if anew:
+            self._pools.clear()
+        for each in self._run.records if anew else self._run.records[-1:]:
+            for seq, event in enumerate(each.entry.events, each.entry.seq) if each.entry else ():
+                if isinstance(event, CallProposed):
+                    ordered[call_id(self._run.state.run_id, seq)] = event.pool
+        self._pools.update(ordered)
+        return [part for call, pool in ordered.items() for part in self._released(call, pool)]
+
+    def _released(self, call: CallId, pool: str) -> list[StreamPart]:
+        found = [part for part in self._waiting[pool] if part.call_id == call]
+        for parts in self._waiting.values():
+            kept = [part for part in parts if part.call_id != call]
+            parts.clear()
+            parts.extend(kept)
+        self._bytes = defaultdict(int, {name: sum(len(p.data) for p in parts) for name, parts in self._waiting.items()})
+        return found
+
+
+def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
     """The parts of a run, those of the last minutes first, and on, and None when there is nothing new for a moment.
 
     It ends when there was none for a `timeout`.
     """
-    tries, heard = Tries(), time.monotonic()
-    for record in reader.tail(RUN_STREAM, home(run, partitions)):
-        found = _part(record, run) if record is not None else None
-        if found is not None and (told := tries.read(found)) is not None:
-            yield told
-            heard = time.monotonic()
-        elif timeout is not None and time.monotonic() - heard > timeout.total_seconds():
+    tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
+    for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):
+        for part in vouched.read(record) if record is not None else ():
+            if (told := tries.read(part)) is not None:
+                yield told
+                heard = time.monotonic()
+        if timeout is not None and time.monotonic() - heard > timeout.total_seconds():
             return
-        elif record is None:
+        if record is None:
             yield None
 
 
-def _part(record: Record, run: str) -> StreamPart | None:
+def _part(record: Record, run: RunId) -> StreamPart | None:
     """The part in a record; None for one of another run, or of nobody that writes parts."""
     try:
         found = codec.decode(StreamPart, record.value or b"")

@@ -46,7 +46,7 @@ RUN_SNAPSHOT = "run-snapshot"
 runs the archivist; read by the planner and whoever folds the log."""
 
 RUN_STREAM = "run-stream"
-"""What calls say while they run, for who looks on: lossy, and never folded. Key: call id. Written by executors."""
+"""What calls say while they run, a topic per pool: lossy, and never folded. Key: call id. Written by its executors."""
 
 BUDGET_SPENT = "budget-spent"
 """What each lane has let out under the limits of a window. Key: window/subject/lane/teller, in every partition. Written
@@ -56,7 +56,16 @@ CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""
 
 DEAD_LETTER = "dead-letter"
-"""Inputs that nobody could use. Key: that of the input. Written by all services; read by operators."""
+"""Inputs that the planner could not use. Key: that of the input. Written by the planner; read by clients, operators."""
+
+DEAD_LETTER_APPROVAL = "dead-letter-approval"
+"""Questions and votes that the approval service could not use. Written by it; read by approvers and operators."""
+
+DEAD_LETTER_EXECUTOR = "dead-letter-executor"
+"""Orders that executors could not use. Written by those of all pools, so nothing but a list for operators."""
+
+DEAD_LETTERS = (DEAD_LETTER, DEAD_LETTER_APPROVAL, DEAD_LETTER_EXECUTOR)
+"""A topic per service: what is said of an input counts only from the service that reads it."""
 
 
 def tool_requested(pool: str) -> str:
@@ -72,6 +81,11 @@ def tool_claimed(pool: str) -> str:
 def tool_completed(pool: str) -> str:
     """The topic of the results of one pool."""
     return f"{TOOL_COMPLETED}.{pool}"
+
+
+def run_stream(pool: str) -> str:
+    """The topic of what calls of one pool say while they run."""
+    return f"{RUN_STREAM}.{pool}"
 
 
 def kind_of(topic: str) -> str:

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
+from refold.core.topics import DEAD_LETTER_EXECUTOR
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.executor import claim_chain
@@ -174,7 +175,8 @@ class ExecutorOutbox(Generic[Claimant]):
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
         service, at_ms = self.settings.member, self.now.wall_ms
-        letter = letters.letter(record, code=error.code, reason=str(error), service=service, at_ms=at_ms)
+        why, into = str(error), DEAD_LETTER_EXECUTOR
+        letter = letters.letter(record, code=error.code, reason=why, service=service, at_ms=at_ms, into=into)
         self._put(Burial(letter, owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:

@@ -5,7 +5,7 @@ Topic names are the logical ones of the design (`run-log`, `tool-requested.defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -220,4 +220,8 @@ class LogReader(Protocol):
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
         """Like `scan`, then goes on for ever; None whenever there is nothing new for a moment."""
+        ...
+
+    def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
+        """Like `tail`, of all topics of some kinds at once (see `kind_of`), in no order between them."""
         ...

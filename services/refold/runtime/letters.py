@@ -14,8 +14,20 @@ SHORT_BYTES = 1_000
 """What a letter has of the key and the value at most, where the log does not take more."""
 
 
-def letter(record: Record, *, code: str, reason: str, service: str, at_ms: int, limit: int | None = None) -> Outgoing:
-    """The dead letter of an input, for its partition; of a value longer than `limit` bytes it has the beginning."""
+def letter(
+    record: Record,
+    *,
+    code: str,
+    reason: str,
+    service: str,
+    at_ms: int,
+    into: str = DEAD_LETTER,
+    limit: int | None = None,
+) -> Outgoing:
+    """The dead letter of an input, for its partition; of a value longer than `limit` bytes it has the beginning.
+
+    `into` is the topic of the service's own letters.
+    """
     position = f"{record.topic}/{record.partition}/{record.offset}"
     key = record.key or position.encode()
     if limit is not None and limit <= SHORT_BYTES:
@@ -31,8 +43,8 @@ def letter(record: Record, *, code: str, reason: str, service: str, at_ms: int, 
         service=service,
         at_ms=at_ms,
     )
-    headers = cloud_event(DEAD_LETTER, position, id=position, source=service, at_ms=at_ms)
-    return Outgoing(DEAD_LETTER, record.partition, key, codec.encode(content), headers, 0)
+    headers = cloud_event(into, position, id=position, source=service, at_ms=at_ms)
+    return Outgoing(into, record.partition, key, codec.encode(content), headers, 0)
 
 
 def shortened(record: Outgoing) -> Outgoing:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
-from refold.core.topics import DEAD_LETTER
+from refold.core.topics import DEAD_LETTERS
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
@@ -125,7 +125,7 @@ class Case:
         world = self.world
         world.counts["void_records"] += world.witness.history.void
         world.counts["claims_refused"] += world.witness.void_claims
-        world.counts["dead_letters"] += len(world.witness.written.get(DEAD_LETTER, ()))
+        world.counts["dead_letters"] += len(world.witness.laid(*DEAD_LETTERS))
 
     def _drive(self) -> bool:
         world = self.world

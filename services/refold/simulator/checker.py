@@ -12,7 +12,7 @@ from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.topics import (
     APPROVAL_DECIDED,
     APPROVAL_VOTED,
-    DEAD_LETTER,
+    DEAD_LETTERS,
     RUN_COMPLETED,
     RUN_LOG,
     RUN_OPERATED,
@@ -230,7 +230,7 @@ def _ledger(world: World) -> Iterator[str]:
 
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     """Poison becomes a dead letter with its position, and nothing else is."""
-    letters = [read_value(record.value or b"") for record in world.witness.written.get(DEAD_LETTER, ())]
+    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
     # A tombstone says that an input was erased: nobody has to be told of that.
     bad = [given for given in scenario.inputs if given.kind == "poison" and given.value is not None]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}

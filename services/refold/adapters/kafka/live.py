@@ -1,4 +1,4 @@
-"""Live parts of calls on `run-stream`: sent and forgotten, by a producer of their own.
+"""Live parts of calls on the `run-stream` of their pool: sent and forgotten, by a producer of their own.
 
 Nothing waits for it, and nothing is heard of what is lost: neither a call nor a result may depend on who looks on.
 """
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 from refold.adapters.kafka import clients
 from refold.core.ids import home
 from refold.core.live import StreamPart
-from refold.core.topics import RUN_STREAM
+from refold.core.topics import run_stream
 from refold.core.wire import codec
 from refold.runtime.settings import KafkaSettings
 
@@ -24,11 +24,11 @@ _LAST_S = 0.2
 
 
 class KafkaLive:
-    """See `Live`. `partitions` is the count that all topics have."""
+    """See `Live`. `partitions` is the count that all topics have, `pool` that of the executor."""
 
-    def __init__(self, settings: KafkaSettings, client: str, *, partitions: int) -> None:
+    def __init__(self, settings: KafkaSettings, client: str, *, pool: str, partitions: int) -> None:
         self._settings, self._client, self._partitions = settings, f"{client} live", partitions
-        self._name, self._lock = settings.prefix + RUN_STREAM, threading.Lock()
+        self._name, self._lock = settings.prefix + run_stream(pool), threading.Lock()
         self._producer: Producer | None = None
 
     def tell(self, part: StreamPart) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -12,6 +12,7 @@ from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
 from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, translate
 from refold.core.errors import NotFoundError, UnreachableError
+from refold.core.topics import kind_of
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
 
@@ -43,24 +44,39 @@ class KafkaLogReader:
         reading = self._open(topic, partition)
         return reading.for_ever()
 
+    def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
+        """See `LogReader`. **Raises** UnreachableError too."""
+        with closing(self._consumer()) as consumer:
+            try:
+                there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+            except KafkaException as error:
+                raise translate(error, "look which topics there are") from None
+        prefix = self._settings.prefix
+        names = sorted(name.removeprefix(prefix) for name in there if name.startswith(prefix))
+        topics = [name for name in names if kind_of(name) in kinds]
+        return self._assigned(topics, {partition: OFFSET_BEGINNING}).for_ever()
+
     def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
         """Some partitions from these offsets on. **Raises** as `scan`."""
         return self._open(topic, starts)
 
     def _open(self, topic: str, wanted: int | Mapping[int, int] | None) -> OnePass:
+        starts = {wanted: OFFSET_BEGINNING} if isinstance(wanted, int) else wanted
+        return self._assigned([topic], starts)
+
+    def _assigned(self, topics: list[str], starts: Mapping[int, int] | None) -> OnePass:
         consumer = self._consumer()
         try:
-            name = self._settings.prefix + topic
-            if wanted is None:
-                wanted = dict.fromkeys(range(self._count(consumer, topic)), OFFSET_BEGINNING)
-            starts = {wanted: OFFSET_BEGINNING} if isinstance(wanted, int) else wanted
-            places = [TopicPartition(name, *start) for start in starts.items()]
-            ends = {number: end for (_, number), end in offsets.latest(consumer, places).items()}
+            if starts is None:
+                starts = dict.fromkeys(range(self._count(consumer, topics[0])), OFFSET_BEGINNING)
+            names = {self._settings.prefix + topic: topic for topic in topics}
+            places = [TopicPartition(name, *start) for name in names for start in starts.items()]
+            ends = offsets.latest(consumer, places)
             consumer.assign(places)
         except BaseException:
             consumer.close()
             raise
-        return OnePass(consumer, topic, ends)
+        return OnePass(consumer, names, ends)
 
     def _count(self, consumer: Consumer, topic: str) -> int:
         name = self._settings.prefix + topic
@@ -79,17 +95,23 @@ class KafkaLogReader:
 
 
 class OnePass:
-    """One pass over a topic. `ends` are those of its partitions, captured at the start."""
+    """One pass over topics, whose `names` are with their prefix. `ends` were captured at the start."""
 
-    def __init__(self, consumer: Consumer, topic: str, ends: dict[int, int]) -> None:
-        self._consumer, self._topic, self.ends = consumer, topic, ends
+    def __init__(self, consumer: Consumer, names: Mapping[str, str], ends: Mapping[tuple[str, int], int]) -> None:
+        self._consumer, self._names, self._ends = consumer, names, ends
+        self._what = ", ".join(names.values())
         # The partitions that have not been read to there.
-        self._open = {number for number, end in ends.items() if end > 0}
+        self._open = {place for place, end in ends.items() if end > 0}
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The captured ends of a single topic, by partition."""
+        return {number: end for (_, number), end in self._ends.items()}
 
     def to_the_end(self) -> Iterator[Record]:
         """The records below the captured ends."""
         with closing(self._consumer):
-            heard = time.monotonic()
+            heard, ends = time.monotonic(), self.ends
             while self._open:
                 found = self._take(_MOMENT_S)
                 now = time.monotonic()
@@ -97,9 +119,9 @@ class OnePass:
                     heard = now
                 elif now - heard > _STALL_S:
                     hint = "is the broker up? try again"
-                    raise UnreachableError(f"no more records of {self._topic} in {_STALL_S:.0f} s", hint=hint)
+                    raise UnreachableError(f"no more records of {self._what} in {_STALL_S:.0f} s", hint=hint)
                 for record in self._sorted(found):
-                    if record.offset < self.ends[record.partition]:
+                    if record.offset < ends[record.partition]:
                         yield record
 
     def for_ever(self) -> Iterator[Record | None]:
@@ -117,22 +139,23 @@ class OnePass:
             first = self._consumer.poll(timeout_s)
             return [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
         except KafkaException as error:
-            raise translate(error, f"read {self._topic}") from None
+            raise translate(error, f"read {self._what}") from None
 
     def _sorted(self, messages: list[Message]) -> Iterator[Record]:
         """Records of what was taken; notes which partitions have come to their end, by record or by position."""
-        ends, topic = self.ends, self._topic
+        ends, names = self._ends, self._names
         for message in messages:
-            error = message.error()
+            error, name = message.error(), message.topic() or ""
             if error is None:
-                record = clients.record(topic, message)
+                record = clients.record(names[name], message)
                 yield record
                 position = record.offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = message.offset() or 0
             elif is_final(error):
-                raise translate(error, f"read {topic}")
+                raise translate(error, f"read {self._what}")
             else:
                 continue
-            if self._open and position >= ends[message.partition() or 0]:
-                self._open.discard(message.partition() or 0)
+            place = (name, message.partition() or 0)
+            if self._open and position >= ends[place]:
+                self._open.discard(place)

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.core.topics import RUN_STREAM, TOOL_COMPLETED
+from refold.core.topics import RUN_STREAM, TOOL_COMPLETED, kind_of
 from refold.core.wire.resources import resource
 from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
@@ -187,8 +187,8 @@ class Topics:
         """
         there = self._metadata().topics
         wrong: dict[str, int] = {}
-        lossy = self._settings.prefix + RUN_STREAM
-        wanted = [topic for topic in self.wanted if topic.name != RUN_STREAM or lossy in there]
+        prefix = self._settings.prefix
+        wanted = [topic for topic in self.wanted if kind_of(topic.name) != RUN_STREAM or prefix + topic.name in there]
         for topic in wanted:
             name = self._settings.prefix + topic.name
             meta = there.get(name)

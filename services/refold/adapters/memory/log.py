@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from refold.adapters.memory.broker import MemoryBroker, Partition
+from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.cursors import Cursors
 from refold.core.errors import ConflictError, NotFoundError
+from refold.core.topics import kind_of
 from refold.ports.log import Delivery, Membership, Outgoing, Place, Record, Revoked, Taken
 
 
@@ -151,15 +152,18 @@ class MemoryLogReader:
         return iter([record for log in logs for record in log.records])
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
-        numbers = self._numbers(topic, partition)
-        return self._tail({number: self._broker.log(topic, number) for number in numbers})
+        return self._tail([(topic, number) for number in self._numbers(topic, partition)])
 
-    def _tail(self, logs: Mapping[int, Partition]) -> Iterator[Record | None]:
-        positions = dict.fromkeys(logs, 0)
+    def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
+        return self._tail([(topic, partition) for topic in self._broker.topics if kind_of(topic) in kinds])
+
+    def _tail(self, places: Sequence[tuple[str, int]]) -> Iterator[Record | None]:
+        positions = dict.fromkeys(places, 0)
         while True:
-            found = [record for number, log in logs.items() for record in log.read(positions[number], log.end)]
+            logs = [(self._broker.log(*place), start) for place, start in positions.items()]
+            found = [record for log, start in logs for record in log.read(start, log.end)]
             for record in found:
-                positions[record.partition] = record.offset + 1
+                positions[record.topic, record.partition] = record.offset + 1
                 yield record
             if not found:
                 yield None

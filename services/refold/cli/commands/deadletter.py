@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -16,14 +17,14 @@ from refold.client.letters import home_of, original
 from refold.client.platform import Platform
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
 from refold.core.messages import DeadLetter
-from refold.core.topics import DEAD_LETTER
+from refold.core.topics import DEAD_LETTER, DEAD_LETTERS
 from refold.core.wire import codec
 from refold.ports.log import Record
 
 letter_group = Commands("Look at inputs that nobody could use, and send them again.")
 
 LetterArgument = Annotated[
-    str, typer.Argument(metavar="PARTITION/OFFSET", help="Where the dead letter lies, as `list` prints it.")
+    str, typer.Argument(metavar="[SERVICE/]PARTITION/OFFSET", help="Where the dead letter lies, as `list` prints it.")
 ]
 
 
@@ -60,6 +61,9 @@ def replay_letter(
 ) -> None:
     """Publish an input again, as it still lies in its topic, in the partition where it belongs."""
     platform = shell.platform
+    if letter.count("/") > 1:
+        hint = "vote again, or have the planner ask again"
+        raise UsageError(f"{letter} is a letter of a service whose inputs are not sent again", hint=hint)
     found = _original(platform, letter, _find(platform, letter))
     topic, key, value = found.topic, found.key or b"", found.value or b""
     partition = home_of(found, platform.runs.partitions)
@@ -86,23 +90,23 @@ def _original(platform: Platform, letter: str, content: DeadLetter) -> Record:
 
 def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:
     """Every dead letter, with its place as the command line names it."""
-    for record in platform.runs.reader.scan(DEAD_LETTER):
+    for record in chain.from_iterable(platform.runs.reader.scan(topic) for topic in DEAD_LETTERS):
+        service = record.topic.removeprefix(DEAD_LETTER).removeprefix("-")
         try:
             content = codec.decode(DeadLetter, record.value or b"")
         except (MalformedError, FoldError) as error:
             reason = f"this dead letter cannot be read itself: {error.message}"
             content = DeadLetter(
-                DEAD_LETTER, record.partition, record.offset, error.code, reason, record.key or b"", b"", "", 0
+                record.topic, record.partition, record.offset, error.code, reason, record.key or b"", b"", "", 0
             )
-        yield f"{record.partition}/{record.offset}", content
+        yield f"{service and service + '/'}{record.partition}/{record.offset}", content
 
 
 def _find(platform: Platform, name: str) -> DeadLetter:
-    if not re.fullmatch("[0-9]+/[0-9]+", name):
-        raise UsageError(f"{name!r} is not a dead letter", hint="write PARTITION/OFFSET, as `refold deadletter list`")
-    partition, offset = map(int, name.split("/"))
+    if not re.fullmatch("((approval|executor)/)?[0-9]+/[0-9]+", name):
+        raise UsageError(f"{name!r} is not a dead letter", hint="write it as `refold deadletter list` does")
     for place, content in _letters(platform):
-        if place == f"{partition}/{offset}":
+        if place == name:
             return content
     raise NotFoundError(f"there is no dead letter {name}", hint="`refold deadletter list` shows all")
 

@@ -56,7 +56,7 @@ def watch_lines(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool)
 def print_stream(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> None:
     """Prints what calls say while they run; a new try of a call says that what stands above counts no more."""
     most, call = None if timeout_s is None else timedelta(seconds=timeout_s), ""
-    for part in live_parts(runs.reader, run_id(run), runs.partitions, most):
+    for part in live_parts(runs, run_id(run), most):
         if part is None:
             continue
         if as_json:

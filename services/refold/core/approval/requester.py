@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from base64 import urlsafe_b64decode
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -52,20 +52,22 @@ def check_token(message: RunRequest | RunSignal) -> None:
         raise MalformedError("the token is of another message: sign this one, or send it without")
 
 
-def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Collection[str]) -> str:
+def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -> str:
     """Why a request that came at this time starts nothing; nothing if it does.
 
-    While the catalog has keys for requests, nobody says without one of them what limits by these `labels` count.
+    While the catalog has keys for requests, nobody says without one of them for whom limits by these `labels` count.
     """
     if request.token and not -FRESH_MS <= at_ms - int(_parsed(request.token).get("issued", 0)) <= FRESH_MS:
         return "its token is of another day: sign it again"
-    limited = sorted(request.labels.keys() & labels)
-    if not keys or not limited:
+    limiting = sorted(labels - {""})
+    if not keys or not limiting:
         return ""
-    said = _vouched(request.token, request.requester, keys)
-    if said is not None and "labels" in said:
-        return ""
-    return f"limits count by its label {limited[0]}, and no key of the catalog vouches for that: sign the request"
+    said, limited = _vouched(request.token, request.requester, keys), sorted(request.labels.keys() & limiting)
+    if limited and (said is None or "labels" not in said):
+        return f"limits count by its label {limited[0]}, and no key of the catalog vouches for that: sign the request"
+    if said is None:
+        return f"without the label {limiting[0]} it counts for its requester, for whom no key vouches: sign the request"
+    return ""
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:

@@ -8,7 +8,7 @@ from refold.client.letters import home_of, original
 from refold.core.errors import FoldError, MalformedError, RefoldError
 from refold.core.ids import run_id
 from refold.core.messages import ApprovalDecision, CatalogEntry, DeadLetter, RunSignal
-from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, CATALOG, DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, CATALOG, DEAD_LETTERS, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
 from refold.ports.log import Outgoing, Record
 from refold.simulator.attacks.foothold import Foothold, rights
@@ -43,7 +43,8 @@ class Clearance:
         letter = DeadLetter(topic, place, offset, "malformed", why, key.encode(), value, "planner-1", now)
         foothold.tell("a letter")
         by = rng.choice(("planner", "planner", "executor", "approval"))
-        foothold.write(DEAD_LETTER, place, key, codec.encode(letter), by=by)
+        into = rng.choice(sorted(rights(by).intersection(DEAD_LETTERS)))
+        foothold.write(into, place, key, codec.encode(letter), by=by)
 
     def _entry(self) -> tuple[str, str, bytes]:
         entry = CatalogEntry(f"key/{STRANGER.kid}", "key", canonical.dumps(STRANGER.public().content()))
@@ -64,7 +65,7 @@ class Clearance:
     def _clear(self) -> None:
         """The operator looks at what is new, and sends again what may be, as `refold deadletter replay` does."""
         world = self._foothold.world
-        laid = world.witness.written.get(DEAD_LETTER, [])
+        laid = world.witness.laid(*DEAD_LETTERS)
         new, self._cleared = laid[self._cleared :], len(laid)
         for record in new[-6:]:
             try:

@@ -69,6 +69,10 @@ class Witness:
         elif record.topic == ANSWERS and record.value and record.read_headers():
             self._check_doubt(read_value(record.value))
 
+    def laid(self, *names: str) -> list[Record]:
+        """All that was ever written into some topics."""
+        return [record for name in names for record in self.written.get(name, ())]
+
     def settles(self, inputs: Sequence[Record], partitions: int) -> None:
         """What users have said is settled: it is in the log, or told to be dead, or means nothing any more."""
         dead = {

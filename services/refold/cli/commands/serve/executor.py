@@ -93,7 +93,7 @@ def executor(
     )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
-    live = KafkaLive(options.kafka, name, partitions=options.kafka.partitions)
+    live = KafkaLive(options.kafka, name, pool=own.pool, partitions=options.kafka.partitions)
 
     def tools(done: Callable[[ToolEnded], None]) -> Toolbox:
         most = max(options.max_payload_bytes, options.blobs.max_bytes if blobs else 0)
