@@ -102,7 +102,7 @@ def test_the_image_installs_nothing_that_the_lock_has_no_hash_of() -> None:
         if re.search(r"\bpip (install|wheel)\b", step)
     ]
 
-    assert len(installs) == 5
+    assert installs
     assert all("--require-hashes" in step or {"--no-index", "--no-deps"} <= {*step.split()} for step in installs)
 
 
