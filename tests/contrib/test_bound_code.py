@@ -193,7 +193,7 @@ def test_a_tool_of_a_dynamic_toolset_that_needs_an_approval_does_not_act_without
     definition = {"name": "charge", "kind": kind, "parameters_json_schema": schema}
     told = None if listed == "not at all" else definition
 
-    order = {"name": "charge", "args": {"amount": 500}, "tool": told, "$run": context}
+    order = {"$name": "charge", "args": {"amount": 500}, "$tool": told, "$run": context}
 
     with pytest.raises(TerminalError, match="needs an approval"):
         ordered(app, "a__dynamic_toolset__late.call_tool", order)
@@ -231,7 +231,7 @@ def test_options_of_one_tool_of_a_dynamic_toolset_are_refused_as_no_executor_kno
 def test_an_executor_runs_no_tool_of_a_dynamic_toolset_that_says_that_it_needs_an_approval() -> None:
     ran: Ran = []
     context = proposed(shop([]), SHOP + "price")["$run"]
-    order = {"name": "charge", "args": {"amount": 500}, "tool": None, "$run": context}
+    order = {"$name": "charge", "args": {"amount": 500}, "$tool": None, "$run": context}
 
     with pytest.raises(TerminalError, match="needs an approval"):
         ordered(late_charge(ran), "a__dynamic_toolset__late.call_tool", order)

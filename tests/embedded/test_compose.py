@@ -124,4 +124,6 @@ def test_the_lock_has_hashes_of_all_that_builds_the_image() -> None:
 
 def _needs(name: str) -> set[str]:
     wanted = importlib.metadata.requires(name) or []
-    return {re.split(r"[^\w-]", each)[0] for each in wanted if "extra ==" not in each and "python_version <" not in each}
+    return {
+        re.split(r"[^\w-]", each)[0] for each in wanted if "extra ==" not in each and "python_version <" not in each
+    }

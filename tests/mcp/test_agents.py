@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 
 from refold import App, CallFailed, Context
 from refold.contrib.mcp import MCPServer, ToolFailure, ToolOutput
+from refold.core.approval.question import context_edited
 from refold.core.events import ApprovalRequested, CallDoubted, CallProposed, NoteRecorded
 from refold.core.wire import canonical
 from refold.testing import AgentRun, answer, edit, replay, run, start
+from tests.approval.driving import request
 from tests.mcp.scripts import Era, Scripted, described
 
 ASKS: dict[str, Any] = {
@@ -68,7 +71,7 @@ def test_a_tool_is_called_by_its_own_name_and_the_list_is_in_the_history(tmp_pat
     ]
     args = canonical.parse(call.args)
     assert args["arguments"] == {"path": "a"}
-    assert len(args["manifest"]) == 64
+    assert len(args["$manifest"]) == 64
     replay(app, result)
 
 
@@ -343,3 +346,14 @@ def test_outputs_have_their_texts() -> None:
     image = {"type": "image", "data": "", "mimeType": "image/png"}
 
     assert ToolOutput([{"type": "text", "text": "a"}, image, {"type": "text", "text": "b"}]).text == "a\nb"
+
+
+def test_an_edit_leaves_what_the_server_has_said_alone(tmp_path: Path) -> None:
+    app, _ = desk(tmp_path)
+    call = proposed(run(app, "use", tool="read_file", path="a"))[1]
+    asked = replace(request(), args=call.args)
+
+    assert not context_edited(asked, call.args.replace('"a"', '"b"'))
+    for name in ("manifest", "answers", "state"):
+        other = {**canonical.parse(call.args), f"${name}": "other"}
+        assert "begins with $" in context_edited(asked, canonical.dumps(other))

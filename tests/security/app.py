@@ -112,6 +112,11 @@ def late(ctx: RunContext[dict[str, str]]) -> FunctionToolset[Any]:
         leave("gift", label)
         return label
 
+    @tools.tool_plain(requires_approval=True)
+    def estate(label: str) -> str:
+        leave("estate", label)
+        return label
+
     return tools
 
 

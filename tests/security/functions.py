@@ -73,6 +73,14 @@ def plays() -> Iterator[Play]:
     yield Play("a decision on a payout to acme, with mallory in its deps", other_deps)
     yield Play("a decision on deps that are named and not shown", hidden)
     yield Play("ada edits the deps of a payout", edited)
+    yield Play(
+        "ada edits a tool of a dynamic toolset into another one of it",
+        lambda h: into(h, gift(h, "unapproved"), gift(h, "unapproved", "estate")),
+    )
+    yield Play(
+        "the same, signed by the approval service, on a tool of a dynamic toolset",
+        lambda h: signed(h, gift(h, "unapproved"), gift(h, "unapproved", "estate").args),
+    )
     yield Play("the same, signed by the approval service", signed)
     yield Play(
         "ada edits the name of the function into the context",
@@ -100,11 +108,11 @@ def function(hijack: Hijack, tool: str = PAYOUT, *, deps: Any = ACME, beside: An
     return replace(hijack.call(), tool=tool, args=canonical.dumps(args))
 
 
-def gift(hijack: Hijack, kind: str) -> Call:
+def gift(hijack: Hijack, kind: str, name: str = "gift") -> Call:
     """A call of a tool that a toolset has come up with, which a planner says to be of this kind."""
     schema = {"type": "object", "properties": {"label": {"type": "string"}}}
-    definition = {"name": "gift", "kind": kind, "parameters_json_schema": schema}
-    args = {"name": "gift", "args": {"label": hijack.label}, "tool": definition, "$run": {**context(), "deps": ACME}}
+    definition = {"name": name, "kind": kind, "parameters_json_schema": schema}
+    args = {"$name": name, "args": {"label": hijack.label}, "$tool": definition, "$run": {**context(), "deps": ACME}}
     return replace(hijack.call(), tool=LATE, args=canonical.dumps(args))
 
 
@@ -143,16 +151,20 @@ def hidden(hijack: Hijack) -> Outcome:
 
 
 def edited(hijack: Hijack, *, deps: Any = MALLORY, beside: Any = None) -> Outcome:
-    call = function(hijack)
-    request, other = ask_for(call), replace(call, args=function(hijack, deps=deps, beside=beside).args)
+    return into(hijack, function(hijack), function(hijack, deps=deps, beside=beside))
+
+
+def into(hijack: Hijack, call: Call, wanted: Call) -> Outcome:
+    """Ada edits a call into another one."""
+    request, other = ask_for(call), replace(call, args=wanted.args)
     hijack.ask(request)
     hijack.stage.vote(request, "ada", "edit", args=other.args)
     return hijack.use(other, request, by="edit_not_possible")
 
 
-def signed(hijack: Hijack) -> Outcome:
-    call, now = function(hijack), time.time_ns() // 1_000_000
-    other = replace(call, args=call.args.replace("acme", "mallory"))
+def signed(hijack: Hijack, call: Call | None = None, args: str = "") -> Outcome:
+    call, now = call or function(hijack), time.time_ns() // 1_000_000
+    other = replace(call, args=args or call.args.replace("acme", "mallory"))
     by, nonce = (Cast("ada", "role:lead", "key", "edit", now),), secrets.token_hex(16)
     found = decision.build(ask_for(call), "edit", votes=by, issued_ms=now, nonce=nonce, edited=other.args)
     return stopped(hijack, other, signature.sign(found.payload(), hijack.stage.service))

@@ -68,13 +68,16 @@ class Shape:
 class Arguments:
     """The parameters of a function as one JSON object by parameter name; defaults are filled in.
 
-    `leave` are parameters that do not come from the caller. **Raises** UsageError for `*args`, `**kwargs` and
+    `leave` are parameters that do not come from the caller. Those of the `context` of a call have a `$` before their
+    names there: people who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and
     positional-only parameters: they have no name.
     """
 
-    def __init__(self, function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> None:
+    def __init__(
+        self, function: Callable[..., Any], what: str, *, leave: Iterable[str] = (), context: Iterable[str] = ()
+    ) -> None:
         self.what = what
-        left = set(leave)
+        left, beside = set(leave), set(context)
         parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in left]
         for parameter in parameters:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -84,7 +87,11 @@ class Arguments:
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         types = {name: self.hints.get(name, Any) for name in self.names}
-        fields = {name: NotRequired[kind] if name in self._defaults else kind for name, kind in types.items()}
+        self._told = {name: f"${name}" if name in beside else name for name in self.names}
+        self._names = {told: name for name, told in self._told.items()}
+        fields = {
+            self._told[name]: NotRequired[kind] if name in self._defaults else kind for name, kind in types.items()
+        }
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
         kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
@@ -98,7 +105,7 @@ class Arguments:
         if args and not kwargs.keys().isdisjoint(self._positional[: len(args)]):
             twice = ", ".join(sorted(kwargs.keys() & set(self._positional[: len(args)])))
             raise UsageError(f"{self.what}: {twice} given twice")
-        return self.shape.dump(given)
+        return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
         """The keywords to call the function with; `secrets` hears of those that they name. **Raises** UsageError.
@@ -111,7 +118,7 @@ class Arguments:
         except MalformedError as error:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
         found: dict[str, Any] = self.shape.load(text, secrets)
-        return found
+        return {self._names[told]: value for told, value in found.items()}
 
 
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from refold.sdk.context import Context
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.retry import Retry
 from refold.sdk.secret import Secret, Secrets
-from refold.sdk.tool import Body, EffectClass, ToolDef
+from refold.sdk.shape import Arguments
+from refold.sdk.tool import FILLED, Body, EffectClass, ToolDef
 
 if TYPE_CHECKING:
     from refold.contrib.mcp.link import ServerLink
@@ -218,6 +219,9 @@ class ServerTool(ToolDef):
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
         self.server, self.acts, self.scripted = server, acts, False
         super().__init__(function, **options)
+        # What the server said before is no argument of the call, so nobody edits it.
+        beside = ("manifest", "answers", "state")
+        self.arguments = Arguments(function, f"tool {self.name}", leave=FILLED, context=beside)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
         double = super().acted_by(function)

@@ -230,14 +230,14 @@ class RefoldTransports(ParameterTransports):
         def dump(params: CapabilityOperationParams) -> Wire:
             codec = self._crossing.engine_spec.codec
             return {
-                "model": params.model_id,
+                "$model": params.model_id,
                 "arguments": run_context.as_json(codec.dump(dict[str, Any], params.arguments), "the arguments"),
                 OF_RUN: self._crossing.dump_context(params.run_context),
             }
 
         def load(wire: Wire) -> CapabilityOperationParams:
             ctx = self._crossing.load_context(wire[OF_RUN])
-            return CapabilityOperationParams(ctx, arguments=wire["arguments"], model_id=wire["model"])
+            return CapabilityOperationParams(ctx, arguments=wire["arguments"], model_id=wire["$model"])
 
         return Transport(dump, load)
 
@@ -247,12 +247,12 @@ class RefoldTransports(ParameterTransports):
         def dump(params: WorkspaceCallParams) -> Wire:
             return {
                 "call": _WORKSPACE_CALL.dump_python(params.call, mode="json"),
-                "workspace": _WORKSPACE.dump_python(params.ref, mode="json"),
+                "$workspace": _WORKSPACE.dump_python(params.ref, mode="json"),
                 OF_RUN: self._crossing.dump_context(params.run_context),
             }
 
         def load(wire: Wire) -> WorkspaceCallParams:
-            ctx, ref = self._crossing.load_context(wire[OF_RUN]), _WORKSPACE.validate_python(wire["workspace"])
+            ctx, ref = self._crossing.load_context(wire[OF_RUN]), _WORKSPACE.validate_python(wire["$workspace"])
             return WorkspaceCallParams(ctx, ref=ref, call=_WORKSPACE_CALL.validate_python(wire["call"]))
 
         return Transport(dump, load)
@@ -293,9 +293,9 @@ class RefoldTransports(ParameterTransports):
             return self._listed_call(params.name, params.tool_args, params.ctx, params.tool.tool_def)
 
         def load(wire: Wire) -> ToolsetCallToolParams:
-            ctx, definition = self._crossing.load_context(wire[OF_RUN]), _TOOL.validate_python(wire["tool"])
+            ctx, definition = self._crossing.load_context(wire[OF_RUN]), _TOOL.validate_python(wire["$tool"])
             tool = cast(Any, toolset).tool_for_tool_def(definition, ctx=ctx)
-            return ToolsetCallToolParams(wire["name"], tool_args=wire["args"], ctx=ctx, tool=tool)
+            return ToolsetCallToolParams(wire["$name"], tool_args=wire["args"], ctx=ctx, tool=tool)
 
         return Transport(dump, load)
 
@@ -307,8 +307,8 @@ class RefoldTransports(ParameterTransports):
 
         def load(wire: Wire) -> DynamicToolsetCallToolParams:
             ctx = self._crossing.load_context(wire[OF_RUN])
-            definition = _TOOL.validate_python(wire["tool"]) if wire["tool"] else None
-            return DynamicToolsetCallToolParams(wire["name"], tool_args=wire["args"], ctx=ctx, tool_def=definition)
+            definition = _TOOL.validate_python(wire["$tool"]) if wire["$tool"] else None
+            return DynamicToolsetCallToolParams(wire["$name"], tool_args=wire["args"], ctx=ctx, tool_def=definition)
 
         return Transport(dump, load)
 
@@ -337,9 +337,9 @@ class RefoldTransports(ParameterTransports):
         self, name: str, args: dict[str, Any], ctx: RunContext[Any], definition: ToolDefinition | None
     ) -> Wire:
         return {
-            "name": name,
+            "$name": name,
             "args": run_context.as_json(args, f"an argument of {name}"),
-            "tool": _definition(definition) if definition else None,
+            "$tool": _definition(definition) if definition else None,
             OF_RUN: self._crossing.dump_context(ctx),
         }
 
