@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from refold.adapters.kafka.topics import TopicDifference
+from refold.client.catalog import Shelves, publish
 from refold.core.approval.catalog import UNREADABLE, Catalog
+from refold.core.errors import ConflictError
+from refold.ports.log import Reached
+from refold.runtime.lanes import Journal
+from refold.runtime.ruling import reached
+from tests.roots import ROOT
 
 
 def why(catalog: Catalog) -> str:
@@ -45,6 +53,25 @@ def test_a_catalog_that_is_read_from_its_start_is_whole() -> None:
 
     assert not catalog.lost
     assert why(catalog) == ""
+
+
+def test_nothing_is_published_into_a_catalog_that_has_lost_records() -> None:
+    lost = Catalog()
+    lost.reached(3)
+    publisher: Any = None  # no record comes so far
+
+    with pytest.raises(ConflictError, match="partition 1 of the catalog has lost records"):
+        publish(publisher, Shelves([Catalog(), lost], [], {}), [], ROOT)
+
+
+def test_a_loss_is_an_alarm_where_nothing_is_left() -> None:
+    catalog, journal = Catalog(), Journal()
+
+    reached(catalog, Reached("catalog", 2, 0), journal)
+    reached(catalog, Reached("catalog", 2, 40), journal)
+
+    assert catalog.lost
+    assert journal.news == [("catalog.lost", {"partition": 2, "first": 40, "expected": 0})]
 
 
 @pytest.mark.parametrize("setting", ["retention.ms", "retention.bytes"])

@@ -31,7 +31,7 @@ from refold.ports.effects import AskEnd, Effect, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Journal, Positions
-from refold.runtime.ruling import follow
+from refold.runtime.ruling import follow, reached
 from refold.sdk.sources import FactsTable
 
 
@@ -79,6 +79,8 @@ class ApprovalLane:
     def feed(self, item: Record | Reached | End) -> None:
         """Takes what was read, in order of offset per topic."""
         if isinstance(item, Reached):
+            if item.topic == CATALOG:
+                reached(self.catalog, item, self._journal)
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
             self._hearing.parking.reached_end(item.offset)
@@ -143,9 +145,7 @@ class ApprovalLane:
         return self.clock.mono_of(self._again_ms) if self._again_ms else None
 
     def _reached(self, topic: str, offset: int) -> None:
-        if topic == CATALOG:
-            self.catalog.reached(offset)
-        elif topic == APPROVAL_REQUESTED:
+        if topic == APPROVAL_REQUESTED:
             self._hearing.asked_to = max(self._hearing.asked_to, offset)
         self._catch_up.reached(topic, offset)
 

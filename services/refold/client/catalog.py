@@ -9,7 +9,7 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import SigningKey, platform_of
 from refold.core.approval.trust import Trust, sealed
-from refold.core.errors import UsageError
+from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import codec
@@ -40,6 +40,11 @@ class Shelves:
         return [n for n, each in enumerate(self.partitions) if each.entries != newest or each.closed]
 
     @property
+    def lost(self) -> list[int]:
+        """The partitions whose beginning is gone, or something in between."""
+        return [n for n, each in enumerate(self.partitions) if each.lost]
+
+    @property
     def closed(self) -> set[str]:
         """The names under which some partition has what nobody can read."""
         return set().union(*(each.closed for each in self.partitions))
@@ -63,8 +68,12 @@ def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[Catal
     of an earlier publication, which broke off, gets it too.
 
     **Raises** UsageError for the catalog of another platform; as `KafkaPublisher.send_raw`: then some partitions may
-    have the entries and others not, and publishing them again mends that.
+    have the entries and others not, and publishing them again mends that. ConflictError where the catalog has lost
+    records: services take nothing from it any more.
     """
+    if shelves.lost:
+        hint = "nothing runs and nobody may decide until the topic is made anew: docs/guides/keys-and-acls.md"
+        raise ConflictError(f"partition {shelves.lost[0]} of the catalog has lost records", hint=hint)
     whole, ours = shelves.whole, platform_of(shelves.trust)
     if not whole.entries and (theirs := {each.elsewhere for each in shelves.partitions} - {""}):
         hint = "REFOLD_ENVIRONMENT and REFOLD_KAFKA__PREFIX have to be those of the services"

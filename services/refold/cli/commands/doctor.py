@@ -223,6 +223,8 @@ def _approvals(there: Platform) -> Iterator[Finding]:
     now = clock_ms()
     known = there.catalog
     first = known.whole
+    if known.lost:
+        yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
     if known.behind:
         yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
     if known.void:
