@@ -205,6 +205,18 @@ def own(token: str) -> Log:
     return log
 
 
+@pytest.mark.parametrize("first", ["", signed(dataclasses.replace(ASKED, requester="eve"), EVE, NOW).token])
+def test_whoever_copies_a_request_first_does_not_take_its_signature_from_it(first: str) -> None:
+    mine = start(requester="ada", token=TOKEN)
+
+    taken = own(first).feed(mine)
+
+    assert isinstance(taken, Refuse)
+    assert "not signed" in taken.reason
+    assert isinstance(own(TOKEN).feed(mine), Ignore)
+    assert isinstance(own(TOKEN).feed(start(requester="ada")), Ignore)
+
+
 def cancel(key: SigningKey | None = ADA, **changes: str) -> RunSignal:
     word = dataclasses.replace(signal("cancel", '{"reason":"enough"}'), actor="ada", **changes)
     return signed(word, key, NOW) if key else word

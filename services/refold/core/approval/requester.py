@@ -70,6 +70,11 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
     return ""
 
 
+def is_signed(token: str, requester: str, keys: Keys) -> bool:
+    """True if a key of the catalog vouches for who asks, by the token that came with the request."""
+    return _vouched(token, requester, keys) is not None
+
+
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
     """Whether a key of the catalog vouches for who a question says has asked for the run.
 

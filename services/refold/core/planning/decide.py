@@ -6,8 +6,11 @@ is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from refold.core import events
 from refold.core.approval import requester
+from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
@@ -118,6 +121,12 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
         # A client that got no answer sends its request again: equal content makes that harmless.
         assert state.request is not None, "every run begins with its request"
         if family.is_of(what.request, what.digest, state.request.request_digest):
+            asked, keys = state.request, _askers(rules)
+            # Or whoever copies a request before its sender takes the signature from it.
+            if requester.is_signed(what.request.token, what.request.requester, keys) and not requester.is_signed(
+                asked.token, asked.requester, keys
+            ):
+                return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
             return Ignore("the run was started before")
         return Refuse("conflict", f"{family.conflict(what.request, state.request)}; choose another run id")
     ask, origin = what.request, what.origin
@@ -155,8 +164,11 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
 
 
 def _unasked(ask: RunRequest, sent_ms: int, rules: Rules) -> str:
-    keys = rules.authority.catalog.roles.askers if rules.authority else {}
-    return requester.why_refused(ask, keys, sent_ms, {each.label for each in rules.windows})
+    return requester.why_refused(ask, _askers(rules), sent_ms, {each.label for each in rules.windows})
+
+
+def _askers(rules: Rules) -> Mapping[str, PublicKey]:
+    return rules.authority.catalog.roles.askers if rules.authority else {}
 
 
 OPERATIONS = ("cancel", PAUSE, RESUME, "resolve", "retry", "fail", "repair", "migrate")
