@@ -245,6 +245,17 @@ def test_a_name_alone_does_not_end_it(word: RunSignal) -> None:
     assert found.code == "operators_only"
 
 
+@pytest.mark.parametrize("kind", ["cancel", "pause", "resume"])
+@pytest.mark.parametrize("off_ms", [FRESH_MS + 1, -FRESH_MS - 1])
+def test_what_was_signed_on_another_day_says_nothing_of_a_run(kind: str, off_ms: int) -> None:
+    word = dataclasses.replace(signal(kind, "{}"), actor="ada")
+
+    refused = own(TOKEN).feed(signed(word, ADA, NOW + off_ms))
+
+    assert isinstance(refused, Refuse)
+    assert "another day" in refused.reason
+
+
 def test_a_run_that_nobody_signed_ends_by_the_name() -> None:
     assert own("").feed(cancel(None)) == [RunCancelled("enough", "ada")]
 

@@ -267,7 +267,7 @@ def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Rul
     if isinstance(data, Refuse):
         return data
     if signal.kind == "cancel":
-        why = not_own(state, signal, rules)
+        why = not_own(state, signal, at_ms, rules)
         return Refuse(OPERATORS_ONLY, why) if why else [_cancelled(signal, data)]
     if signal.kind in OPERATIONS:
         return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")

@@ -36,7 +36,7 @@ class Uttered(NamedTuple):
 def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: Uttered) -> Ruling:
     """What becomes of the word that a run is to be paused, or to go on."""
     role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
-    if isinstance(said, RunSignal) and (why := not_own(state, said, rules)):
+    if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
         return Refuse(OPERATORS_ONLY, why)
     data = word_content(said)
     if isinstance(data, Refuse):

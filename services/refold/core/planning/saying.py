@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.core.approval.people import is_same
-from refold.core.approval.requester import signed_ms
+from refold.core.approval.requester import FRESH_MS, signed_ms
 from refold.core.errors import MalformedError
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.verdict import Refuse, Rules
@@ -11,16 +11,18 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
 
-def not_own(state: RunState, signal: RunSignal, rules: Rules) -> str:
-    """Why somebody does not say this of a run of their own; nothing if they do."""
+def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str:
+    """Why somebody does not say this of a run of their own, at this time; nothing if they do."""
     request = state.request
     requester = request.requester if request else ""
     if not is_same(requester, signal.actor):
         whose = f"{requester!r} asked" if requester else "nobody says who asked"
         return f"{whose} for run {state.run_id}, so {signal.actor!r} says {signal.kind} of it only as an operator"
-    if is_signed(state) and signed_at(signal, rules) is None:
+    signed = signed_at(signal, rules) if is_signed(state) else at_ms
+    if signed is None:
         return f"{requester!r} has signed the request of this run, and not this {signal.kind}"
-    return ""
+    # What was signed once does not end a run for ever after, whoever has kept it.
+    return "" if abs(at_ms - signed) <= FRESH_MS else "its token is of another day: sign it again"
 
 
 def is_signed(state: RunState) -> bool:
