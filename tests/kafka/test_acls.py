@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, principals, wanted_acls
@@ -98,6 +100,7 @@ def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> N
     alters = {acl.name: acl.principal for acl in ALL if acl.operation == "alter_configs"}
     assert alters.pop("refold.catalog") == "User:refold-authority"
     assert set(alters.values()) == {"User:refold-operator"}
+    assert not {name for name in alters if re.search("run-log|tool-claimed|approval-decided", name)}
 
 
 @pytest.mark.parametrize("prefix", ["refold.", "refold.test.", ""])
