@@ -12,7 +12,7 @@ from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.errors import ConflictError
 from refold.ports.log import Reached
 from refold.runtime.lanes import Journal
-from refold.runtime.ruling import reached
+from refold.runtime.ruling import catalog_reached
 from tests.roots import ROOT
 
 
@@ -67,8 +67,8 @@ def test_nothing_is_published_into_a_catalog_that_has_lost_records() -> None:
 def test_a_loss_is_an_alarm_where_nothing_is_left() -> None:
     catalog, journal = Catalog(), Journal()
 
-    reached(catalog, Reached("catalog", 2, 0), journal)
-    reached(catalog, Reached("catalog", 2, 40), journal)
+    catalog_reached(catalog, Reached("catalog", 2, 0), journal)
+    catalog_reached(catalog, Reached("catalog", 2, 40), journal)
 
     assert catalog.lost
     assert journal.news == [("catalog.lost", {"partition": 2, "first": 40, "expected": 0})]

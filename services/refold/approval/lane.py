@@ -31,7 +31,7 @@ from refold.ports.effects import AskEnd, Effect, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Journal, Positions
-from refold.runtime.ruling import follow, reached
+from refold.runtime.ruling import catalog_reached, follow
 from refold.sdk.sources import FactsTable
 
 
@@ -80,7 +80,7 @@ class ApprovalLane:
         """Takes what was read, in order of offset per topic."""
         if isinstance(item, Reached):
             if item.topic == CATALOG:
-                reached(self.catalog, item, self._journal)
+                catalog_reached(self.catalog, item, self._journal)
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
             self._hearing.parking.reached_end(item.offset)

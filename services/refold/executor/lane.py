@@ -19,7 +19,7 @@ from refold.ports.effects import AskEnd, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, record_bytes, resumed
-from refold.runtime.ruling import follow, reached
+from refold.runtime.ruling import catalog_reached, follow
 
 
 class ExecutorLane:
@@ -76,7 +76,7 @@ class ExecutorLane:
                 self._sight.told(item.offset, self.catalog.position)
                 return
             else:
-                reached(self.catalog, item, self._outbox.journal)
+                catalog_reached(self.catalog, item, self._outbox.journal)
             self._sight.reached(self.catalog.position)
             self._catch_up.reached(CATALOG, self.catalog.position)
         elif item.topic == self._outbox.settings.chains:

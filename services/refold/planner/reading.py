@@ -12,7 +12,7 @@ from refold.planner.repairs import Repairs
 from refold.planner.takeover import TakeOver
 from refold.ports.log import End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.ruling import follow, reached
+from refold.runtime.ruling import catalog_reached, follow
 
 
 class Reading:
@@ -89,6 +89,6 @@ class Reading:
         if isinstance(item, End):
             self._inbox.catalog.reached_end(item.offset)
         elif isinstance(item, Reached):
-            reached(self._catalog, item, self._log.journal)
+            catalog_reached(self._catalog, item, self._log.journal)
         else:
             follow(self._catalog, item, self._log.journal)

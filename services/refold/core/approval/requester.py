@@ -70,7 +70,7 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
     return ""
 
 
-def is_signed(token: str, requester: str, keys: Keys) -> bool:
+def vouches(token: str, requester: str, keys: Keys) -> bool:
     """True if a key of the catalog vouches for who asks, by the token that came with the request."""
     return _vouched(token, requester, keys) is not None
 

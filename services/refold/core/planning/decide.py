@@ -123,7 +123,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
         if family.is_of(what.request, what.digest, state.request.request_digest):
             asked, keys = state.request, _askers(rules)
             # Or whoever copies a request before its sender takes the signature from it.
-            if requester.is_signed(what.request.token, what.request.requester, keys) and not requester.is_signed(
+            if requester.vouches(what.request.token, what.request.requester, keys) and not requester.vouches(
                 asked.token, asked.requester, keys
             ):
                 return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
