@@ -353,6 +353,7 @@ def test_an_edit_leaves_what_the_server_has_said_alone(tmp_path: Path) -> None:
     call = proposed(run(app, "use", tool="read_file", path="a"))[1]
     asked = replace(request(), args=call.args)
 
+    assert [name for name in canonical.parse(call.args) if not name.startswith("$")] == ["arguments"]
     assert not context_edited(asked, call.args.replace('"a"', '"b"'))
     for name in ("manifest", "answers", "state"):
         other = {**canonical.parse(call.args), f"${name}": "other"}
