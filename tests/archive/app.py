@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold import App, Context
+from refold import App, CallFailed, Context
 
 app = App("canaries")
 
@@ -27,3 +27,16 @@ async def canary(ctx: Context, song: str, flies: bool = False) -> str:
     if flies:
         await ctx.call(fly, f"{song}-away")
     return f"{sung}-returned"
+
+
+@app.agent
+async def called(ctx: Context, song: str) -> str:
+    """Waits for an outside system, and for a signal."""
+    paid = ctx.callback("paid", schema=str)
+    ctx.note("token", paid.token)
+    try:
+        answer = await paid
+    except CallFailed as failed:
+        answer = str(failed)
+    told = await ctx.wait_for("told")
+    return f"{song}-{answer}-{told.data}"

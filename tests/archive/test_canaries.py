@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 import sys
@@ -25,14 +26,16 @@ from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
+from refold.client.runs import Runs
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.trust import trusted
-from refold.core.ids import home
+from refold.core.events import NoteRecorded
+from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ApprovalRequest, ApprovalVote
-from refold.core.wire import codec
+from refold.core.wire import canonical, codec
 from refold.embedded.stack import DevStack
 from refold.ports.log import Outgoing, Record
 from refold.runtime import keys
@@ -41,8 +44,9 @@ from tests.archive.world import ALL
 from tests.kafka.cleaning import EAGER, ROUND_S, make_eager
 from tests.waiting import eventually
 
-RUNS, EVERY = 1_000, 20
-"""So many runs, and of so many one is voted on and one is asked for again with other input: a dead letter."""
+RUNS, EVERY, CALLED = 1_000, 20, 8
+"""Runs that sing; of each `EVERY` of them one is voted on and asked for again with other input (a dead letter); runs
+that an outside system answers."""
 CANARY = b"canary.bird.in.the.mine"
 APP = Path(__file__).with_name("app.py")
 AT_ONCE = {**EAGER, "file.delete.delay.ms": "0"}
@@ -72,7 +76,16 @@ def song() -> str:
 
 def late(run: str) -> dict[str, object]:
     """A word that comes too late to change anything."""
-    return {"run_id": run, "signal_id": "late", "kind": "cancel", "data": {"reason": song()}, "actor": "ada"}
+    return {"run_id": run, "signal_id": song(), "kind": "cancel", "data": {"reason": song()}, "actor": song()}
+
+
+def signal(run: str, name: str) -> dict[str, object]:
+    return {"run_id": run, "signal_id": song(), "kind": "signal", "name": name, "data": song(), "actor": song()}
+
+
+def answer(token: str, outcome: str) -> dict[str, object]:
+    """An answer to a callback, as an outside system sends it: `outcome` is the field that has it."""
+    return {"kind": "callback", "callback": token, outcome: song(), "actor": song(), "key": song()}
 
 
 @dataclass
@@ -93,8 +106,9 @@ class Mine:
         shelf = Shelf((self.folder / "archive").as_uri())
         return Archivist(self.reader, self.writer, shelf, ArchivistSettings(retention_ms=0))
 
-    def send(self, topic: str, run: str, key: str, value: bytes) -> None:
-        partition = home(run, self.settings.partitions)
+    def send(self, topic: str, run: str, key: str, value: bytes, *, astray: int = 0) -> None:
+        """Write a record into the home of a run, or so many partitions away from it."""
+        partition = (home(run, self.settings.partitions) + astray) % self.settings.partitions
         assert self.writer.append([Outgoing(topic, partition, key.encode(), value, [], 0)])[0].offset is not None
 
     def request(self, names: list[str], *, flies: bool = False) -> None:
@@ -112,12 +126,28 @@ class Mine:
         ]
         self.writer.append(records)
 
+    def call(self, names: list[str]) -> None:
+        """Runs that wait for outside systems, with a song in every field that a request may have one in."""
+        for name in names:
+            asked = {"run_id": name, "agent": "called", "input": {"song": song()}, "requester": song()}
+            more = {"labels": {song(): song()}, "sessions": [song()]}
+            self.send(topics.RUN_REQUESTED, name, name, json.dumps({**asked, **more}).encode())
+
+    def tokens(self) -> dict[str, str]:
+        """The token that each run has made for outside systems."""
+        return {
+            run.state.run_id: str(canonical.parse(step.data))
+            for run in Runs(self.reader).all()
+            for step in run.state.steps
+            if isinstance(step, NoteRecorded) and step.kind == "token"
+        }
+
     def count(self, topic: str) -> int:
         """How many keys of a topic have been there that are of runs, and not of executors who ask for the time."""
         return len({each.key for each in self.reader.scan(topic) if each.value is not None and run_of(each)})
 
-    def vote(self, record: Record) -> None:
-        """Says yes, with a song in the comment."""
+    def vote(self, record: Record, says: str) -> None:
+        """Says yes or gives an answer, with a song in each."""
         asked = codec.decode(ApprovalRequest, record.value or b"")
         vote = Vote(
             approval=asked.approval_id,
@@ -125,10 +155,10 @@ class Mine:
             question=asked.question,
             environment=asked.environment,
             actor="ada",
-            action="approve",
+            action=says,
             issued=time.time_ns() // 1_000_000,
             args="",
-            result="",
+            result=json.dumps(song()) if says == "answer" else "",
             message=song(),
         )
         token = signature.sign(vote.payload(), keys.load(self.needs.vote_key, "vote"))
@@ -187,28 +217,39 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     mine.request(names[::EVERY], flies=True)
     mine.request([name for name in names if name not in set(names[::EVERY])])
     eventually(lambda: mine.count(topics.APPROVAL_REQUESTED) == RUNS // EVERY, within=60, what="the questions")
-    for record in list(mine.reader.scan(topics.APPROVAL_REQUESTED)):
-        if record.value is not None:
-            mine.vote(record)
+    asked = [each for each in mine.reader.scan(topics.APPROVAL_REQUESTED) if each.value is not None]
+    for record, says in zip(asked, itertools.cycle(("approve", "answer"))):
+        mine.vote(record, says)
+    called = [f"call-{number}" for number in range(CALLED)]
+    mine.call(called)
+    tokens = eventually(lambda: len(tokens := mine.tokens()) == CALLED and tokens, within=60, what="the tokens")
+    for outcome, (name, token) in zip(itertools.cycle(("data", "failure")), tokens.items()):
+        for kept in ("told", song()):
+            said = signal(name, kept)
+            mine.send(topics.RUN_SIGNALLED, name, f"{name}/{said['signal_id']}", json.dumps(said).encode())
+        mine.send(topics.RUN_SIGNALLED, name, token, json.dumps(answer(token, outcome)).encode(), astray=1)
     # Looked for all the while: of what is settled the cleaner leaves nothing, and on a busy machine it is the quicker.
     before: set[str] = set()
     eventually(
-        lambda: before.update(mine.found()) or mine.count(topics.RUN_COMPLETED) == RUNS,
+        lambda: before.update(mine.found()) or mine.count(topics.RUN_COMPLETED) == RUNS + CALLED,
         within=90,
         every=ROUND_S,
         what="the runs",
     )
     mine.request(names[::EVERY])
     eventually(lambda: mine.count(topics.DEAD_LETTER) == RUNS // EVERY, what="the dead letters")
-    for name in names[::EVERY]:
+    for name in [*names[::EVERY], *called]:
         for topic in (topics.RUN_SIGNALLED, topics.RUN_OPERATED):
-            mine.send(topic, name, f"{name}/late", json.dumps(late(name)).encode())
+            said = late(name)
+            mine.send(topic, name, f"{name}/{said['signal_id']}", json.dumps(said).encode())
+    for token in tokens.values():
+        mine.send(topics.RUN_SIGNALLED, parse_callback_token(token), token, json.dumps(answer(token, "data")).encode())
     before |= mine.found()
 
     swept = mine.archivist().sweep()
 
-    assert (len(swept.archived), swept.left) == (RUNS, {})
-    assert mine.count(topics.tool_claimed("default")) == RUNS // EVERY
+    assert (len(swept.archived), swept.left) == (RUNS + CALLED, {})
+    assert mine.count(topics.tool_claimed("default")) == RUNS // EVERY // 2
     held = {name.split("/")[2].rsplit("-", 1)[0].removeprefix("refold.") for name in before if "kafka" in name}
     # What is kept of runs that live has gone already where the cleaner was quick.
     assert held - {topics.RUN_SNAPSHOT} == {
@@ -220,9 +261,11 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     eventually(lambda: clean(mine), within=120, every=ROUND_S, what="files without a canary")
     gone: set[str] = set()
     eventually(
-        lambda: gone.update(swept_again(mine)) or len(gone) == RUNS, every=ROUND_S, what="nothing left of any run"
+        lambda: gone.update(swept_again(mine)) or len(gone) == RUNS + CALLED,
+        every=ROUND_S,
+        what="nothing left of any run",
     )
-    assert gone == set(names)
+    assert gone == {*names, *called}
     shelf = Shelf((mine.folder / "archive").as_uri())
     assert [flaw for file in shelf.files() for run in shelf.runs(file) for flaw in inspection.flaws(run)] == []
     mine.request(["afterwards"])

@@ -13,8 +13,8 @@ from pydantic_ai.capabilities import AbstractCapability, LocalWorkspace, durable
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import DynamicToolset, FunctionToolset
 
-from refold import App, CallFailed, Context, UsageError
-from refold.contrib.pydantic_ai import RefoldDurability, app_tools, durable
+from refold import App, CallFailed, Context, Retry, UsageError
+from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, app_tools, durable
 from refold.core.events import ApprovalRequested, RunSuspended
 from refold.sdk.context import current
 from refold.testing import run
@@ -214,6 +214,19 @@ def test_arguments_that_a_tool_of_the_app_does_not_take_are_asked_for_again(said
     assert ended.value == "done"
     assert [call.args for call in ended.calls if call.tool == "price"] == [{"item": "egg"}]
     assert any(why in str(part.content) for part in model.asked[1][-1].parts)  # type: ignore[union-attr]
+
+
+def test_a_run_that_a_tool_has_ended_names_the_line_of_the_tool() -> None:
+    agent = agent_of(scripted(calls(("act", {}))))
+
+    @agent.tool_plain(metadata={"refold": CallOptions(effect="pure", retry=Retry(attempts=1))})
+    def act() -> int:
+        return {"a": 1}["b"]
+
+    failure = run(app_of(agent), "a", prompt="go").failure
+
+    assert failure is not None
+    assert failure.detail == f"contrib/test_rules_tools.py:{act.__code__.co_firstlineno + 2} in act"
 
 
 # Toolsets.

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
-from refold.core.errors import ConflictError, RefoldError
+from refold.core.errors import ConflictError, RefoldError, UnreachableError
 from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from tests.embedded.processes import SLEEPER, gone, lives
@@ -189,6 +189,35 @@ def test_a_failed_prepare_leaves_nothing_running_and_the_folder_free(tmp_path: P
     assert dev(tmp_path) == {}
     with DevStack(tmp_path, (), kafka=KAFKA, redis=REDIS):
         assert dev(tmp_path) != {}
+
+
+def test_a_busy_broker_of_ours_is_waited_for_and_its_address_is_not_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, told = list[str](), list[str]()
+    busy = 2
+
+    def prepare(bootstrap: str) -> None:
+        tries.append(bootstrap)
+        if len(tries) <= busy:
+            raise UnreachableError("cannot read: Not leader", hint="is REFOLD_KAFKA__BOOTSTRAP right?")
+
+    def start(**given: str) -> None:
+        with DevStack(tmp_path, (), redis=REDIS, prepare=prepare, progress=lambda *each: told.append(each[0]), **given):
+            pass
+
+    start()
+    assert len(tries) == 3
+    assert told.count("waiting for the broker (cannot read: Not leader)") == 2
+
+    busy = 1_000
+    monkeypatch.setattr("refold.embedded.stack._BUSY_S", 0.0)
+    with pytest.raises(UnreachableError, match="too busy for the broker") as ours:
+        start()
+    with pytest.raises(UnreachableError) as theirs:
+        start(kafka=KAFKA)
+    assert "BOOTSTRAP" not in ours.value.hint
+    assert "BOOTSTRAP" in theirs.value.hint
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux")

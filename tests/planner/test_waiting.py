@@ -79,6 +79,7 @@ def test_a_signal_of_a_run_that_never_was_is_a_dead_letter() -> None:
         ({"signal_id": ""}, "r/", "'signal_id' is missing"),
         ({"run_id": ""}, "/s-1", "'run_id' is missing"),
         ({}, "r/s-2", "the key is not"),
+        ({}, "", "the key is not"),
         ({"data": "x" * 5_000}, "r/s-1", "more than 4000"),
         ({"more": 1}, "r/s-1", "unknown field"),
         ({"kind": "sing"}, "r/s-1", "nothing that users say"),

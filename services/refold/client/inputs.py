@@ -92,10 +92,13 @@ class Inputs:
         return None
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
-        """Waits until a run is over. **Raises** TimedOutError."""
+        """Waits until a run is over. **Raises** TimedOutError; NotFoundError when no planner here has its agent."""
         for found, judged in self.runs.follow(run, timeout_s):
             if is_over(found, judged):
                 return found
+            if judged is None and found.hold and found.hold.reason == "unknown_agent":
+                hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
+                raise NotFoundError(found.hold.message, hint=hint)
         raise AssertionError("a tail goes on for ever")
 
     def cancel(self, signal: RunSignal | RunOperation, timeout_s: float | None = 30.0) -> InputAnswer:

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.errors import BlobError, NonDeterminismError, RefoldError, UsageError, text_of
+from refold.core.errors import BlobError, CallFailed, NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation
 from refold.core.planning import asking
@@ -410,5 +410,7 @@ def failure_of(error: BaseException) -> events.Failure:
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")
     if isinstance(error, RefoldError):
         code = error.fields.get("code", error.code)
-        return events.Failure(code if isinstance(code, str) else error.code, text, user_line(error))
+        inner = error.fields.get("detail") if isinstance(error, CallFailed) else ""
+        line = user_line(error, inner=inner if isinstance(inner, str) else "")
+        return events.Failure(code if isinstance(code, str) else error.code, text, line)
     return events.Failure(type(error).__name__, text, user_line(error))

@@ -7,25 +7,31 @@ import traceback
 from pathlib import Path
 from traceback import FrameSummary
 
-_OURS = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_NOBODYS = (str(Path(__file__).parents[1]), "<frozen")
+_PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
+_LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}, *_PACKAGES)
 _STACK = 8_000
 
 
 def user_frames(error: BaseException) -> list[FrameSummary]:
-    """Frames outside Refold, Python and installed packages, the innermost last; may be empty."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not frame.filename.startswith((_OURS, *_LIBRARIES, "<frozen"))]
+    """Frames outside Refold, Python and installed packages, the innermost last; may be empty.
+
+    Where there are none the app may be an installed package itself: then those of packages.
+    """
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOBODYS)]
+    own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
+    return own or [each for each in frames if each.filename.startswith(_PACKAGES)]
 
 
-def user_line(error: BaseException) -> str:
+def user_line(error: BaseException, *, inner: str = "") -> str:
     """File and line of the innermost frame of the user's: `shop/tools.py:14 in refund`; empty if there is none.
 
+    `inner` is the line of the failure that the error reports: named before one of an installed package.
     The folders above stay out of it: it goes into the log, and a machine's layout is nobody's business.
     """
     frames = user_frames(error)
-    if not frames:
-        return ""
+    if not frames or (inner and frames[-1].filename.startswith(_PACKAGES)):
+        return inner
     *_, last = frames
     return f"{Path(*Path(last.filename).parts[-2:])}:{last.lineno} in {last.name}"
 

@@ -29,7 +29,7 @@ from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import canonical
@@ -134,10 +134,6 @@ def begin_run(
     position = inputs.start(request)
     if waits:
         inputs.started(request, position, timeout)
-        stall = inputs.stall(run, _BEGUN_S)
-        if stall and stall.reason == "unknown_agent":
-            hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
-            raise NotFoundError(stall.message, hint=hint)
         ended = inputs.ended(run, timeout)
         shell.tell(ending(ended), lambda: output.console().print(run_views.run_view(ended)))
         if ended.state.status != "completed":

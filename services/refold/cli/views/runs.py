@@ -185,7 +185,8 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
     took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
-    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{effect}"
+    to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
+    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{to}{effect}"
     result = escape(step.result, 60) if step.result else ""
     lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
     if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that

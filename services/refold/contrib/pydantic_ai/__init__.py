@@ -17,7 +17,7 @@ from refold.contrib.pydantic_ai.operations import idempotency_key
 from refold.contrib.pydantic_ai.options import CallOptions
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
 from refold.contrib.pydantic_ai.scripted import ScriptedModel
-from refold.contrib.pydantic_ai.tools import app_tools
+from refold.contrib.pydantic_ai.tools import app_tools, mcp_tools
 
 __all__ = [
     "CallOptions",
@@ -28,4 +28,5 @@ __all__ = [
     "app_tools",
     "durable",
     "idempotency_key",
+    "mcp_tools",
 ]

@@ -36,6 +36,7 @@ from pydantic_ai.toolsets import (
 )
 
 from refold.contrib.pydantic_ai.options import WORD
+from refold.contrib.pydantic_ai.tools import ServerTools
 from refold.core.approval.decision import Decision
 from refold.core.errors import CallFailed, TerminalError, UsageError
 from refold.core.wire import canonical
@@ -196,6 +197,11 @@ def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Requ
             changes = not isinstance(each, FilteredToolset)
             walk(each.wrapped, [(condition, changed or changes) for condition, changed in above])
         else:
+            if above and _runs_in_planner(each):
+                hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
+                raise UsageError(
+                    f"approval_required() of {what} is around tools that no executor asks about", hint=hint
+                )
             for condition, changed in above:
                 if condition not in _ALWAYS and (changed or not isinstance(each, FunctionToolset)):
                     hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
@@ -205,6 +211,12 @@ def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Requ
 
     walk(toolset, [])
     return found
+
+
+def _runs_in_planner(leaf: AbstractToolset[Any]) -> bool:
+    if isinstance(leaf, FunctionToolset):
+        return any((tool.metadata or {}).get(WORD) is False for tool in leaf.tools.values())
+    return isinstance(leaf, ServerTools)
 
 
 def _strict(condition: Required) -> Required:

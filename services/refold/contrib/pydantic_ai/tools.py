@@ -1,17 +1,25 @@
-"""Tools of the app for agents of pydantic-ai: probed ones, those on files, whatever an app has."""
+"""Tools of the app and of its MCP servers for agents of pydantic-ai, each a call of the tool itself."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai import Tool
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 
+from refold.contrib.mcp.calling import RemoteTool, ToolFailure
+from refold.contrib.mcp.server import MCPServer, ServerTool
 from refold.contrib.pydantic_ai.options import WORD
 from refold.core.errors import CallFailed, UsageError
 from refold.sdk.app import App
-from refold.sdk.context import current
+from refold.sdk.context import Context, current
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[Any]:
@@ -20,21 +28,93 @@ def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[An
     Each call is one of the tool itself, with its effect class, probe, approval and form for people. The model hears of
     a call that failed, or that people or a rule have refused, in their words, and goes on; arguments that do not fit it
     is asked for again.
-    `toolset` is the id of the toolset. **Raises** UsageError for a name that the app has no tool of; when called
-    outside a run, as there is nobody to call.
+    `toolset` is the id of the toolset. **Raises** UsageError for a name that the app has no tool of, and for the tools
+    of an MCP server (`mcp_tools`); when called outside a run, as there is nobody to call.
     """
     found: FunctionToolset[Any] = FunctionToolset(id=toolset)
     for name in names:
         tool = app.find(name)
-        found.add_tool(Tool.from_schema(_caller(name), name, tool.description, tool.schema()))
-        found.tools[name].metadata = {WORD: False}
+        if isinstance(tool, ServerTool):
+            hint = "give the agent toolsets=[mcp_tools(server)] of refold.contrib.pydantic_ai"
+            raise UsageError(f"{name} is a tool of the MCP server {tool.server.name}", hint=hint)
+        offered = _offered(name)
+        found.add_tool(Tool.from_schema(_caller(name), offered, tool.description, tool.schema()))
+        found.tools[offered].metadata = {WORD: False}
     return found
+
+
+def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
+    """Gives an agent the tools of an MCP server that the app includes: `Agent(..., toolsets=[mcp_tools(files)])`.
+
+    The model is offered what the server lists when the agent begins, and again after the server has changed; each call
+    is one of the tool itself (`files.read_file`), with the class, the rules and the questions that it has for agents of
+    Refold. The model hears of a call that failed or was refused, and of what the server says went wrong, and goes on.
+    `toolset` is the id of the toolset, the server's name by default. **Raises** UsageError when listed outside a run.
+    """
+    return ServerTools(server, toolset or server.name)
+
+
+class ServerTools(AbstractToolset[Any]):
+    """The tools of a server as they were when this run of an agent asked for them."""
+
+    def __init__(self, server: MCPServer, toolset: str) -> None:
+        self._server, self._toolset = server, toolset
+        self._listed: Mapping[str, RemoteTool] | None = None
+
+    @property
+    def id(self) -> str:
+        return self._toolset
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return ServerTools(self._server, self._toolset)
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        if self._listed is None:
+            listed = await self._server.tools(_running(f"the MCP server {self._server.name} is asked"))
+            self._listed = {_offered(name): tool for name, tool in listed.items()}
+        return {
+            name: ToolsetTool(
+                toolset=self,
+                tool_def=ToolDefinition(
+                    name=name, description=tool.description, parameters_json_schema=tool.schema, metadata={WORD: False}
+                ),
+                max_retries=ctx.max_retries,
+                args_validator=TOOL_SCHEMA_VALIDATOR,
+            )
+            for name, tool in self._listed.items()
+        }
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        assert self._listed is not None, "a tool is listed before it is called"
+        try:
+            output = await self._listed[name](tool_args)
+        except CallFailed as failed:
+            if failed.fields["code"] in ("manifest_changed", "tool_gone"):
+                self._listed = None  # the next request to the model offers what the server has now
+            raise ToolFailed(failed.message) from None
+        if isinstance(output, ToolFailure):
+            raise ToolFailed(output.text)
+        if output.structured is not None:
+            return output.structured
+        return output.text if all(each.get("type") == "text" for each in output.content) else output.content
+
+
+def _offered(name: str) -> str:
+    """The name under which a model is offered a tool: providers take letters, digits, underscore and dash."""
+    return _UNFIT.sub("_", name)
+
+
+def _running(what: str) -> Context:
+    if (context := current()) is None:
+        raise UsageError(f"{what} outside a run", hint="start a run of the agent")
+    return context
 
 
 def _caller(name: str) -> Any:
     async def call(**arguments: Any) -> Any:
-        if (context := current()) is None:
-            raise UsageError(f"tool {name} of the app is called outside a run", hint="start a run of the agent")
+        context = _running(f"tool {name} of the app is called")
         try:
             asked = context.call_with(name, arguments)
         except UsageError as error:
