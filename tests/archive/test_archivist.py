@@ -15,11 +15,13 @@ from refold.archive.settings import ArchivistSettings
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
-from refold.core.events import Entry, Failure, RunFailed, RunRetried
+from refold.core.events import Entry, Failure, RunCancelled, RunFailed, RunRetried
 from refold.core.ids import RunId, home, log_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
+from tests.core.histories import read_fold
+from tests.golden.samples import histories
 from tests.roots import TRUST
 
 
@@ -300,3 +302,24 @@ def test_the_files_of_an_archive_are_their_owners_alone(world: World) -> None:
 
     assert len(made) > 4
     assert [str(path) for path in made if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("name", histories())
+def test_every_golden_history_is_archived_and_erased_when_it_is_over(name: str, tmp_path: Path) -> None:
+    world = World(tmp_path / "archive")
+    records = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in histories()[name]["records"]]
+    state = read_fold(records)
+    run = state.run_id
+    for key, value in records:
+        world.chronicle.write(topics.RUN_LOG, run, key=key, value=value)
+    world.chronicle.states[run] = state
+    if not state.over:
+        assert run not in later(world, 31).archivist().sweep().due
+        world.chronicle.add(run, [RunCancelled("enough", "ada")], emit=False)
+    world.chronicle.write(topics.RUN_COMPLETED, run, key=run.encode(), value=b"its outcome")
+
+    swept = later(world, 31).archivist().sweep()
+
+    assert (list(swept.archived), swept.left) == ([run], {})
+    assert inspection.flaws(world.shelf.get(run)) == []
+    assert world.values(run) == []

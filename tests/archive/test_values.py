@@ -117,6 +117,21 @@ def test_a_value_that_is_there_and_cannot_be_copied_keeps_the_run_with_the_reaso
     assert world.marked() == set()
 
 
+def test_what_a_pass_would_leave_is_known_before_it_and_nothing_is_copied_for_that(
+    world: World, tmp_path: Path
+) -> None:
+    _, copies = stores(world)
+    world.broker.now += 31 * DAY
+    sound = world.archivist().sweep(dry_run=True)
+    world.vault = Vault(ObjectBlobs((tmp_path / "blobs").as_uri(), most=4), copies)
+    short = world.archivist().sweep(dry_run=True)
+
+    assert sound.left == {}
+    assert "a large value cannot be copied" in short.left[FIRST]
+    assert not has(copies, FIRST, TEXT)
+    assert world.marked() == set()
+
+
 def test_a_run_with_values_stays_where_no_store_is_set(world: World) -> None:
     store, _ = stores(world)
     world.vault = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ PATH = f"{ROOT / 'services'}:{ROOT}"
 
 CLOCKS = Path(__file__).parent / "clocks"
 PREFIX = "chaos."
+APP = "tests.chaos.app:app"
 KINDS = ("planner", "executor", "approval")
 SESSION_MS = 6_000
 """The shortest that a broker allows by default: a process that is stopped for longer becomes a zombie."""
@@ -40,20 +41,23 @@ class Stack:
         *,
         prepare: Callable[[str], None],
         pairs: int = 2,
+        kinds: Sequence[str] = KINDS,
+        app: str = APP,
+        partitions: int = 4,
         brokers: int = 1,
         kafka_properties: Mapping[str, str] | None = None,
     ) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port, self.partitions = folder, free_port(), partitions
         self.effects = folder / "effects.jsonl"
         self.exits: list[Exit] = []
         record = (sys.executable, "-m", "tests.chaos.recorder", str(self.port), str(self.effects))
         self.keys = Keys.new(folder / "keys")
-        self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in KINDS]
+        self.names = [f"{kind}-{number}" for number in range(1, pairs + 1) for kind in kinds]
         self.deployed = folder / "deployed.json"
         self._brokers = Brokers(folder, kafka_properties, self.exits.append) if brokers > 1 else None
         self.servers = ("valkey", *(BROKERS if self._brokers else ("broker",)))
         services = [ServiceProcess("recorder", record, {"PYTHONPATH": PATH})]
-        services += [ServiceProcess(name, command(name), self.environment_of(name)) for name in self.names]
+        services += [ServiceProcess(name, command(name, app), self.environment_of(name)) for name in self.names]
         self.dev = DevStack(
             folder,
             services=services,
@@ -111,6 +115,7 @@ class Stack:
             "CHAOS_RECORDER": str(self.port),
             "REFOLD_APPROVAL__KEY": str(self.keys.file),
             "REFOLD_KAFKA__PREFIX": prefix,
+            "REFOLD_KAFKA__PARTITIONS": str(self.partitions),
             "REFOLD_TRUST": PINNED,
             "REFOLD_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
@@ -149,10 +154,10 @@ class Stack:
             self._brokers.stop()
 
 
-def command(name: str) -> tuple[str, ...]:
+def command(name: str, app: str = APP) -> tuple[str, ...]:
     """The command line of a service; a name is its kind and a number."""
     kind = name.partition("-")[0]
-    return (sys.executable, "-m", "refold", "serve", kind, "--app", "tests.chaos.app:app", "--member", name)
+    return (sys.executable, "-m", "refold", "serve", kind, "--app", app, "--member", name)
 
 
 def log_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -121,6 +121,23 @@ def test_a_run_is_erased_at_once_and_read_from_its_copy(dev: Dev, tmp_path: Path
     assert dev.read("run", "erase", "gone-1", "--no-archive", "--yes")["erasing"] == 1
 
 
+def test_what_the_archivist_would_do_is_shown_and_not_done(
+    dev: Dev, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = (tmp_path / "kept").as_uri()
+    dev.read("run", "start", "marks", "--id", "due-1", "--wait")
+    command = ["archive", "status", "--app", str(APP), "--archive", url]
+
+    now = dev.read(*command)
+    monkeypatch.setenv("REFOLD_ARCHIVE__RETENTION_MS", "0")
+    later = {row["run_id"]: row for row in dev.read(*command)}
+
+    assert now == []
+    assert later["due-1"] == {"run_id": "due-1", "status": "due", "reason": ""}
+    assert dev.read("run", "show", "due-1")["status"] == "completed"
+    assert list(tmp_path.rglob("*.avro")) == []
+
+
 def test_a_run_that_lives_is_not_erased(dev: Dev) -> None:
     hold = dev.data / "hold-keeps-1"
     hold.touch()

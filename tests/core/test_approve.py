@@ -318,3 +318,15 @@ def test_where_a_run_has_no_policy_the_one_in_force_says_whom_a_tool_asks_for() 
     found = rules.authority.judge(log.live, call, "")
 
     assert (found.policy, found.rule) == (policy.digest, "leads")
+
+
+def test_a_result_of_a_call_that_was_never_ordered_says_so_in_the_history() -> None:
+    made_up, late = asking(), asking()
+    decide_on(late)
+    late.feed(late.result(status="unauthorised", failure=Failure("decision_expired", "")))
+
+    for log in (made_up, late):
+        log.feed(log.result(attempt=1))
+
+    whys = [event.message for log in (made_up, late) for event in events(log) if isinstance(event, ApprovalDecided)]
+    assert whys == ["an executor sent a result, and no attempt was ordered", "an earlier attempt had its result"]

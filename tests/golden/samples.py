@@ -13,7 +13,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
-from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy, Spendable, Used
+from refold.core.events import (
+    Cause,
+    Entry,
+    Event,
+    Failure,
+    Requirement,
+    RetryPolicy,
+    RunCompleted,
+    RunFailed,
+    RunRetried,
+    Spendable,
+    Used,
+)
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from tests.core.histories import Log, calling, doubting, operation, random_log, read_fold, signal, started
@@ -154,12 +166,27 @@ def _overruled() -> Log:
     return log
 
 
+def _failed() -> Log:
+    log = calling()
+    log.feed(log.result(1, "failed"))
+    log.append([RunFailed(Failure("boom", "it broke"))])
+    return log
+
+
+def _retried() -> Log:
+    log = _failed()
+    log.append([RunRetried("operator")])
+    log.append([RunCompleted("1")])
+    return log
+
+
 def _append() -> None:
     known = recorded()
     added = [f"{name} {framed(name).hex()}\n" for name in KINDS if name not in known]
     with MESSAGES.open("a") as file:
         file.writelines(added)
     runs: dict[str, Log] = {"started": started(), "cancelled": _cancelled(), "overruled": _overruled()}
+    runs |= {"failed": _failed(), "retried": _retried()}
     runs |= {f"random-{seed}": random_log(seed, inputs=60) for seed in (3, 14, 15)}
     kept = histories()
     for name, log in runs.items():

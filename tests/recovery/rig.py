@@ -16,6 +16,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
 from refold.planner.settings import Bounds, PlannerSettings
+from refold.planner.watchdog import Mark
 from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
 from refold.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
@@ -29,10 +30,12 @@ NOW = 1_700_000_000_000
 class Rig:
     """One partition, or more, and the planner that serves it now. `refuses`: of a topic, records of more bytes."""
 
-    def __init__(self, app: App, budget: Bounds | None = None, *, partitions: int = 1) -> None:
+    def __init__(
+        self, app: App, budget: Bounds | None = None, *, partitions: int = 1, mark: Mark | None = None
+    ) -> None:
         self.now = NOW
         self.broker = MemoryBroker((*INPUTS, *OUTPUTS, SPENT), partitions, clock_ms=lambda: self.now)
-        self._budget = budget or Bounds()
+        self._budget, self._mark = budget or Bounds(), mark
         self._members = 0
         self.refuses: dict[str, int] = {}
         self.deploy(app)
@@ -44,7 +47,7 @@ class Rig:
         self._members += 1
         name = f"p-{self._members}"
         settings = PlannerSettings(self.broker.partitions, name, "test", budget=self._budget, windows=bool(app.windows))
-        self.planner = Planner(app, settings, lambda: os.urandom(16))
+        self.planner = Planner(app, settings, lambda: os.urandom(16), self._mark)
         self._log = MemoryEventLog(self.broker, settings.membership)
         self._answers: list[Item] = []
         self.news: list[str] = []

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from refold import App, Limit
 from refold.core.spending import Spendable, WindowSpent
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
+from tests.fuzz.poison import poison
 from tests.recovery.rig import INPUTS, SPENT, Rig
 from tests.recovery.test_versions import app, finish, one, step
 
 READ = (*INPUTS, "run-log", "run-snapshot", "catalog", SPENT)
-STARTS = (
-    b"",
-    b"run/",
-    b"over/",
-    b"held/",
-    b"marks",
-    b"erased/",
-    b"operated/",
-    b"beat",
-    b"r/",
-    b"r/0000000001/",
-    b"2026-11/",
-)
 
 
 def limited() -> App:
@@ -35,19 +21,6 @@ def limited() -> App:
     code.tool(effect="pure")(step)
     code.agent(name="ship", version="one")(one)
     return code
-
-
-def poison(topic: str, seed: int) -> list[Outgoing]:
-    """Records with keys that look right at first, or not at all, and values of which some are framed like Avro."""
-    rng = Random(f"{topic} {seed}")
-    records = []
-    for _ in range(200):
-        key = rng.choice(STARTS) + rng.choice([b"\xff", b"/", b"x/\xff/0", b"x", b"", rng.randbytes(rng.randrange(9))])
-        frame = b"\0" + rng.randrange(60).to_bytes(4)
-        body = rng.randbytes(rng.randrange(40))
-        value = rng.choice([None, b"", b"{", b"null", b'{"run_id": 7}', b"[" * 2_000, body, frame + body, frame])
-        records.append(Outgoing(topic, 0, key, value, (), 0))
-    return records
 
 
 @pytest.mark.parametrize("topic", READ)

@@ -81,3 +81,75 @@ def test_a_process_that_hardly_gets_a_processor_has_done_nothing_wrong() -> None
 @pytest.mark.parametrize("code", ["while True: pass", "Event().wait()", "time.sleep(600)"])
 def test_code_that_works_or_waits_for_too_long_is_quarantined(code: str) -> None:
     assert said(driving(code)) == ("quarantined r", 75)
+
+
+PLANS = """
+import os
+from contextlib import suppress
+from threading import Event
+from refold import App, Context
+from refold.core.ids import RunId
+from refold.planner.watchdog import Mark, Watchdog
+from tests.recovery.rig import Rig
+
+app, mark = App("hanging"), Mark()
+gate = Event()
+
+@app.tool(effect="pure")
+def echo(n: int) -> int:
+    return n
+
+@app.agent
+async def hangs(ctx: Context, first: bool) -> None:
+    if not first:
+        await ctx.call(echo, 1)
+    CODE
+
+@app.agent
+async def nice(ctx: Context) -> str:
+    return "fine"
+
+def die(code):
+    print("died", flush=True)
+    os._exit(code)
+
+watchdog = Watchdog(mark, member="p", quarantine=lambda hold: None, die=die, warn_s=0.2, most_s=MOST_S)
+watchdog.start()
+rig = Rig(app, mark=mark)
+rig.start("bad", "hangs", first=FIRST)
+rig.run()
+if not FIRST:
+    rig.finish("bad")
+rig.start("good", "nice")
+rig.run()
+hold = rig.hold("bad")
+print("goes on", hold.kind, hold.reason, "in hangs" in hold.detail, rig.state("good").status)
+rig.deploy(app)
+print("for good", rig.hold("bad").kind, rig.state("bad").status)
+watchdog.stop()
+"""
+
+
+def planning(code: str, *, first: bool) -> list[str]:
+    """What a planner tells whose agent hangs, before or after its first step."""
+    text = PLANS.replace("CODE", code).replace("MOST_S", str(MOST_S)).replace("FIRST", str(first))
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=under_load(60), check=False
+    )
+    return [line for line in done.stdout.splitlines() if line.startswith(("goes on", "for good", "died"))] or [
+        done.stderr
+    ]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("code", ["while True: pass", "gate.wait()"])
+def test_code_that_hangs_costs_no_process_and_is_not_run_again(code: str, first: bool) -> None:
+    told = planning(code, first=first)
+
+    assert told == ["goes on quarantined hang True completed", "for good quarantined running"]
+
+
+def test_code_that_goes_on_all_the_same_ends_its_process() -> None:
+    stubborn = "\n".join(["while True:", "        with suppress(BaseException): gate.wait()"])
+
+    assert planning(stubborn, first=True) == ["died"]

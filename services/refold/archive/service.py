@@ -76,6 +76,8 @@ class Archivist:
     def sweep(self, *, dry_run: bool = False) -> Swept:
         """One pass: what is due is archived and erased, what an earlier pass began goes on.
 
+        `dry_run`: everything is read, and nothing is copied or erased.
+
         **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest.
         """
         swept = Swept(self._now())
@@ -87,8 +89,11 @@ class Archivist:
             due = self._told(_parents_first(due, marked), partition, swept)
             due = _parents_first(due, marked)[: self._settings.most_runs]
             swept.due += [run.run_id for run in due]
-            for batch in [] if dry_run else batches(due, BATCH_BYTES):
-                marked |= self._leave(partition, batch, swept)
+            for batch in batches(due, BATCH_BYTES):
+                if dry_run:
+                    self._sound(partition, batch, swept, dry_run=True)
+                else:
+                    marked |= self._leave(partition, batch, swept)
         if not dry_run:
             self._clear(marked, swept)
         return swept
@@ -111,7 +116,11 @@ class Archivist:
                 name, hint = next(iter(swept.left)), "a planner publishes it within moments: is one running?"
                 raise ConflictError(f"the outcome of run {name} is not in {RUN_COMPLETED} yet", hint=hint)
             swept.due += [each.run_id for each in family]
-            marked = {} if dry_run else self._leave(partition, family, swept)
+            marked = {}
+            if dry_run:
+                self._sound(partition, family, swept, dry_run=True)
+            else:
+                marked = self._leave(partition, family, swept)
             if swept.left:
                 name, why = next(iter(swept.left.items()))
                 raise ConflictError(f"run {name} cannot be archived: {why}", hint="nothing of it was erased")
@@ -121,14 +130,7 @@ class Archivist:
 
     def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
-        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
-        for run in whole:
-            if problem := self._kept_back(run):
-                swept.left[run.run_id] = problem
-        for run in whole:
-            if kept := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
-                swept.left.setdefault(run.run_id, f"{kept} of its family stays")
-        sound = [run for run in whole if run.run_id not in swept.left]
+        sound = self._sound(partition, batch, swept)
         files = self._shelf.keep(sound) if self._shelf else {}
         swept.archived |= {str(run): file for run, file in files.items()}
         pools = {run.run_id: list(run.pools) for run in batch}
@@ -143,14 +145,27 @@ class Archivist:
             self._vault.erase(markers)
         return markers
 
-    def _kept_back(self, run: ArchivedRun) -> str:
+    def _sound(
+        self, partition: int, batch: list[EndedRun], swept: Swept, *, dry_run: bool = False
+    ) -> list[ArchivedRun]:
+        """The runs of a batch that can leave, their large values copied; the others are `left`, with the reason."""
+        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
+        for run in whole:
+            if problem := self._kept_back(run, dry_run=dry_run):
+                swept.left[run.run_id] = problem
+        for run in whole:
+            if kept := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
+                swept.left.setdefault(run.run_id, f"{kept} of its family stays")
+        return [run for run in whole if run.run_id not in swept.left]
+
+    def _kept_back(self, run: ArchivedRun, *, dry_run: bool) -> str:
         """Why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
         if self._vault is None:
             return "it has large values, and no blob store is set (REFOLD_BLOBS__URL)" if values_behind(run) else ""
         try:
-            self._vault.copy(run)
+            self._vault.copy(run, dry_run=dry_run)
         except BlobError as error:
             return f"a large value cannot be copied: {error.message}"
         return ""

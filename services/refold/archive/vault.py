@@ -35,8 +35,10 @@ class Vault:
     def __init__(self, blobs: Blobs, copies: Blobs | None) -> None:
         self._blobs, self._copies = blobs, copies
 
-    def copy(self, run: ArchivedRun) -> int:
+    def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> int:
         """Copies what the records of a run point to, and returns how many were there. What is lost already stays lost.
+
+        `dry_run`: each value is read, and none is written.
 
         **Raises** UnreachableError; BlobError for a value that is there and cannot be copied.
         """
@@ -45,7 +47,9 @@ class Vault:
         count = 0
         for pointer in values_behind(run):
             try:
-                self._copies.put(run.run_id, self._blobs.get(run.run_id, pointer))
+                value = self._blobs.get(run.run_id, pointer)
+                if not dry_run:
+                    self._copies.put(run.run_id, value)
                 count += 1
             except BlobError as error:
                 if error.fields.get("code") != MISSING:

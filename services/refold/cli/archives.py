@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
+from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.client.runs import Run, Runs
 from refold.core.errors import UsageError
-from refold.runtime.settings import load
+from refold.runtime.settings import Settings, load
+from refold.sdk.app import App
 
 ArchiveOption = Annotated[
     str,
@@ -40,3 +43,16 @@ def archived(url: str, run: str) -> Run:
 def history(run: ArchivedRun) -> Run:
     """What an archived run's records fold to."""
     return Runs(ArchiveReader(run)).get(run.run_id)
+
+
+def settings_for(app: App, options: Settings) -> ArchivistSettings:
+    """How long runs stay, by what the app and the environment declare."""
+    return ArchivistSettings(
+        retention_ms=options.archive.retention_ms,
+        by_agent={
+            agent.name: agent.retention // timedelta(milliseconds=1)
+            for agent in app.agents.values()
+            if agent.retention is not None
+        },
+        pools=app.pools,
+    )

@@ -87,7 +87,7 @@ class Holds:
         wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
         hold = Hold(
             run_id=run,
-            kind="stalled",
+            kind="quarantined" if stall.reason == "hang" else "stalled",
             reason=stall.reason,
             message=stall.message,
             detail=stall.detail,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 from refold.core import events
@@ -36,7 +37,7 @@ from refold.planner.metering import Metered, propose_metered
 from refold.planner.migrating import migrated
 from refold.planner.offering import Offers
 from refold.planner.settings import Bounds
-from refold.planner.watchdog import STACK, Driven, Mark
+from refold.planner.watchdog import HELD_UP, STACK, Driven, HeldUp, Mark
 from refold.ports.effects import News
 from refold.runtime.frames import stack_of, user_line
 from refold.sdk.agent import AgentDef
@@ -174,16 +175,22 @@ class Agents:
         if needs := agent.needs(state.version):
             message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"
             return Stall("other_foundation", message, "", state.version, self._code(agent), passing=False)
-        with self._mark.on(Driven(state.run_id, state.version, self._code(agent))), watch.watching():
+        driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
+        found: list[events.Event] | Stall | Lacks = []
+        with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end of the block
             try:
-                return self._drive(agent, state, fresh, unseen, now, values)
+                found = self._drive(agent, state, fresh, unseen, now, values)
             except _RefusedInput as refused:
                 self.forget(state.run_id)
-                return [self._failed(state.run_id, refused.__cause__ or refused)]
+                found = [self._failed(state.run_id, refused.__cause__ or refused)]
             except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
                 self.forget(state.run_id)
                 _let_through(error)
-                return self._stall(state, error)
+                found = self._stall(state, error)
+        if self._mark.doomed is driven:  # whatever its code made of that
+            self.forget(state.run_id)
+            return Stall("hang", HELD_UP, self._mark.stack, state.version, driven.code, passing=False)
+        return found
 
     def _agent(self, state: RunState) -> AgentDef | None:
         return self._app.agent_of(state.request.agent, state.version) if state.request else None

@@ -1,19 +1,23 @@
-"""Sees which run's code holds the planner, says so, and takes the run away from everybody before the process ends.
+"""Sees which run's code holds the planner, and takes the run away from everybody.
 
-Agent code runs in the planner's loop and cannot be interrupted there: `while True: pass` would hold every run of every
-process in turn, because the input that wakes it is acknowledged and comes again. So a thread looks on. Code in C that
-never gives the interpreter back stops this thread, too: then the process ends without a name in a quarantine.
+Agent code runs in the planner's loop: `while True: pass` would hold every run of every process in turn, because the
+input that wakes it is acknowledged and comes again. So a thread looks on. It has the code interrupted by a signal, and
+the planner quarantines the run and goes on. Code that goes on all the same ends the process, when its run has been
+quarantined from this thread. Code in C that never gives the interpreter back stops this thread, too: then the process
+ends without a name in a quarantine.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import structlog
@@ -29,8 +33,13 @@ LOOK_S = 0.1
 _LATE_S = 2 * LOOK_S
 """The most that one look counts as waiting: in a longer one this thread stood still, too."""
 
+GIVE_S = 1.0
+"""How long code that was interrupted may take to end: it may tidy up, or go on as if nothing had happened."""
+
 MUTE_S = 60.0
 """How long this thread may not get to run (code in C that keeps the interpreter) before the process ends."""
+
+HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HANG_MS)"
 
 STACK = 8_000
 """Characters of a stack in a hold: the innermost frames of any but absurd code."""
@@ -39,22 +48,37 @@ _log = structlog.get_logger()
 
 
 class Driven(NamedTuple):
-    """Code of a run that is being run. `needs` is the version that the run began with, `code` what it has here."""
+    """Code of a run that is being run. `needs` is the version that the run began with, `code` what it has here.
+
+    `ends`: who runs it takes a HeldUp that it may raise at any point.
+    """
 
     run_id: RunId
     needs: str
     code: str
+    ends: bool = False
+
+
+class HeldUp(BaseException):
+    """Agent code has held the planner for too long, and is interrupted."""
 
 
 class Mark:
-    """What the loop of a process is doing, for its watchdog."""
+    """What the loop of a process is doing, for its watchdog. `doomed`: what is to be interrupted; `stack` is where."""
 
     def __init__(self) -> None:
         self.driven: Driven | None = None
+        self.doomed: Driven | None = None
+        self.stack = ""
 
     def on(self, driven: Driven) -> _On:
-        """A `with` block around agent code."""
+        """A `with` block around agent code. **Raises** HeldUp into that code if it does not give the planner back."""
         return _On(self, driven)
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """A handler of signals: what is driven ends here, if it is still what was to be interrupted."""
+        if self.doomed is not None and self.doomed is self.driven:
+            raise HeldUp
 
 
 class _On:  # a generator would cost each step a microsecond more
@@ -73,7 +97,8 @@ class _On:  # a generator would cost each step a microsecond more
 class Watchdog:
     """A thread beside a planner's loop; to be made in the thread that takes turns.
 
-    `quarantine` makes a hold durable and may raise, `die` ends the process. **Units**: seconds.
+    `quarantine` makes a hold durable and may raise, `die` ends the process, and `signal_number` interrupts code if the
+    thread is the main one (no other runs handlers). **Units**: seconds.
     """
 
     def __init__(
@@ -85,6 +110,7 @@ class Watchdog:
         die: Callable[[int], None],
         warn_s: float = 1.0,
         most_s: float = 5.0,
+        signal_number: signal.Signals = signal.SIGUSR1,
     ) -> None:
         self._mark, self._member, self._quarantine, self._die = mark, member, quarantine, die
         self._warn_s, self._most_s = warn_s, most_s
@@ -93,10 +119,14 @@ class Watchdog:
         clock_of = getattr(time, "pthread_getcpuclockid", None)
         self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
         self._stopped = threading.Event()
+        self._signal = signal_number
+        self._interrupts = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
         """Begins to look on."""
+        if self._interrupts:
+            signal.signal(self._signal, self._mark.interrupt)
         self._thread.start()
 
     def stop(self) -> None:
@@ -125,22 +155,30 @@ class Watchdog:
                 continue
             waited += passed if self._waits() else 0.0
             held = worked - began + waited
-            if held >= self._most_s:
+            ends = self._interrupts and driven.ends
+            if held >= self._most_s + (GIVE_S if ends else 0.0):
                 self._take_away(driven)
                 return
+            if held >= self._most_s and self._mark.doomed is not driven:
+                self._interrupt(driven)
             if held >= self._warn_s and not warned:
                 warned = True
                 _log.warning("run.slow", run_id=driven.run_id, after_s=self._warn_s, stack=self._stack())
         faulthandler.cancel_dump_traceback_later()
 
+    def _interrupt(self, driven: Driven) -> None:
+        stack = self._stack()
+        _log.error("run.interrupted", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
+        self._mark.stack, self._mark.doomed = stack, driven
+        signal.pthread_kill(self._loop, self._signal)
+
     def _take_away(self, driven: Driven) -> None:
-        message = f"its code held the planner for {self._most_s:g} s of work or waiting without giving it back"
         stack = self._stack()
         hold = Hold(
             run_id=driven.run_id,
             kind="quarantined",
             reason="hang",
-            message=message,
+            message=HELD_UP,
             detail=stack,
             needs=driven.needs,
             code=driven.code,

@@ -1,4 +1,4 @@
-"""`refold archive`: runs that left the topics, read from where they were copied to. Nothing here asks Kafka."""
+"""`refold archive`: runs that left the topics, read from where they were copied to. Only `status` asks Kafka."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from typing import Annotated
 
 import typer
 
+from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
+from refold.archive.service import Archivist
 from refold.archive.shelf import Shelf
 from refold.cli import output
-from refold.cli.archives import ArchiveOption, history, shelf
+from refold.cli.apps import load_app
+from refold.cli.archives import ArchiveOption, history, settings_for, shelf
 from refold.cli.clock import since_ms
+from refold.cli.commands.serve.process import ServedApp
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
-from refold.cli.platform import Listing, Teller
+from refold.cli.platform import Listing, Shell, Teller
 from refold.cli.views import records
 from refold.cli.views import runs as run_views
+from refold.client.stores import vault
 from refold.core.errors import ConflictError, MalformedError
 
-archive_group = Commands("List, verify and restore runs that were archived.")
+archive_group = Commands("List, verify and restore runs that were archived, and show what the archivist leaves.")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,31 @@ def list_archived(
     rows = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
     columns = ("run_id", "agent", "status", "ended", "records", "bytes", "file")
     where.tell(output.plain(newest), lambda: output.print_rows(rows, columns, "the archive has no such run"))
+
+
+@archive_group.command("status")
+def archive_status(
+    app: ServedApp,
+    *,
+    archive: ArchiveOption = "",
+    no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
+    shell: Shell,
+) -> None:
+    """Show what the archivist's next pass erases, and which runs it leaves, with the reason. Nothing is written."""
+    settings = shell.platform.settings
+    url = "" if no_archive else shelf(archive).url
+    passing = Archivist(
+        shell.runs.reader,
+        KafkaWriter(settings.kafka, "archivist"),
+        Shelf(url) if url else None,
+        settings_for(load_app(app), settings),
+        vault=vault(settings, url),
+        progress=output.progress(),
+    )
+    swept = passing.sweep(dry_run=True)
+    rows = [{"run_id": run, "status": "left", "reason": reason} for run, reason in swept.left.items()]
+    rows += [{"run_id": run, "status": "due", "reason": ""} for run in swept.due if run not in swept.left]
+    shell.tell(rows, lambda: output.print_rows(rows, ("run_id", "status", "reason"), "no run is due"))
 
 
 @archive_group.command("verify")

@@ -45,6 +45,8 @@ from refold.core.planning.windows import binding
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 
+NEVER_ORDERED = "an executor sent a result, and no attempt was ordered"
+
 
 def decide(
     state: RunState | None,
@@ -301,7 +303,8 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
                 0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)
             )
         if opened.question is not None:
-            fresh.insert(0, asking.unanswered(step, opened.question, "an earlier attempt had its result"))
+            why = "an earlier attempt had its result" if opened.first_sent_ms else NEVER_ORDERED
+            fresh.insert(0, asking.unanswered(step, opened.question, why))
         return fresh
     if result.call_id != state.call_id(step):
         return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one

@@ -21,6 +21,10 @@ from refold.core.ids import RunId
 MAX_DEPTH = 64
 """Levels of nesting. More than any real argument has, and far below the stack of any parser."""
 
+MAX_CONTAINERS = 150_000
+"""Arrays and objects in what comes from outside: a megabyte of `[10,20]` is still taken, and read in less than half a
+second. Of the smallest ones it could hold twice as many, and their reader for longer than others may wait."""
+
 MAX_INTEGER = 2**53 - 1
 _PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
 # An unclosed string matches to the end, and nothing is tried twice: else a megabyte of quotes takes hours.
@@ -30,13 +34,16 @@ _NONE = object()
 _LONG_INTEGER = re.compile(r"(?<![0-9.])[0-9]{16,}")
 
 
-def parse(data: bytes | str) -> Any:
-    """The value of a JSON text. **Raises** MalformedError, naming what is wrong with it."""
+def parse(data: bytes | str, *, containers: int = 0) -> Any:
+    """The value of a JSON text; with `containers` one of so many arrays and objects at most.
+
+    **Raises** MalformedError, naming what is wrong with it.
+    """
     try:
         source = data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
         raise MalformedError("the text is not UTF-8", hint=str(error)) from None
-    _refuse_depth(source)
+    _refuse_depth(source, containers)
     try:
         value = json.loads(
             source, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
@@ -117,11 +124,14 @@ def _spelt(value: Any, depth: int) -> Any:
     return value if _is_plain(value, 0) else _NONE
 
 
-def _refuse_depth(source: str) -> None:
+def _refuse_depth(source: str, containers: int) -> None:
     depth = 0
     if source.count("[") + source.count("{") <= MAX_DEPTH:
         return
     brackets = _NOT_BRACKETS.sub("", source)
+    if containers and len(brackets) > 2 * containers:
+        problem = f"the JSON text has more than {containers:,} arrays and objects"
+        raise MalformedError(problem, hint="send fewer, or where they lie")
     level = brackets.translate(_ROUND)
     for _ in range(MAX_DEPTH):  # from the innermost on: what closes within as many levels is gone then
         if not (level := level.replace("()", "")):

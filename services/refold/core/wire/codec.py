@@ -135,7 +135,7 @@ def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], p
             message,  # type: ignore[type-var]
             **{name: _text(getattr(message, name), pointed=name == pointed) for name in json_fields},
         )
-    parsed = canonical.parse(value)
+    parsed = canonical.parse(value, containers=canonical.MAX_CONTAINERS)
     if not isinstance(parsed, dict):
         raise MalformedError("the JSON value is not an object", hint='send {"run_id": ..., ...}')
     return _from_json(cls, parsed, json_fields)
@@ -145,7 +145,7 @@ def _text(text: str, *, pointed: bool) -> str:
     if pointed and blobs.is_pointer(text):
         blobs.parse_pointer(text)
         return text
-    return canonical.dumps(canonical.parse(text))
+    return canonical.dumps(canonical.parse(text, containers=canonical.MAX_CONTAINERS))
 
 
 def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ...]) -> _T:

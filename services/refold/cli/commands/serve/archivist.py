@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
 from typing import Annotated
 
 import structlog
@@ -12,8 +11,8 @@ import typer
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive.service import Archivist
-from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
+from refold.cli.archives import settings_for
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
 from refold.cli.lazy import Commands
 from refold.client.stores import vault
@@ -40,15 +39,7 @@ def archivist(
         hint = "REFOLD_ARCHIVE__URL, or --no-archive to erase without"
         raise UsageError("say whether copies of the runs are to be kept", hint=hint)
     loaded = process.load(app)
-    own = ArchivistSettings(
-        retention_ms=options.archive.retention_ms,
-        by_agent={
-            agent.name: agent.retention // timedelta(milliseconds=1)
-            for agent in loaded.agents.values()
-            if agent.retention is not None
-        },
-        pools=loaded.pools,
-    )
+    own = settings_for(loaded, options)
     copies, values = Shelf(url) if url else None, vault(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
