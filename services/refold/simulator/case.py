@@ -130,7 +130,7 @@ class Case:
     def _drive(self) -> bool:
         world = self.world
         deadline = world.now_ms + world.chance.until_ms + HEAL_MS
-        while world.now_ms < deadline:
+        while world.now_ms < deadline + world.lost_ms:
             if world.round():
                 continue
             if self._rests():

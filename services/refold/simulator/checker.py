@@ -66,7 +66,9 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
     faults = len(world.struck) + sum(fault.endswith("-die") for fault in world.struck)  # those are two in one
-    found += world.witness.toil.objections(faults=faults, deadline_ms=longest_ms, went_back=back)
+    found += world.witness.toil.objections(
+        faults=faults, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back
+    )
     # What a decree takes back is tried again, or doubted, for that.
     if not scenario.decrees and all(fault.endswith(":drain") for fault in world.struck):
         found += charges(world.witness.history, world.tools.ran, world.settings)
@@ -316,6 +318,8 @@ def _orders(world: World) -> Iterator[str]:
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
             left = last.get(call.id.encode())
+            if run.again and left in world.broker.repeated:
+                continue  # a mirror brings it after its closing, and a retry has put another call in its place
             if left is not None and read_value(left)["attempt"] == call.attempt and not belated:
                 yield f"orders: call {call.id} is settled and its request still open"
 

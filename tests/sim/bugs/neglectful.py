@@ -9,10 +9,12 @@ from typing import Any
 
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
-from refold.core.messages import ToolRequest
+from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.run import log as log_module
 from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
 from refold.executor.attempt import Attempt
+from refold.executor.claim_chain import ClaimChain
 from refold.executor.gate import Gate
 from refold.executor.lane import ExecutorLane
 from refold.executor.service import Executor
@@ -116,6 +118,16 @@ def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
     return place, name, wrap(getattr(place, name))
 
 
+def _by_offset(original: Callable[..., None]) -> Callable[..., None]:
+    """A claim that does not name the one that lies before it is void for good."""
+
+    def add(self: ClaimChain, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
+        if claim.prev == self.last:
+            original(self, claim, mono_ms, at_ms)
+
+    return add
+
+
 NEGLECTFUL: dict[str, Bug] = {
     "keeps-what-it-lost": Bug(("once",), ((Executor, "_leave", _nothing),), ("move",)),
     "second-answer-left-open": Bug(("keyed",), ((Outbox, "close_again", _nothing),), ("delayed",)),
@@ -137,6 +149,8 @@ NEGLECTFUL: dict[str, Bug] = {
         ("two-runs-apart",), (_wrapped(TakeOver, "_read_inputs", _hasty),), ("die", "truncate-log")
     ),
     "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
+    "claims-in-offset-order": Bug(("once-undone",), (_wrapped(ClaimChain, "add", _by_offset),), ("mirror",)),
+    "lost-order-guessed": Bug(("three",), ((log_module, "LATE_MS", 1 << 60),), ("delayed", "mirror")),
     "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),
     "margin-ignored": Bug(("once-creeps",), (_wrapped(Attempt, "_run", _in_no_hurry),), ("freeze-read",)),
 }

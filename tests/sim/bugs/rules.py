@@ -7,6 +7,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A record counts if and only if its `prev` is the head of its run as folded so far.": ("last-wins-fold",),
     "The nonce is fresh for every send; the application never sends the same bytes twice.": ("same-bytes-twice",),
     "The record key is unique: with run and seq alone a loser would replace the winner.": ("key-without-event-id",),
+    "Where only order could choose a history, and order was lost, a run is stalled.": ("lost-order-guessed",),
     "A second start with other input is contradictory, and becomes a dead letter.": ("contradiction-swallowed",),
     "A large value is kept before the record that points to it is written.": ("record-before-value",),
     "Code gets what the log points to, and runs on when that was read.": (
@@ -86,6 +87,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "For `probed` and `once` calls the claim is also a record in the log.": ("claim-chain-skipped",),
     "The executor reads up to its own record before it acts; not the head: let go.": ("acts-unread",),
     "A claim of somebody else at the head: wait one whole lease since you first saw it.": ("lease-not-waited-for",),
+    "A chain is linked by `prev`, wherever its records lie.": ("claims-in-offset-order",),
     "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
     "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),

@@ -25,7 +25,7 @@ AHEAD_MS = 30_000
 class Broker(MemoryBroker):
     """`written` is told of every record, so that a checker sees what compaction later removes.
 
-    `committed` has positions by group. The memory broker's own groups are not used: they keep zombies out better than
+    `committed` has positions by group, `repeated` the values of records that were there once more. The memory broker's own groups are not used: they keep zombies out better than
     the promise may rely on.
     """
 
@@ -33,6 +33,7 @@ class Broker(MemoryBroker):
         super().__init__(SIM_TOPICS, partitions, clock_ms=clock_ms)
         self._written = written
         self.committed: dict[str, dict[Place, int]] = {}
+        self.repeated: set[bytes] = set()
 
     def clock_ms(self, topic: str) -> int:
         """Each broker has a clock of its own: what leads the snapshots is ahead of what leads everything else."""
@@ -45,6 +46,7 @@ class Broker(MemoryBroker):
 
     def repeat(self, record: Record) -> None:
         """Writes a record once more, byte for byte, as a mirror does. It is no entry that anybody has sent."""
+        self.repeated.add(record.value or b"")
         headers = record.read_headers() or ()
         again = Outgoing(record.topic, record.partition, record.key or b"", record.value, headers, 0)
         if record.topic == topics.RUN_LOG:

@@ -9,14 +9,15 @@ from refold.adapters.memory.broker import Partition
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home, parse_log_key
 from refold.core.messages import Hold
-from refold.core.topics import CATALOG, RUN_COMPLETED, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.run.log import FORKED, LATE_MS
+from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner.inputs import FROM_PEOPLE
+from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
 from refold.simulator.reading.values import read_value
-from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
 from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
 from refold.simulator.world.faults import TRUNCATES
@@ -26,9 +27,14 @@ from refold.simulator.world.surroundings import Surroundings, limited
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
 
-MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, RUN_LOG, ORDERS, CLAIMS, ANSWERS, RUN_COMPLETED)
 REPEATED = 0.3
 """The share of records that a mirror repeats."""
+
+MIRRORING_MS = LATE_MS + 1_000
+"""How long a platform is away of which a mirror has forked runs: order is told to be lost by the time alone."""
+
+LOOKS = 4
+"""How often the operator looks for histories that have to be repaired, once they may have been found."""
 
 ELSEWHERE = 0.5
 """The share of mirrors that have a Redis of their own."""
@@ -82,24 +88,55 @@ def _clean(world: Platform) -> None:
 def _mirror(world: Platform) -> None:
     """The platform begins anew on a mirror: some records are there twice, it was cleaned, and there are no offsets.
 
-    Now and then it has another Redis, which knows nothing. Not where somebody has forked a run: then order may have
-    to decide, and it waits for an operator. What people have said is not repeated.
+    Now and then it has another Redis, which knows nothing. Where somebody has forked a run, only the time at which
+    copies came tells that order was lost: they come later than the log may be cleaned, and the operator repairs.
     """
     assert isinstance(world, Surroundings), "a world has surroundings"
-    if world.witness.history.void or world.settings.approvals:
+    world.counts["mirrored"] += 1
+    if not world.witness.history.void:
+        _copy(world)
+        world.groups.die_all()
         return
-    for topic in MIRRORED:
+    world.counts["mirrored.forked"] += 1
+    world.lost_ms += MIRRORING_MS
+    for process in list(world.groups.processes):
+        world.groups.die(process, away_ms=MIRRORING_MS)
+    world.at(MIRRORING_MS - 1, lambda: _copy(world))
+    world.at(MIRRORING_MS + HELD_MS, lambda: _repair(world))
+
+
+def _copy(world: Platform) -> None:
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    for topic in SIM_TOPICS:
         for partition in range(world.settings.partitions):
             for record in list(world.broker.log(topic, partition).records):
                 if record.value and world.chance.rng.random() < REPEATED:
                     world.counts["repeated"] += 1
+                    world.counts[f"repeated: {topic}"] += 1
                     world.witness.toil.stale(record.value)
                     world.broker.repeat(record)
     _clean(world)
     world.broker.committed.clear()
     if world.chance.rng.random() < ELSEWHERE:
+        world.counts["mirrored.elsewhere"] += 1
         world.ledger.wipe()
-    world.groups.die_all()
+
+
+def _repair(world: Platform, looks: int = LOOKS) -> None:
+    """The operator names the history that counts of each run that stands still because its log has two of it."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    for run in world.witness.history.runs.values():
+        place = home(run.id, world.settings.partitions)
+        planner = world.groups.owners["planner"][place].services[0]
+        lane = planner.lanes.get(place) if isinstance(planner, Planner) else None
+        if lane is not None and lane.log.fold.frozen.get(RunId(run.id)) == FORKED:
+            world.counts["repairs"] += 1
+            world.witness.history.repaired.add(run.id)
+            named = {"head": run.head.hex()}
+            given = operation(run.id, f"repair-{world.now_ms}", "repair", named, partitions=world.settings.partitions)
+            world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))
+    if looks:
+        world.at(HELD_MS, lambda: _repair(world, looks - 1))
 
 
 def _owed(world: Surroundings, log: Partition, end: int) -> bool:
