@@ -66,9 +66,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
     faults = len(world.struck) + sum(fault.endswith("-die") for fault in world.struck)  # those are two in one
-    found += world.witness.toil.objections(
-        faults=faults, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back
-    )
+    found += world.witness.toil.objections(faults=faults, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back)
     # What a decree takes back is tried again, or doubted, for that.
     if not scenario.decrees and all(fault.endswith(":drain") for fault in world.struck):
         found += charges(world.witness.history, world.tools.ran, world.settings)

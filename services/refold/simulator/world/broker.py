@@ -25,8 +25,8 @@ AHEAD_MS = 30_000
 class Broker(MemoryBroker):
     """`written` is told of every record, so that a checker sees what compaction later removes.
 
-    `committed` has positions by group, `repeated` the values of records that were there once more. The memory broker's own groups are not used: they keep zombies out better than
-    the promise may rely on.
+    `committed` has positions by group, `repeated` the values of records that were there once more. The memory broker's
+    own groups are not used: they keep zombies out better than the promise may rely on.
     """
 
     def __init__(self, partitions: int, written: Callable[[Record], None], clock_ms: Callable[[], int]) -> None:

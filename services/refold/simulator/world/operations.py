@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
-from refold.adapters.memory.broker import Partition
 from refold.adapters.memory.ledger import MemoryLedger
-from refold.core.ids import RunId, hold_key, home, parse_log_key
+from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.run.log import FORKED, LATE_MS
-from refold.core.topics import CATALOG, RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner.inputs import FROM_PEOPLE
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
-from refold.simulator.reading.values import read_value
 from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
 from refold.simulator.world.faults import TRUNCATES
@@ -41,6 +40,9 @@ ELSEWHERE = 0.5
 
 MOST_LOST = 5
 """How many records a partition may lose, more than a run with one call has."""
+
+RESENT_MS = 900
+"""How long it takes until somebody says again what a topic has lost: planners have noticed by then."""
 
 HELD_MS = 1_500
 """How long it takes until somebody lets a run go that hung."""
@@ -139,27 +141,21 @@ def _repair(world: Platform, looks: int = LOOKS) -> None:
         world.at(HELD_MS, lambda: _repair(world, looks - 1))
 
 
-def _owed(world: Surroundings, log: Partition, end: int) -> bool:
-    """Whether a child is about to begin, or the log would lose from an offset on that a parent has heard of one's end.
-
-    A child may end before its parent, begun again, starts it; and whoever has told an end has told it.
-    """
-    runs = world.witness.history.runs
-    lost = [read_value(record.value) for record in log.read(end, log.end) if record.value and parse_log_key(record.key)]
-    heard = any(kind.endswith("ChildCompleted") for entry in lost for kind, _ in entry["events"])
-    return heard or any(f"{name}.{rest}" not in runs for name, run in runs.items() for rest in run.children.known)
-
-
 def _truncate(topic: str) -> Callable[[Platform], None]:
-    """The last records of a partition are lost, though they were acknowledged. Of a run that was over none is (in a
-    mirror they lie behind its end, too): its outcome was told, and a planner that knows it keeps to it. Where people
-    decide the log is spared, and where a family would not hear of each other; once is enough. What a planner leaves
-    behind that dies before it notices nobody can tell, nor who takes over what is just lost."""
+    """The last records of a partition are lost, though they were acknowledged; once is enough.
+
+    Of a run that was over none is (in a mirror they lie behind its end, too): its outcome was told, and a planner that
+    knows it keeps to it. What a planner leaves behind that dies before it notices nobody can tell, nor who takes over
+    what is just lost. Who has said something that is lost, and has no answer, says it again. Of questions only those
+    are lost that are over: nobody asks an open one again (docs/limits.md).
+    """
 
     def truncate(world: Platform) -> None:
         assert isinstance(world, Surroundings), "a world has surroundings"
         rng, settings = world.chance.rng, world.settings
-        partition = rng.randrange(settings.partitions)
+        drawn = rng.randrange(settings.partitions)
+        places = ((drawn + more) % settings.partitions for more in range(settings.partitions))
+        partition = next((each for each in places if world.broker.log(topic, each).records), drawn)
         log = world.broker.log(topic, partition)
         end = max(log.start, log.end - rng.randint(1, MOST_LOST))
         if topic == RUN_LOG:
@@ -167,17 +163,23 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             known = {head.hex().encode() for run in over for head in run.heads}
             told = (record.offset + 1 for record in log.records if (record.key or b"")[-32:] in known)
             end = max(end, *told, 0)
+        if topic == APPROVAL_REQUESTED:
+            asked = {name.encode() for name in world.witness.approvals.open}
+            end = max(end, *(record.offset + 1 for record in log.records if record.key in asked), 0)
         if end == log.end or world.counts["truncated"]:
-            return
-        if topic == RUN_LOG and (settings.approvals or _owed(world, log, end)):
             return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return
         if topic == RUN_LOG:
             world.chance.left = 0
-        was = world.broker.log(topic, partition).end
+        was, lost = log.end, log.read(end, log.end)
         world.broker.truncate(topic, partition, end)
         world.counts["truncated"] += 1
+        world.counts[f"truncated: {topic}"] += 1
+        for record in lost if topic in (*FROM_PEOPLE, APPROVAL_VOTED) else ():
+            if record.value and not record.read_headers() and not world.witness.answered(record):
+                again = Outgoing(topic, partition, record.key or b"", record.value, (), 0)
+                world.at(RESENT_MS, partial(world.broker.write, again))
         world.witness.forgets(topic, partition, end, was)
         if topic == RUN_LOG:
             logs = [world.broker.log(topic, number).records for number in range(settings.partitions)]

@@ -23,8 +23,8 @@ class Surroundings:
     """A world from the inside.
 
     **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
-    for before the world is at rest, `lost_ms` for how long nobody was there. `decision_key` is what approval services sign with that start now, `app`
-    what planners run that start now.
+    for before the world is at rest, `lost_ms` for how long nobody was there. `decision_key` is what approval services
+    sign with that start now, `app` what planners run that start now.
     """
 
     decision_key: SigningKey
