@@ -55,7 +55,7 @@ NEEDED: Mapping[str, int] = {
 
 NEEDED_SINGLES: Mapping[str, int] = {
     **{name: cases for name, cases in NEEDED.items() if name not in ("mirrored.forked", "repairs")},
-    f"truncated: {BUDGET_SPENT}": _SELDOM,
+    **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}"), _SELDOM),
 }
 """The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits."""
 

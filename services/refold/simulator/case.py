@@ -124,6 +124,7 @@ class Case:
     def _count(self) -> None:
         world = self.world
         world.counts["void_records"] += world.witness.history.void
+        world.counts["limits.told"] += world.witness.history.limits.judged if world.struck else 0
         world.counts["claims_refused"] += world.witness.void_claims
         world.counts["dead_letters"] += len(world.witness.laid(*DEAD_LETTERS))
 

@@ -178,6 +178,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "limit-counted-twice",
         "limit-unheard",
     ),
+    "What other lanes have told a successor reads.": ("limit-of-others-forgotten",),
     "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hashlib import blake2b, sha256
 
 from refold.ports.log import Record
@@ -84,9 +85,11 @@ class History:
         self.runs, self._early = {}, {}
         self._seen, self._counting, self._causes = set(), set(), set()
         self.wrong, self.on_decided = [], lambda *_: None
+        before, self.limits = self.limits, LoggedLimits()
         for record in (record for log in logs for record in log):
             self.follow(record)
         self.wrong, self.void, self.on_decided = wrong, void, on_decided
+        self.limits = replace(before, sums=self.limits.sums)
 
     def caused(self, run: str, topic: str, partition: int, offset: int) -> bool:
         """Whether an entry that counts answers an input."""

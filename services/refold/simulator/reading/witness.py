@@ -62,6 +62,8 @@ class Witness:
         if record.topic == topics.RUN_LOG:
             for entry in self.history.follow(record):
                 self.on_entry(entry)
+        elif record.topic == topics.BUDGET_SPENT:
+            self.history.limits.hears(record)
         elif record.topic == CLAIMS:
             self._follow_claim(read_value(record.value or b""))
         elif record.topic in APPROVAL_TOPICS:
