@@ -59,6 +59,10 @@ class Toil:
         self._wanted.add(value or b"")
         self._stale.add(value or b"")
 
+    def moved(self) -> None:
+        """Requests have other offsets from now on."""
+        self._idle_at.clear()
+
     def starts(self, order: StartTool, read: Sequence[Record]) -> None:
         """A tool begins in a process that has `read` these records of its call, the last of which it goes by."""
         closed = any(record.value is None for record in read)

@@ -132,6 +132,12 @@ class Witness:
         calls = [call for run in self.history.runs.values() for call in run.calls.values()]
         return {(call.id, attempt) for call in calls for attempt in call.attempts}
 
+    def moved(self, record: Record) -> None:
+        """A record lies at another offset now, in a log that begins anew."""
+        self.history.forget(record.topic, record.partition, 0)
+        self.toil.moved()
+        self.written.setdefault(record.topic, []).append(record)
+
     def asks(self, record: Record) -> None:
         """Follows a record that is about an approval, or about who may decide and how."""
         request = self.approvals.follow(record)

@@ -89,6 +89,7 @@ def _clean(world: Platform) -> None:
 
 def _mirror(world: Platform) -> None:
     """The platform begins anew on a mirror: some records are there twice, it was cleaned, and there are no offsets.
+    What is left has other offsets than before.
 
     Now and then it has another Redis, which knows nothing. Where somebody has forked a run, only the time at which
     copies came tells that order was lost: they come later than the log may be cleaned, and the operator repairs.
@@ -118,6 +119,8 @@ def _copy(world: Platform) -> None:
                     world.witness.toil.stale(record.value)
                     world.broker.repeat(record)
     _clean(world)
+    for record in world.broker.renumber():
+        world.witness.moved(record)
     world.broker.committed.clear()
     if world.chance.rng.random() < ELSEWHERE:
         world.counts["mirrored.elsewhere"] += 1

@@ -46,6 +46,7 @@ class World(Surroundings):
         self.kinds: list[str] = []
         self.struck: list[str] = []
         self.struck_ms: list[int] = []
+        self.uncertain: list[str] = []
         self.refused: set[tuple[str, str]] = set()
         kept = timedelta(milliseconds=settings.retention_ms)
         self.ledger = MemoryLedger(lambda: self.now_ms, retention=kept, marker=kept / 2)
@@ -179,9 +180,11 @@ class World(Surroundings):
         if mode == "refuse":
             return self._refuse(process, act)
         if mode == "overdue" and act.kind == "publish":
+            self.uncertain.append(act.what.topic)
             delivery = self._do(process, act)._replace(offset=None)
             self.at(self.settings.delay_ms, lambda: process.inbox.append(delivery))
             return UNHEARD
+        self.uncertain.append(act.what.topic)
         if mode in ("unsure", "overdue"):
             self._do(process, act)
         elif mode == "delayed":
