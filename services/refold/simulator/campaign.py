@@ -37,7 +37,7 @@ NEEDED: Mapping[str, int] = {
             *("drains", "deploys", "run.stalled", "run.unstalled", "hung", "publish.unknown", "truncated"),
             *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read", "input.forwarded"),
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
-            *("marks.foreign", "marks.missing", "snapshot.broken"),
+            *("twins", "marks.foreign", "marks.missing", "snapshot.broken"),
         ),
         _OFTEN,
     ),

@@ -215,8 +215,8 @@ def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
 
 
 def _approvals(world: World) -> Iterator[str]:
-    """What nobody waits for any more is closed, but for what a zombie or the network brought afterwards."""
-    belated = world.hit("delayed") or (len(world.struck) > 1 and world.hit("freeze"))
+    """What nobody waits for any more is closed, but for what a zombie, the network or a mirror brought."""
+    belated = world.hit("delayed", "mirror") or (len(world.struck) > 1 and world.hit("freeze"))
     waiting = {
         call.asked.name
         for run in world.witness.history.runs.values()

@@ -138,6 +138,10 @@ class Witness:
         self.toil.moved()
         self.written.setdefault(record.topic, []).append(record)
 
+    def differs(self, why: str) -> None:
+        """Somebody else has found what may not be."""
+        self._wrong.append(why)
+
     def asks(self, record: Record) -> None:
         """Follows a record that is about an approval, or about who may decide and how."""
         request = self.approvals.follow(record)

@@ -17,9 +17,10 @@ from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
+from refold.simulator.settings import CLAIMS
 from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
-from refold.simulator.world.faults import TRUNCATES
+from refold.simulator.world.faults import LOSES_LEDGER, TRUNCATES
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.surroundings import Surroundings, limited
 
@@ -149,8 +150,9 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
 
     Of a run that was over none is (in a mirror they lie behind its end, too): its outcome was told, and a planner that
     knows it keeps to it. What a planner leaves behind that dies before it notices nobody can tell, nor who takes over
-    what is just lost. Who has said something that is lost, and has no answer, says it again. Of questions only those
-    are lost that are over: nobody asks an open one again (docs/limits.md).
+    what is just lost, nor what was claimed where the ledger is lost as well. Who has said something that is lost, and
+    has no answer, says it again. Of questions only those are lost that are over: nobody asks an open one again
+    (docs/limits.md).
     """
 
     def truncate(world: Platform) -> None:
@@ -171,9 +173,11 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             end = max(end, *(record.offset + 1 for record in log.records if record.key in asked), 0)
         if end == log.end or world.counts["truncated"]:
             return
+        if topic == CLAIMS and world.hit(*LOSES_LEDGER, "expire", "outage", "mirror"):
+            return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return
-        if topic == RUN_LOG:
+        if topic in (RUN_LOG, CLAIMS):
             world.chance.left = 0
         was, lost = log.end, log.read(end, log.end)
         world.broker.truncate(topic, partition, end)
