@@ -122,7 +122,9 @@ class Witness:
         self.history.forget(topic, partition, end)
         if topic == CLAIMS:
             held = self.written.get(topic, ())
-            lost = {read_value(r.value)["claim_id"] for r in held if r.partition == partition and r.offset >= end}
+            lost = {
+                read_value(r.value or b"")["claim_id"] for r in held if r.partition == partition and r.offset >= end
+            }
             for key, links in self._links.items():
                 self._links[key] = list(takewhile(lambda link: link not in lost, links))
         if topic == ORDERS:

@@ -49,8 +49,11 @@ class Broker(MemoryBroker):
         for topic in SIM_TOPICS:
             for partition in range(self.partitions):
                 log = self.log(topic, partition)
-                mine = {"at_ms": self.clock_ms(topic)} if topic == topics.RUN_LOG else {}
-                log.records = [each._replace(offset=place, **mine) for place, each in enumerate(log.records)]
+                now, own = self.clock_ms(topic), topic == topics.RUN_LOG
+                log.records = [
+                    each._replace(offset=place, at_ms=now if own else each.at_ms)
+                    for place, each in enumerate(log.records)
+                ]
                 log.start, log.end = 0, len(log.records)
                 yield from log.records
 

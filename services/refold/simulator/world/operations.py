@@ -56,6 +56,10 @@ class Platform(Protocol):
     groups: Groups
     broker: Broker
 
+    def hit(self, *kinds: str) -> bool:
+        """Whether a fault of one of these kinds has struck."""
+        ...
+
 
 def _expire(world: Platform) -> None:
     """The ledger is past its retention: what is done is not known any more."""
@@ -156,6 +160,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
     """
 
     def truncate(world: Platform) -> None:
+        lost_ledger = world.hit(*LOSES_LEDGER, "expire", "outage", "mirror")
         assert isinstance(world, Surroundings), "a world has surroundings"
         rng, settings = world.chance.rng, world.settings
         drawn = rng.randrange(settings.partitions)
@@ -173,7 +178,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             end = max(end, *(record.offset + 1 for record in log.records if record.key in asked), 0)
         if end == log.end or world.counts["truncated"]:
             return
-        if topic == CLAIMS and world.hit(*LOSES_LEDGER, "expire", "outage", "mirror"):
+        if topic == CLAIMS and lost_ledger:
             return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return

@@ -162,7 +162,7 @@ class SimProcess:
             orders += service.turn(inbox, now)
             for name, fields in service.news:
                 if name == "lane.live" and isinstance(service, Planner):
-                    self._compare(service, fields["partition"])
+                    self._compare(service, int(str(fields["partition"])))
                 if name in _REFUSED:
                     why = _DIGITS.sub("N", str(fields.get(_REFUSED[name], "")))
                     self.world.counts[f"refused: {why if name in _SAID_OF_CALLS else f'{name}: {why}'}"] += 1
