@@ -14,7 +14,6 @@ from refold.simulator.reading.logged import LoggedCall, LoggedRun
 from refold.simulator.reading.spending import family_of
 from refold.simulator.reading.values import read_value
 from refold.simulator.workload.inputs import Scenario
-from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.receiver import Deed
 from refold.simulator.world.world import World
 
@@ -41,7 +40,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
     for deed in world.receiver.done:
         if deed.tool in METERED:
             paid.setdefault(deed.call, []).append(deed)
-    forgot, back = world.hit(*LOSES_LEDGER, "outage"), world.hit("truncate-log")
+    forgot, back = world.forgot or world.hit("outage"), world.hit("truncate-log")
     for run in runs.values() if not back else ():  # what the log has lost was paid all the same
         for call in [call for call in run.calls.values() if call.tool in METERED]:
             yield from _booked(run, call, paid.get(call.id, []), forgot=forgot)

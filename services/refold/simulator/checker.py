@@ -29,7 +29,6 @@ from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
 from refold.simulator.workload.inputs import OPERATOR, USER, Scenario
 from refold.simulator.world.crew import SEAL
-from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
@@ -181,7 +180,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.
-    forgot = call.effect != "once" and world.hit(*LOSES_LEDGER)
+    forgot = call.effect != "once" and world.forgot
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused

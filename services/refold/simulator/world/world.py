@@ -60,6 +60,11 @@ class World(Surroundings):
 
     # Steps
 
+    @property
+    def forgot(self) -> bool:
+        """True if the ledger may have lost whatever it knew: a mirror may have another one."""
+        return self.hit(*LOSES_LEDGER) or bool(self.counts["mirrored.elsewhere"])
+
     def advance(self) -> None:
         """Goes to the next moment at which something is due."""
         due = [process.due_ms for process in self.groups.processes if process.state == "up"]
@@ -321,7 +326,7 @@ class World(Surroundings):
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
         read = self._read_of(process, place, ask.call_id)
         self.witness.toil.starts(order, read)
-        if self.hit(*LOSES_LEDGER):
+        if self.forgot:
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
         passed = ask.effect in CLAIMED_EFFECTS and self.hit("freeze")
