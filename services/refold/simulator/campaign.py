@@ -22,7 +22,6 @@ from refold.simulator.workload.inputs import Scenario, backlog
 from refold.simulator.workload.pauses import PAUSES
 from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.workload.waits import WAITS
-from refold.simulator.world.broker import SIM_TOPICS
 from refold.simulator.world.faults import SMALL, TRUNCATES, Fault, modes_at
 
 _OFTEN, _SELDOM, _RARE = 1_000, 5_000, 30_000
@@ -45,7 +44,7 @@ NEEDED: Mapping[str, int] = {
     **dict.fromkeys(
         (
             *(f"truncated: {topic}" for topic in TRUNCATES.values() if topic != BUDGET_SPENT),
-            *(f"repeated: {topic}" for topic in SIM_TOPICS if topic in (CATALOG, *TRUNCATES.values())),
+            *(f"repeated: {topic}" for topic in (CATALOG, *TRUNCATES.values()) if topic != BUDGET_SPENT),
         ),
         _SELDOM,
     ),
@@ -55,7 +54,7 @@ NEEDED: Mapping[str, int] = {
 
 NEEDED_SINGLES: Mapping[str, int] = {
     **{name: cases for name, cases in NEEDED.items() if name not in ("mirrored.forked", "repairs")},
-    **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}"), _SELDOM),
+    **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}", f"repeated: {BUDGET_SPENT}"), _SELDOM),
 }
 """The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits."""
 
