@@ -33,3 +33,13 @@ def test_a_hold_that_was_read_holds_since_the_log_has_it() -> None:
     holds.follow(hold_key(RUN), codec.encode(sent[0]), at_ms=500)  # the clock of its writer was wrong
 
     assert isinstance(holds.judge(RunOperation(RUN, "f", "fail", "{}", "op"), RunState(RUN), sent_ms=600), list)
+
+
+def test_a_hold_is_not_later_than_it_says_where_the_clock_of_its_topic_is_ahead() -> None:
+    sent: list[object] = []
+    first = Holds("p", Journal(), lambda run, hold: sent.append(hold))
+    first.stall(RUN, Stall("ImportError", "no module", "", "", "code", passing=False), now=500)
+    holds = Holds("q", Journal(), lambda run, hold: None)
+    holds.follow(hold_key(RUN), codec.encode(sent[0]), at_ms=30_500)
+
+    assert isinstance(holds.judge(RunOperation(RUN, "f", "fail", "{}", "op"), RunState(RUN), sent_ms=600), list)

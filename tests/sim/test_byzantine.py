@@ -10,7 +10,7 @@ from refold.simulator.attacks.byzantine import NEEDED_LIES
 from refold.simulator.attacks.foothold import rights
 from refold.simulator.attacks.kinds import ENOUGH, KINDS, Told, tally
 from refold.simulator.attacks.lies import HARMLESS, LIES
-from refold.simulator.campaign import Summary, sieges
+from refold.simulator.campaign import NEEDED_OF, Summary, sieges
 from refold.simulator.settings import ANSWERS, CLAIMS, OTHER
 
 SIEGES = 100
@@ -49,13 +49,14 @@ def test_every_lie_about_an_order_has_something_that_refuses_it() -> None:
 def test_a_large_campaign_fails_where_a_kind_of_lie_was_never_refused() -> None:
     refused = {f"refused: {begins[0]}": 1 for begins in KINDS.values()}
     counts = Counter({**{f"lie: {kind}": 1 for kind in KINDS}, **refused, **dict.fromkeys(NEEDED_LIES, 1)})
-    whole = Summary(ENOUGH, needed=NEEDED_LIES, counts=counts)
+    needed = NEEDED_OF["byzantine"]
+    whole = Summary(ENOUGH, needed=needed, counts=counts)
 
     assert whole.missing == []
     del counts["refused: a letter, "]
     assert whole.lies["a letter"] == Told(1, 0)
-    assert whole.missing == ["a refusal of a letter"]
-    assert not Summary(ENOUGH - 1, needed=NEEDED_LIES, counts=counts).missing
+    assert whole.missing == whole.unmet == ["a refusal of a letter"]
+    assert not Summary(ENOUGH - 1, needed=needed, counts=counts).unmet
 
 
 def test_attackers_write_only_what_their_principals_may() -> None:

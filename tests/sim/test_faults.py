@@ -7,8 +7,10 @@ from itertools import islice
 from random import Random
 
 import pytest
+from rich.console import Console
 
-from refold.simulator.campaign import NEEDED, SCENARIOS, Named, Summary, pairs, schedules, singles
+from refold.simulator.__main__ import tell
+from refold.simulator.campaign import NEEDED, NEEDED_SINGLES, SCENARIOS, Named, Summary, pairs, schedules, singles
 from refold.simulator.case import Case, run_case
 from refold.simulator.workload.calls import CALLS
 from refold.simulator.workload.inputs import backlog
@@ -17,6 +19,9 @@ from refold.simulator.world.faults import Chance, Fault
 
 SINGLES, ASKED, PAIRS, SEEDS = 600, 240, 300, 150
 """Cases of each kind: about 35 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
+
+OFTEN = 1_000
+"""What so many cases of a campaign have to meet, this slice has to meet, too."""
 
 RARE = "once-happened", "refuse"
 """A scenario and a fault that a slice may miss: a log that never takes what a service has to say."""
@@ -91,6 +96,30 @@ def test_no_promise_breaks_in_random_schedules(seen: Counter[str]) -> None:
     seen.update(summary.counts)
 
 
-@pytest.mark.parametrize("what", NEEDED)
+@pytest.mark.parametrize("what", [what for what, cases in NEEDED_SINGLES.items() if cases <= OFTEN])
 def test_the_faults_have_caused_what_they_were_for(what: str, seen: Counter[str]) -> None:
     assert seen[what] > 0, "a campaign in which this never happened proves nothing"
+
+
+def test_a_campaign_that_never_met_a_rule_fails_once_it_is_large_enough() -> None:
+    counts = Counter(dict.fromkeys(NEEDED, 1))
+    assert not Summary(10**6, counts=counts).unmet
+
+    del counts["repairs"]
+
+    assert Summary(10**6, counts=counts).unmet == ["repairs"]
+    assert Summary(NEEDED["repairs"] - 1, counts=counts).unmet == []
+    assert Summary(NEEDED["repairs"] - 1, counts=counts).missing == ["repairs"]
+
+
+def test_the_command_says_what_was_reached_and_of_what_it_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    console, summary = Console(stderr=True, width=10_000), Summary(40, counts=Counter(takeovers=7))
+
+    assert not tell("random", summary, console)
+    small = capsys.readouterr().err
+    summary.cases = 10**6
+    assert tell("random", summary, console)
+
+    assert "reached: takeovers 7, void_records 0" in small
+    assert "proves nothing of: void_records" in small
+    assert "FAILED: void_records" in capsys.readouterr().err

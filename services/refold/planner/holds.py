@@ -69,8 +69,11 @@ class Holds:
         if run is not None:
             self._forget(run)
             if value is not None:
-                self._since[run] = at_ms
-                self._keep(read_hold(run, value))
+                hold = read_hold(run, value)
+                # The clock of whoever wrote it may be ahead, and that of the broker of `run-snapshot`: later than what
+                # a human says of the hold, either would refuse that.
+                self._since[run] = min(at_ms, hold.at_ms or at_ms)
+                self._keep(hold)
 
     def bars(self, run: RunId) -> bool:
         """Whether the code of a run must not be run."""

@@ -37,7 +37,7 @@ TELL_S = 30.0
 
 
 def _main() -> int:
-    """Runs what is asked for; exit code 1 when something went wrong or proved nothing."""
+    """Runs what is asked for; exit code 1 when something went wrong, or never happened in so many cases."""
     options = _options()
     console = Console(stderr=True)
     if options.scenario or options.one:
@@ -45,7 +45,7 @@ def _main() -> int:
     summaries = {name: _run(name, cases, options.jobs, console) for name, cases in _campaigns(options)}
     if options.json:
         print(json.dumps({name: summary.as_json() for name, summary in summaries.items()}, indent=2))
-    failed = [_tell(name, summary, console) for name, summary in summaries.items()]
+    failed = [tell(name, summary, console) for name, summary in summaries.items()]
     return int(any(failed))
 
 
@@ -109,7 +109,8 @@ def _one(options: argparse.Namespace) -> int:
     return 1 if outcome.wrong else 0
 
 
-def _tell(name: str, summary: Summary, console: Console) -> bool:
+def tell(name: str, summary: Summary, console: Console) -> bool:
+    """Says how a campaign went, and how often it met what it is for; True: it has failed."""
     console.print(
         f"{name}: {summary.cases:,} cases with {summary.struck:,} faults in {summary.seconds:.0f} s, "
         f"{len(summary.wrong)} wrong"
@@ -119,9 +120,13 @@ def _tell(name: str, summary: Summary, console: Console) -> bool:
     for case, what in summary.wrong[:SHOWN]:
         again = f"again: {case.command}\n    least: {shrink(case).command}"
         console.print(f"  {what[0]}\n    {again}", style="red", markup=False)
-    if summary.missing:
-        console.print(f"  this proves nothing: {', '.join(summary.missing)} never happened", style="red")
-    return bool(summary.wrong or summary.missing)
+    reached = ", ".join(f"{what} {times:,}" for what, times in summary.reached.items())
+    console.print(f"  reached: {reached}", markup=False)
+    if small := [name for name in summary.missing if name not in summary.unmet]:
+        console.print(f"  too small to reach, and proves nothing of: {', '.join(small)}", style="yellow")
+    if summary.unmet:
+        console.print(f"  FAILED: {', '.join(summary.unmet)} never happened in {summary.cases:,} cases", style="red")
+    return bool(summary.wrong or summary.unmet)
 
 
 def _lies(summary: Summary) -> Table:

@@ -14,7 +14,6 @@ from refold.simulator.reading.logged import LoggedCall, LoggedRun
 from refold.simulator.reading.spending import family_of
 from refold.simulator.reading.values import read_value
 from refold.simulator.workload.inputs import Scenario
-from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.receiver import Deed
 from refold.simulator.world.world import World
 
@@ -36,15 +35,13 @@ _PER_TOKEN = {LARGE: (100_000, 400_000), SMALL: (10_000, 40_000)}
 
 def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[str]:
     """What is paid is booked; nobody goes beyond a limit; and users are told of what was taken."""
-    if world.hit("truncate-log"):
-        return  # what the log has lost was paid all the same
     runs = world.witness.history.runs
     paid: dict[str, list[Deed]] = {}
     for deed in world.receiver.done:
         if deed.tool in METERED:
             paid.setdefault(deed.call, []).append(deed)
-    forgot = world.hit(*LOSES_LEDGER, "outage")
-    for run in runs.values():
+    forgot, back = world.forgot or world.hit("outage"), world.hit("truncate-log")
+    for run in runs.values() if not back else ():  # what the log has lost was paid all the same
         for call in [call for call in run.calls.values() if call.tool in METERED]:
             yield from _booked(run, call, paid.get(call.id, []), forgot=forgot)
         if not world.struck and world.settings.planners == 1:
@@ -53,9 +50,12 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
                 yield why
     limits = world.witness.history.limits
     # In a mirror positions are others: of what was let out before, a second may be missing, or there twice.
-    yield from (*limits.wrong, *limits.stingy(runs.values())) if not world.hit("mirror") else ()
+    yield from limits.wrong if not world.hit("mirror") else ()
+    # What a log has lost, and what others were told of it, counts on for them.
+    yield from limits.stingy(runs.values()) if not (back or world.hit("mirror")) else ()
+    yield from limits.unread if not world.hit("mirror", "truncate-spent") else ()
     yield from limits.deaf if not world.struck else ()
-    for first in [run for run in runs.values() if any(run.purse.limit)]:
+    for first in [run for run in runs.values() if any(run.purse.limit)] if not back else ():
         family = family_of(runs, first)
         taken = total(run.purse.taken for run in family)
         calls = [(run, call) for run in family for call in run.calls.values()]

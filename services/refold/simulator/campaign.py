@@ -7,10 +7,11 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from refold.core.topics import BUDGET_SPENT, CATALOG
 from refold.simulator.attacks.byzantine import NEEDED_LIES, run_siege
 from refold.simulator.attacks.kinds import ENOUGH, Told, tally
 from refold.simulator.case import CaseOutcome, run_case, run_minds, run_programs, run_schedule
@@ -21,58 +22,80 @@ from refold.simulator.workload.inputs import Scenario, backlog
 from refold.simulator.workload.pauses import PAUSES
 from refold.simulator.workload.questions import QUESTIONS
 from refold.simulator.workload.waits import WAITS
-from refold.simulator.world.faults import SMALL, Fault, modes_at
+from refold.simulator.world.faults import SMALL, TRUNCATES, Fault, modes_at
 
-NEEDED = (
-    *(
-        "takeovers",
-        "void_records",
-        "record.foreign",
-        "input.ignored",
-        "lost_acks",
-        "claims_refused",
-        "in_doubt",
-        "held",
-    ),
-    *("doubts_asked", "result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
-    *(
-        "drains",
-        "tool.handed_over",
-        "deploys",
-        "run.stalled",
-        "run.unstalled",
-        "hung",
-        "publish.refused",
-        "truncated",
-        "repeated",
-    ),
-    *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read"),
-)
-"""What has to have happened at least once, or a campaign has proved nothing."""
+_OFTEN, _SELDOM, _RARE = 1_000, 5_000, 30_000
+"""Cases in which something has to have happened: what happens often does in one of fifty, what is rare in one of a few
+thousand. A smaller campaign that has not met it proves nothing of it, and a larger one has failed."""
 
-NEEDED_PROGRAMS = (
-    *("takeovers", "signals.taken", "callbacks.answered", "in_doubt", "approval.decided", "drains", "truncated"),
-    "pauses",
-    *(
-        f"program: {kind}"
-        for kind in (
-            *("RunCompleted", "RunFailed", "RunCancelled", "StepGivenUp", "SleepEnded", "WaitEnded", "WaitExpired"),
-            *("CallbackCompleted", "CallbackFailed", "ChildCompleted", "EventPublished", "CheckpointReached"),
-            *("AttemptFailed", "CallFailed", "LateResultRecorded", "SignalReceived"),
-        )
+NEEDED: Mapping[str, int] = {
+    **dict.fromkeys(
+        (
+            *("takeovers", "void_records", "record.foreign", "input.ignored", "lost_acks", "in_doubt"),
+            *("doubts_asked", "result.late", "dead_letters", "approval.decided", "vote.void", "call.refused"),
+            *("drains", "deploys", "run.stalled", "run.unstalled", "hung", "publish.unknown", "truncated"),
+            *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read", "input.forwarded"),
+            *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
+            *("twins", "marks.foreign", "marks.missing", "snapshot.broken"),
+        ),
+        _OFTEN,
     ),
+    **dict.fromkeys(("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk"), _SELDOM),
+    **dict.fromkeys(
+        (
+            *(f"truncated: {topic}" for topic in TRUNCATES.values() if topic != BUDGET_SPENT),
+            *(f"repeated: {topic}" for topic in (CATALOG, *TRUNCATES.values()) if topic != BUDGET_SPENT),
+        ),
+        _SELDOM,
+    ),
+    **dict.fromkeys(("mirrored.forked", "repairs"), _RARE),
+}
+"""What has to have happened at least once, and in how many cases at the latest."""
+
+NEEDED_SINGLES: Mapping[str, int] = {
+    **{name: cases for name, cases in NEEDED.items() if name not in ("mirrored.forked", "repairs")},
+    **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}", f"repeated: {BUDGET_SPENT}"), _SELDOM),
+}
+"""The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits."""
+
+NEEDED_PROGRAMS: Mapping[str, int] = dict.fromkeys(
+    (
+        *("takeovers", "signals.taken", "callbacks.answered", "in_doubt", "approval.decided", "drains", "truncated"),
+        "pauses",
+        *(
+            f"program: {kind}"
+            for kind in (
+                *("RunCompleted", "RunFailed", "RunCancelled", "StepGivenUp", "SleepEnded", "WaitEnded", "WaitExpired"),
+                *("CallbackCompleted", "CallbackFailed", "ChildCompleted", "EventPublished", "CheckpointReached"),
+                *("AttemptFailed", "CallFailed", "LateResultRecorded", "SignalReceived"),
+            )
+        ),
+    ),
+    _OFTEN,
 )
 """What random programs have to have met."""
 
-NEEDED_MINDS = (
-    *("takeovers", "approval.decided", "in_doubt", "mind: harm wanted", "mind: harm prevented", "mind: harm allowed"),
-    *("mind: answer refused", "mind: the same once more", "mind: ended completed", "mind: ended cancelled"),
-    *("mind: ended budget_steps", "mind: ended budget_bytes", "mind: ended deadline", "mind: ended budget_children"),
-    *("mind: ended budget_usd", "mind: ended budget_tokens", "mind: ended budget_calls", "mind: ended budget_seconds"),
-    *("mind: refused as repeated", "mind: to be made cheaper", "mind: went on beyond", "mind: child spent"),
-    *("mind: perhaps paid", "mind: denied"),
+NEEDED_MINDS: Mapping[str, int] = dict.fromkeys(
+    (
+        *("takeovers", "approval.decided", "in_doubt", "mind: harm wanted", "mind: harm prevented"),
+        *("mind: harm allowed", "mind: answer refused", "mind: the same once more", "mind: ended completed"),
+        *("mind: ended cancelled", "mind: ended budget_steps", "mind: ended budget_bytes", "mind: ended deadline"),
+        *("mind: ended budget_children", "mind: ended budget_usd", "mind: ended budget_tokens"),
+        *("mind: ended budget_calls", "mind: ended budget_seconds", "mind: refused as repeated"),
+        *("mind: to be made cheaper", "mind: went on beyond", "mind: child spent", "mind: perhaps paid"),
+        "mind: denied",
+    ),
+    _OFTEN,
 )
 """What agents whose models err have to have met."""
+
+NEEDED_OF: Mapping[str, Mapping[str, int]] = {
+    "exhaustive": NEEDED_SINGLES,
+    "byzantine": dict.fromkeys(NEEDED_LIES, ENOUGH),
+    "programs": NEEDED_PROGRAMS,
+    "minds": NEEDED_MINDS,
+}
+"""By mode, where that has needs of its own."""
 
 SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES, **PAUSES, **BUDGETS}
 """What is asked of the platform, without and with people, by name."""
@@ -132,24 +155,30 @@ class Summary:
     cases: int = 0
     struck: int = 0
     seconds: float = 0.0
-    needed: tuple[str, ...] = NEEDED
+    needed: Mapping[str, int] = field(default_factory=lambda: NEEDED)
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[Named, tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def lies(self) -> dict[str, Told]:
         """How often each kind of lie was told and refused; nothing where nobody lied."""
-        return tally(self.counts) if self.needed is NEEDED_LIES else {}
+        return tally(self.counts) if self.needed is NEEDED_OF["byzantine"] else {}
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """How often each thing happened that has to."""
+        return {name: self.counts[name] for name in self.needed}
 
     @property
     def missing(self) -> list[str]:
-        """Which of the needed things never happened; of lies only after so many cases that they had to."""
-        if not self.lies:
-            return [name for name in self.needed if not self.counts[name]]
-        if self.cases < ENOUGH:
-            return []
+        """Which of the needed things never happened: of these the campaign proves nothing."""
         unrefused = [f"a refusal of {name}" for name, told in self.lies.items() if not all(told)]
-        return [*(name for name in self.needed if not self.counts[name]), *unrefused]
+        return [*(name for name, times in self.reached.items() if not times), *unrefused]
+
+    @property
+    def unmet(self) -> list[str]:
+        """Which of these had to happen in so many cases: the campaign has failed."""
+        return [name for name in self.missing if self.cases >= self.needed.get(name, ENOUGH)]
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -158,7 +187,9 @@ class Summary:
             "faults_struck": self.struck,
             "seconds": round(self.seconds, 1),
             "wrong": [{"command": case.command, "what": list(what)} for case, what in self.wrong],
+            "reached": self.reached,
             "missing": self.missing,
+            "unmet": self.unmet,
             **({"lies": {name: told._asdict() for name, told in self.lies.items()}} if self.lies else {}),
             "counts": dict(sorted(self.counts.items())),
         }
@@ -210,9 +241,8 @@ def minds(count: int, *, seed: int = 0) -> Iterator[Named]:
 def campaign(cases: list[Named], *, jobs: int = 0) -> Iterator[Summary]:
     """Runs cases on `jobs` processes (0: one per core) and adds up what happened: one summary, as it grows."""
     chunks = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
-    kinds = {"byzantine": NEEDED_LIES, "programs": NEEDED_PROGRAMS, "minds": NEEDED_MINDS}
-    needed = kinds.get(cases[0].mode, NEEDED)
-    summary, begun = Summary(needed=needed), time.monotonic()
+    mode = "exhaustive" if cases[0].scenario else cases[0].mode
+    summary, begun = Summary(needed=NEEDED_OF.get(mode, NEEDED)), time.monotonic()
     yield summary
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
     with context.Pool(jobs or os.cpu_count() or 1) as pool:

@@ -124,13 +124,14 @@ class Case:
     def _count(self) -> None:
         world = self.world
         world.counts["void_records"] += world.witness.history.void
+        world.counts["limits.told"] += world.witness.history.limits.judged if world.struck else 0
         world.counts["claims_refused"] += world.witness.void_claims
         world.counts["dead_letters"] += len(world.witness.laid(*DEAD_LETTERS))
 
     def _drive(self) -> bool:
         world = self.world
         deadline = world.now_ms + world.chance.until_ms + HEAL_MS
-        while world.now_ms < deadline:
+        while world.now_ms < deadline + world.lost_ms:
             if world.round():
                 continue
             if self._rests():

@@ -29,13 +29,15 @@ from refold.simulator.reading.values import Datum, read_value
 from refold.simulator.settings import ANSWERS, INPUTS, ORDERS
 from refold.simulator.workload.inputs import OPERATOR, USER, Scenario
 from refold.simulator.world.crew import SEAL
-from refold.simulator.world.faults import LOSES_LEDGER
 from refold.simulator.world.law import OUTSIDER, REQUESTER
 from refold.simulator.world.people import Say
 from refold.simulator.world.world import World
 
 STALLING = ("non_determinism", "unknown_agent", "unknown_version", "MemoryError", "ImportError", "hung")
 """What a run is stalled for."""
+
+SOON_MS = 100
+"""How much earlier than by a second request a call is answered whose result is sent again."""
 
 HEARD_MS = 500
 """How long a signal may take without any fault: many turns."""
@@ -66,7 +68,8 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
     faults = len(world.struck) + sum(fault.endswith("-die") for fault in world.struck)  # those are two in one
-    found += world.witness.toil.objections(faults=faults, deadline_ms=longest_ms, went_back=back)
+    found += world.witness.toil.objections(faults=faults, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back)
+    found += _prompt(world)
     # What a decree takes back is tried again, or doubted, for that.
     if not scenario.decrees and all(fault.endswith(":drain") for fault in world.struck):
         found += charges(world.witness.history, world.tools.ran, world.settings)
@@ -80,6 +83,17 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
         found += _told(world)
         found += _heard(world, scenario)
     return found
+
+
+def _prompt(world: World) -> Iterator[str]:
+    """A result whose way into the log was uncertain goes out again at once: its call need not be asked for again."""
+    if len(world.struck) != 1 or world.uncertain != [ANSWERS]:
+        return
+    most_ms = TIMEOUT_MS + world.settings.rules.redispatch_ms - SOON_MS
+    for run in world.witness.history.runs.values():
+        for call in run.calls.values():
+            if call.waited_ms > most_ms and not run.pauses.spans:
+                yield f"slow: {call.id} of run {run.id} waited {call.waited_ms} ms for a result that may be sent"
 
 
 def _told(world: World) -> Iterator[str]:
@@ -158,12 +172,15 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     if len({effect.key for effect in done}) > 1:
         yield f"key: call {call.id} used more than one key"
     told = call.answered or "happened" in call.said.values()
-    results = {effect.result for effect in world.receiver.done if effect.key == call.key}
+    # Of a call that people have edited, and whose log has lost that, the result is what is left (docs/limits.md).
+    lost = world.hit("truncate-log") and bool(world.settings.approvals)
+    mine = (effect for effect in world.receiver.done if effect.key == call.key or (lost and effect.call == call.id))
+    results = {effect.result for effect in mine}
     if call.phase == "completed" and not told and call.result not in results:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.
-    forgot = call.effect != "once" and world.hit(*LOSES_LEDGER)
+    forgot = call.effect != "once" and world.forgot
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
@@ -197,8 +214,8 @@ def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
 
 
 def _approvals(world: World) -> Iterator[str]:
-    """What nobody waits for any more is closed, but for what a zombie or the network brought afterwards."""
-    belated = world.hit("delayed") or (len(world.struck) > 1 and world.hit("freeze"))
+    """What nobody waits for any more is closed, but for what a zombie, the network or a mirror brought."""
+    belated = world.hit("delayed", "mirror") or (len(world.struck) > 1 and world.hit("freeze"))
     waiting = {
         call.asked.name
         for run in world.witness.history.runs.values()
@@ -316,6 +333,8 @@ def _orders(world: World) -> Iterator[str]:
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
             left = last.get(call.id.encode())
+            if run.again and left in world.broker.repeated:
+                continue  # a mirror brings it after its closing, and a retry has put another call in its place
             if left is not None and read_value(left)["attempt"] == call.attempt and not belated:
                 yield f"orders: call {call.id} is settled and its request still open"
 

@@ -27,7 +27,10 @@ def folded_again(world: World) -> Iterator[str]:
         for index, record in enumerate(records):
             if last[record.key] == index:
                 again.follow(record)
+        lost = world.witness.history.forked if world.counts["mirrored.forked"] else set[str]()
         for name, run in again.runs.items():
+            if name in lost:
+                continue  # which of two came first the log says no more: people have said it, or an earlier snapshot
             if run != world.witness.history.runs[name]:
                 yield f"fold: compaction changes run {name}"
             if whole.get(name, ("", 0))[1] != run.seq:

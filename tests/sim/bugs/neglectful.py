@@ -9,10 +9,12 @@ from typing import Any
 
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
-from refold.core.messages import ToolRequest
+from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.run import log as log_module
 from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
 from refold.executor.attempt import Attempt
+from refold.executor.claim_chain import ClaimChain
 from refold.executor.gate import Gate
 from refold.executor.lane import ExecutorLane
 from refold.executor.service import Executor
@@ -23,7 +25,8 @@ from refold.planner.service import Planner
 from refold.planner.takeover import TakeOver
 from refold.planner.unanswered import Unanswered
 from refold.ports.effects import Effect, Flow
-from refold.ports.log import Assigned, Record
+from refold.ports.log import Assigned, Delivery, Reached, Record
+from refold.relay.service import Relay
 from refold.runtime.lanes import Lanes
 from tests.sim.bugs.planting import Bug, Patch
 
@@ -116,6 +119,37 @@ def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
     return place, name, wrap(getattr(place, name))
 
 
+def _by_offset(original: Callable[..., None]) -> Callable[..., None]:
+    """A claim that does not name the one that lies before it is void for good."""
+
+    def add(self: ClaimChain, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
+        if claim.prev == self.last:
+            original(self, claim, mono_ms, at_ms)
+
+    return add
+
+
+def _of_any_log(self: TakeOver, item: Record | Reached) -> bool:
+    """Takes what comes of the run log, whichever that is, and goes on where the marks say."""
+    if not self._anchored:
+        self._anchored = True
+        self._read_inputs(self._positions)
+    return True
+
+
+def _yes(*_: object) -> bool:
+    return True
+
+
+def _told_anyway(original: Callable[[Relay, Delivery], None]) -> Callable[[Relay, Delivery], None]:
+    """What may have arrived has arrived."""
+
+    def delivered(self: Relay, delivery: Delivery) -> None:
+        original(self, delivery._replace(offset=delivery.offset or 0))
+
+    return delivered
+
+
 NEGLECTFUL: dict[str, Bug] = {
     "keeps-what-it-lost": Bug(("once",), ((Executor, "_leave", _nothing),), ("move",)),
     "second-answer-left-open": Bug(("keyed",), ((Outbox, "close_again", _nothing),), ("delayed",)),
@@ -137,6 +171,11 @@ NEGLECTFUL: dict[str, Bug] = {
         ("two-runs-apart",), (_wrapped(TakeOver, "_read_inputs", _hasty),), ("die", "truncate-log")
     ),
     "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
+    "claims-in-offset-order": Bug(("once-undone",), (_wrapped(ClaimChain, "add", _by_offset),), ("mirror",)),
+    "lost-order-guessed": Bug(("three",), ((log_module, "LATE_MS", 1 << 60),), ("delayed", "mirror")),
+    "marks-of-another-log": Bug(("keyed", "three", "two-runs"), ((TakeOver, "admits", _of_any_log),), ("mirror",)),
+    "ends-not-compared": Bug(("keyed",), ((TakeOver, "_has_all", _yes),), ("truncate-log", "die")),
+    "unknown-is-published": Bug(("once", "keyed"), (_wrapped(Relay, "_delivered", _told_anyway),), ("lost",)),
     "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),
     "margin-ignored": Bug(("once-creeps",), (_wrapped(Attempt, "_run", _in_no_hurry),), ("freeze-read",)),
 }

@@ -7,6 +7,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A record counts if and only if its `prev` is the head of its run as folded so far.": ("last-wins-fold",),
     "The nonce is fresh for every send; the application never sends the same bytes twice.": ("same-bytes-twice",),
     "The record key is unique: with run and seq alone a loser would replace the winner.": ("key-without-event-id",),
+    "Where only order could choose a history, and order was lost, a run is stalled.": ("lost-order-guessed",),
     "A second start with other input is contradictory, and becomes a dead letter.": ("contradiction-swallowed",),
     "A large value is kept before the record that points to it is written.": ("record-before-value",),
     "Code gets what the log points to, and runs on when that was read.": (
@@ -31,6 +32,9 @@ RULES: dict[str, tuple[str, ...]] = {
         "own-mistake-kept",
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
+    "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
+    "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
+    "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
     "The time of a lane is that of its run log.": ("time-by-snapshots",),
@@ -86,6 +90,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "For `probed` and `once` calls the claim is also a record in the log.": ("claim-chain-skipped",),
     "The executor reads up to its own record before it acts; not the head: let go.": ("acts-unread",),
     "A claim of somebody else at the head: wait one whole lease since you first saw it.": ("lease-not-waited-for",),
+    "A chain is linked by `prev`, wherever its records lie.": ("claims-in-offset-order",),
     "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
     "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),
@@ -176,6 +181,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "limit-counted-twice",
         "limit-unheard",
     ),
+    "What other lanes have told a successor reads.": ("limit-of-others-forgotten",),
     "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),

@@ -61,6 +61,15 @@ def _alone(self: Windows, record: Record) -> None:
         _follow(self, record)
 
 
+def _self_alone(self: Windows) -> None:
+    """Begins a take-over with its own sums, and forgets what other lanes told before."""
+    first = not self._loaded
+    _load(self)
+    for lanes in self._told.values() if first else ():
+        for lane in [lane for lane in lanes if lane != self._partition]:
+            del lanes[lane]
+
+
 SPENDTHRIFT: dict[str, Bug] = {
     "bill-lost": Bug(("budget-within",), ((decide, "bills", lambda *_: []),)),
     "lost-answer-released": Bug(("budget-lost",), ((decide, "bills", _released),)),
@@ -71,6 +80,9 @@ SPENDTHRIFT: dict[str, Bug] = {
     ),
     "limit-forgotten": Bug(("limit-alone", "limit"), ((Windows, "load", _forgetful),)),
     "limit-counted-twice": Bug(("limit-alone", "limit"), ((Windows, "load", _twice),)),
+    "limit-of-others-forgotten": Bug(
+        ("limit", "limit-shared"), ((Windows, "load", _self_alone),), ("die", "power", "truncate-log")
+    ),
     "limit-unheard": Bug(("limit",), ((Windows, "follow", _alone),)),
     "limit-kept-before-told": Bug(("limit-alone", "limit"), ((Windows, "low_water", lambda self, position: position),)),
     "child-unbilled": Bug(("budget-family",), ((family, "respond", _unbilled),)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hashlib import blake2b, sha256
 
 from refold.ports.log import Record
@@ -32,7 +33,8 @@ _UNSENT = ("decision_expired", "decision_revoked", "halted", "policy_changed", "
 
 
 class History:
-    """The run log as far as it was followed. `wrong` collects what no history may hold.
+    """The run log as far as it was followed. `wrong` collects what no history may hold; the histories of runs that
+    are `repaired` may be there once more, and of those that are `forked` there are records that do not count.
 
     `on_decided` is told of every decision that is accepted, with the question, the event and its partition.
     """
@@ -41,6 +43,7 @@ class History:
         self.runs, self.limits = dict[str, LoggedRun](), LoggedLimits()
         self.void = 0
         self.wrong: list[str] = []
+        self.repaired, self.forked = set[str](), set[str]()
         self.on_decided: Callable[[LoggedRun, Question, Datum, int], None] = lambda *_: None
         self._seen: set[bytes] = set()
         self._counting: set[bytes] = set()
@@ -56,7 +59,7 @@ class History:
             return []  # it is of no run, and no fork: a mirror would never be tried where it counted as one
         found = self._read(record)
         if found is None:
-            self.void += record.value is not None
+            self.void += record.value is not None and not _ANCHOR_KEY.match(record.key or b"")
             return []
         name, entry = found
         run = self.runs.get(entry["run_id"]) or LoggedRun(entry["run_id"])
@@ -72,6 +75,7 @@ class History:
                 waiting = self._early.pop((run.id, name), [])
             else:
                 self.void += 1
+                self.forked.add(run.id)
                 self._early.setdefault((run.id, entry["prev"]), []).append((name, entry))
         return counting
 
@@ -81,9 +85,11 @@ class History:
         self.runs, self._early = {}, {}
         self._seen, self._counting, self._causes = set(), set(), set()
         self.wrong, self.on_decided = [], lambda *_: None
+        before, self.limits = self.limits, LoggedLimits()
         for record in (record for log in logs for record in log):
             self.follow(record)
         self.wrong, self.void, self.on_decided = wrong, void, on_decided
+        self.limits = replace(before, sums=self.limits.sums)
 
     def caused(self, run: str, topic: str, partition: int, offset: int) -> bool:
         """Whether an entry that counts answers an input."""
@@ -122,6 +128,8 @@ class History:
             elif match:
                 self._bury(bytes.fromhex(match[3].decode()))
             return None
+        if match[3] in self._seen and match[1].decode() in self.repaired:
+            return None  # the operator had its history written once more, in order
         if match[3] in self._seen:
             self.wrong.append(f"bytes: entry {record.key!r} was sent twice with the same bytes")
         self._seen.add(match[3])

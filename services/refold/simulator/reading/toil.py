@@ -59,6 +59,10 @@ class Toil:
         self._wanted.add(value or b"")
         self._stale.add(value or b"")
 
+    def moved(self) -> None:
+        """Requests have other offsets from now on."""
+        self._idle_at.clear()
+
     def starts(self, order: StartTool, read: Sequence[Record]) -> None:
         """A tool begins in a process that has `read` these records of its call, the last of which it goes by."""
         closed = any(record.value is None for record in read)
@@ -78,8 +82,9 @@ class Toil:
             return f"its run was {run.status}"
         return f"it was {call.phase}" if call.settled or call.phase in ("renewed", "left") else ""
 
-    def objections(self, *, faults: int, deadline_ms: int, went_back: bool) -> Iterator[str]:
-        """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest.
+    def objections(self, *, faults: int, deadline_ms: int, lost_ms: int, went_back: bool) -> Iterator[str]:
+        """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest;
+        `lost_ms`: for how long nobody was there.
 
         Where the log `went_back`, nobody knows of the attempts that it has lost but the ledger, and a call that has
         fewer by now waits until that forgets them.
@@ -91,13 +96,13 @@ class Toil:
             yield f"toil: {self.published} records were published for {events} events and {faults} faults"
         for run in self._history.runs.values() if not went_back else ():
             for call in run.calls.values():
-                yield from self._calls(run, call, faults=faults, deadline_ms=deadline_ms)
+                yield from self._calls(run, call, faults=faults, most_ms=DEADLINES * deadline_ms + lost_ms)
 
-    def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, deadline_ms: int) -> Iterator[str]:
+    def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, most_ms: int) -> Iterator[str]:
         most = len(call.attempts) + faults
         if self.began[call.id] > most:
             yield f"toil: {call.id} ({call.effect}) began {self.began[call.id]} times, and {most} are accounted for"
-        if call.waited_ms > DEADLINES * deadline_ms:
+        if call.waited_ms > most_ms:
             yield f"slow: {call.id} of run {run.id} had an attempt that took {call.waited_ms} ms to be answered"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from refold.core import topics
+from refold.core.errors import MalformedError
 from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ToolRequest
 from refold.ports.ledger import Claim
@@ -38,7 +40,7 @@ class Witness:
         self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
         self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
-        self._heads: dict[str, str] = {}
+        self._links: defaultdict[str, list[str]] = defaultdict(list)
         self.void_claims = 0
         self.claimed: set[str] = set()
         self.reused: list[tuple[int, int, int]] = []
@@ -60,6 +62,8 @@ class Witness:
         if record.topic == topics.RUN_LOG:
             for entry in self.history.follow(record):
                 self.on_entry(entry)
+        elif record.topic == topics.BUDGET_SPENT:
+            self.history.limits.hears(record)
         elif record.topic == CLAIMS:
             self._follow_claim(read_value(record.value or b""))
         elif record.topic in APPROVAL_TOPICS:
@@ -75,14 +79,10 @@ class Witness:
 
     def settles(self, inputs: Sequence[Record], partitions: int) -> None:
         """What users have said is settled: it is in the log, or told to be dead, or means nothing any more."""
-        dead = {
-            (letter["topic"], letter["partition"], letter["offset"])
-            for letter in (read_value(record.value or b"") for record in self.written.get(topics.DEAD_LETTER, ()))
-        }
+        dead = self._dead()
         for record in inputs:
             place, name = (record.topic, record.partition, record.offset), (record.key or b"").decode(errors="replace")
-            # With a token nobody names a run.
-            owner = parse_callback_token(name) if name.startswith("cb_") else name.partition("/")[0]
+            owner = _owner(name)
             run = self.history.runs.get(owner)
             if record.value is None or place in dead or self.history.caused(owner, *place):
                 continue
@@ -102,6 +102,15 @@ class Witness:
             if not heard:
                 self._wrong.append(f"unheard: {name} on {record.topic} is settled, and nobody has answered it")
 
+    def answered(self, given: Record) -> bool:
+        """Whether an input is in the log, or told to be dead."""
+        place, name = (given.topic, given.partition, given.offset), (given.key or b"").decode(errors="replace")
+        return place in self._dead() or self.history.caused(_owner(name), *place)
+
+    def _dead(self) -> set[tuple[str, int, int]]:
+        letters = (read_value(record.value or b"") for record in self.written.get(topics.DEAD_LETTER, ()))
+        return {(letter["topic"], letter["partition"], letter["offset"]) for letter in letters}
+
     def loses(self, logs: Sequence[Sequence[Record]]) -> None:
         """The run log has lost records; this is what is left of its partitions. What they ordered is under way."""
         before = self._dispatched()
@@ -109,14 +118,31 @@ class Witness:
         self.lost |= before - self._dispatched()
 
     def forgets(self, topic: str, partition: int, end: int, was: int) -> None:
-        """An input topic has lost its end: what lies there next is something else."""
+        """A topic has lost its end: what lies there next is something else. No claim follows one that is lost."""
         self.history.forget(topic, partition, end)
+        if topic == CLAIMS:
+            held = self.written.get(topic, ())
+            lost = {
+                read_value(r.value or b"")["claim_id"] for r in held if r.partition == partition and r.offset >= end
+            }
+            for key, links in self._links.items():
+                self._links[key] = list(takewhile(lambda link: link not in lost, links))
         if topic == ORDERS:
             self.reused.append((partition, end, was))
 
     def _dispatched(self) -> set[tuple[str, int]]:
         calls = [call for run in self.history.runs.values() for call in run.calls.values()]
         return {(call.id, attempt) for call in calls for attempt in call.attempts}
+
+    def moved(self, record: Record) -> None:
+        """A record lies at another offset now, in a log that begins anew."""
+        self.history.forget(record.topic, record.partition, 0)
+        self.toil.moved()
+        self.written.setdefault(record.topic, []).append(record)
+
+    def differs(self, why: str) -> None:
+        """Somebody else has found what may not be."""
+        self._wrong.append(why)
 
     def asks(self, record: Record) -> None:
         """Follows a record that is about an approval, or about who may decide and how."""
@@ -187,8 +213,9 @@ class Witness:
     def _follow_claim(self, claim: Datum) -> None:
         if not claim["call_id"]:
             return  # somebody wants to know the time
-        if claim["prev"] == self._heads.get(claim["key"], ""):
-            self._heads[claim["key"]] = claim["claim_id"]
+        links = self._links[claim["key"]]
+        if claim["prev"] == (links or [""])[-1]:
+            links.append(claim["claim_id"])
             self.claims[claim["call_id"]].append(claim)
         else:
             self.void_claims += 1
@@ -210,3 +237,11 @@ class Witness:
         call = run.call(ask["call_id"]) if run else None
         if (call is None or ask["attempt"] not in call.attempts) and (ask["call_id"], ask["attempt"]) not in self.lost:
             self._wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")
+
+
+def _owner(name: str) -> str:
+    """The run that the key of an input names; with a token nobody names one by itself."""
+    try:
+        return parse_callback_token(name)
+    except MalformedError:
+        return name.partition("/")[0]

@@ -74,6 +74,7 @@ CALLS: dict[str, Scenario] = {
         _one("probed-hangs", "book", "hangs-after"),
         _one("probed-late", "book", "late"),
         _one("once-not-done", "pay", "not-done", "ok"),
+        _one("once-undone", "pay", "not-done", "slow"),
         _one("once-raises", "pay", "raises-after"),
         _asked("once-did-not", "pay", "raises-before"),
         _one("once-hangs", "pay", "hangs-before"),

@@ -7,8 +7,20 @@ from random import Random
 from typing import NamedTuple
 
 from refold.core.errors import UsageError
-from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
-from refold.simulator.settings import ANSWERS, ORDERS
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    APPROVAL_VOTED,
+    BUDGET_SPENT,
+    DEAD_LETTER,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_OPERATED,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+)
+from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
 
 PROCESS = ("die", "die-after", "away", "freeze", "freeze-after", "freeze-read", "pause", "pause-after", "drain")
 """The process at the boundary dies, or freezes while a successor works (a zombie), or pauses for less than that.
@@ -39,8 +51,21 @@ TRUNCATES = {
     "truncate-snapshot": RUN_SNAPSHOT,
     "truncate-orders": ORDERS,
     "truncate-results": ANSWERS,
+    "truncate-requests": RUN_REQUESTED,
+    "truncate-signals": RUN_SIGNALLED,
+    "truncate-operations": RUN_OPERATED,
+    "truncate-claims": CLAIMS,
+    "truncate-spent": BUDGET_SPENT,
+    "truncate-questions": APPROVAL_REQUESTED,
+    "truncate-votes": APPROVAL_VOTED,
+    "truncate-decisions": APPROVAL_DECIDED,
+    "truncate-outcomes": RUN_COMPLETED,
+    "truncate-letters": DEAD_LETTER,
 }
 """What loses its last records, though they were acknowledged: an election was unclean."""
+
+_DRAWN_AS = ("truncate-log", "truncate-snapshot", "truncate-orders", "truncate-results")
+"""By which of them chance draws any: so that a seed whose schedule loses no records stays what it was."""
 
 AROUND = (
     *("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget", *FORGETS),
@@ -122,9 +147,11 @@ class Chance:
 
     def strike(self, kind: str) -> str:
         """The fault at a boundary of this kind; mostly none. What is spared is drawn all the same."""
-        if not self.left or self.rng.random() >= self.rate:
+        if not self.left or (drawn := self.rng.random()) >= self.rate:
             return ""
-        mode = self.rng.choice(modes_at(kind))
+        mode = self.rng.choice([each for each in modes_at(kind) if each not in TRUNCATES or each in _DRAWN_AS])
+        if mode in _DRAWN_AS:
+            mode = list(TRUNCATES)[int(drawn / self.rate * len(TRUNCATES))]
         self.left -= 1
         self.wanted += 1
         return "" if self.wanted in self.spared else mode

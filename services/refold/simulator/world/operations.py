@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
-from refold.adapters.memory.broker import Partition
 from refold.adapters.memory.ledger import MemoryLedger
-from refold.core.ids import RunId, hold_key, home, parse_log_key
+from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
-from refold.core.topics import CATALOG, RUN_COMPLETED, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.run.log import FORKED, LATE_MS
+from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner.inputs import FROM_PEOPLE
+from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
 from refold.simulator.app import OTHERS, simulated
-from refold.simulator.reading.values import read_value
-from refold.simulator.settings import ANSWERS, CLAIMS, ORDERS
+from refold.simulator.settings import CLAIMS
 from refold.simulator.workload.inputs import operation
 from refold.simulator.world.broker import SIM_TOPICS, Broker
-from refold.simulator.world.faults import TRUNCATES
+from refold.simulator.world.faults import LOSES_LEDGER, TRUNCATES
 from refold.simulator.world.groups import Groups
 from refold.simulator.world.surroundings import Surroundings, limited
 
 DEPLOYED_MS = 700
 """How long other code is there: enough for some take-overs."""
 
-MIRRORED = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, RUN_LOG, ORDERS, CLAIMS, ANSWERS, RUN_COMPLETED)
 REPEATED = 0.3
 """The share of records that a mirror repeats."""
+
+MIRRORING_MS = LATE_MS + 1_000
+"""How long a platform is away of which a mirror has forked runs: order is told to be lost by the time alone."""
+
+LOOKS = 4
+"""How often the operator looks for histories that have to be repaired, once they may have been found."""
 
 ELSEWHERE = 0.5
 """The share of mirrors that have a Redis of their own."""
 
 MOST_LOST = 5
 """How many records a partition may lose, more than a run with one call has."""
+
+RESENT_MS = 900
+"""How long it takes until somebody says again what a topic has lost: planners have noticed by then."""
 
 HELD_MS = 1_500
 """How long it takes until somebody lets a run go that hung."""
@@ -46,6 +55,10 @@ class Platform(Protocol):
     ledger: MemoryLedger
     groups: Groups
     broker: Broker
+
+    def hit(self, *kinds: str) -> bool:
+        """Whether a fault of one of these kinds has struck."""
+        ...
 
 
 def _expire(world: Platform) -> None:
@@ -81,48 +94,78 @@ def _clean(world: Platform) -> None:
 
 def _mirror(world: Platform) -> None:
     """The platform begins anew on a mirror: some records are there twice, it was cleaned, and there are no offsets.
+    What is left has other offsets than before.
 
-    Now and then it has another Redis, which knows nothing. Not where somebody has forked a run: then order may have
-    to decide, and it waits for an operator. What people have said is not repeated.
+    Now and then it has another Redis, which knows nothing. Where somebody has forked a run, only the time at which
+    copies came tells that order was lost: they come later than the log may be cleaned, and the operator repairs.
     """
     assert isinstance(world, Surroundings), "a world has surroundings"
-    if world.witness.history.void or world.settings.approvals:
+    world.counts["mirrored"] += 1
+    if not world.witness.history.void:
+        _copy(world)
+        world.groups.die_all()
         return
-    for topic in MIRRORED:
+    world.counts["mirrored.forked"] += 1
+    world.lost_ms += MIRRORING_MS
+    for process in list(world.groups.processes):
+        world.groups.die(process, away_ms=MIRRORING_MS)
+    world.at(MIRRORING_MS - 1, lambda: _copy(world))
+    world.at(MIRRORING_MS + HELD_MS, lambda: _repair(world))
+
+
+def _copy(world: Platform) -> None:
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    for topic in SIM_TOPICS:
         for partition in range(world.settings.partitions):
             for record in list(world.broker.log(topic, partition).records):
                 if record.value and world.chance.rng.random() < REPEATED:
                     world.counts["repeated"] += 1
+                    world.counts[f"repeated: {topic}"] += 1
                     world.witness.toil.stale(record.value)
                     world.broker.repeat(record)
     _clean(world)
+    for record in world.broker.renumber():
+        world.witness.moved(record)
     world.broker.committed.clear()
     if world.chance.rng.random() < ELSEWHERE:
+        world.counts["mirrored.elsewhere"] += 1
         world.ledger.wipe()
-    world.groups.die_all()
 
 
-def _owed(world: Surroundings, log: Partition, end: int) -> bool:
-    """Whether a child is about to begin, or the log would lose from an offset on that a parent has heard of one's end.
-
-    A child may end before its parent, begun again, starts it; and whoever has told an end has told it.
-    """
-    runs = world.witness.history.runs
-    lost = [read_value(record.value) for record in log.read(end, log.end) if record.value and parse_log_key(record.key)]
-    heard = any(kind.endswith("ChildCompleted") for entry in lost for kind, _ in entry["events"])
-    return heard or any(f"{name}.{rest}" not in runs for name, run in runs.items() for rest in run.children.known)
+def _repair(world: Platform, looks: int = LOOKS) -> None:
+    """The operator names the history that counts of each run that stands still because its log has two of it."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    for run in world.witness.history.runs.values():
+        place = home(run.id, world.settings.partitions)
+        planner = world.groups.owners["planner"][place].services[0]
+        lane = planner.lanes.get(place) if isinstance(planner, Planner) else None
+        if lane is not None and lane.log.fold.frozen.get(RunId(run.id)) == FORKED:
+            world.counts["repairs"] += 1
+            world.witness.history.repaired.add(run.id)
+            named = {"head": run.head.hex()}
+            given = operation(run.id, f"repair-{world.now_ms}", "repair", named, partitions=world.settings.partitions)
+            world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))
+    if looks:
+        world.at(HELD_MS, lambda: _repair(world, looks - 1))
 
 
 def _truncate(topic: str) -> Callable[[Platform], None]:
-    """The last records of a partition are lost, though they were acknowledged. Of a run that was over none is (in a
-    mirror they lie behind its end, too): its outcome was told, and a planner that knows it keeps to it. Where people
-    decide the log is spared, and where a family would not hear of each other; once is enough. What a planner leaves
-    behind that dies before it notices nobody can tell, nor who takes over what is just lost."""
+    """The last records of a partition are lost, though they were acknowledged; once is enough.
+
+    Of a run that was over none is (in a mirror they lie behind its end, too): its outcome was told, and a planner that
+    knows it keeps to it. What a planner leaves behind that dies before it notices nobody can tell, nor who takes over
+    what is just lost, nor what was claimed where the ledger is lost as well. Who has said something that is lost, and
+    has no answer, says it again. Of questions only those are lost that are over: nobody asks an open one again
+    (docs/limits.md).
+    """
 
     def truncate(world: Platform) -> None:
+        lost_ledger = world.hit(*LOSES_LEDGER, "expire", "outage", "mirror")
         assert isinstance(world, Surroundings), "a world has surroundings"
         rng, settings = world.chance.rng, world.settings
-        partition = rng.randrange(settings.partitions)
+        drawn = rng.randrange(settings.partitions)
+        places = ((drawn + more) % settings.partitions for more in range(settings.partitions))
+        partition = next((each for each in places if world.broker.log(topic, each).records), drawn)
         log = world.broker.log(topic, partition)
         end = max(log.start, log.end - rng.randint(1, MOST_LOST))
         if topic == RUN_LOG:
@@ -130,17 +173,25 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             known = {head.hex().encode() for run in over for head in run.heads}
             told = (record.offset + 1 for record in log.records if (record.key or b"")[-32:] in known)
             end = max(end, *told, 0)
+        if topic == APPROVAL_REQUESTED:
+            asked = {name.encode() for name in world.witness.approvals.open}
+            end = max(end, *(record.offset + 1 for record in log.records if record.key in asked), 0)
         if end == log.end or world.counts["truncated"]:
             return
-        if topic == RUN_LOG and (settings.approvals or _owed(world, log, end)):
+        if topic == CLAIMS and lost_ledger:
             return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return
-        if topic == RUN_LOG:
+        if topic in (RUN_LOG, CLAIMS):
             world.chance.left = 0
-        was = world.broker.log(topic, partition).end
+        was, lost = log.end, log.read(end, log.end)
         world.broker.truncate(topic, partition, end)
         world.counts["truncated"] += 1
+        world.counts[f"truncated: {topic}"] += 1
+        for record in lost if topic in (*FROM_PEOPLE, APPROVAL_VOTED) else ():
+            if record.value and not record.read_headers() and not world.witness.answered(record):
+                again = Outgoing(topic, partition, record.key or b"", record.value, (), 0)
+                world.at(RESENT_MS, partial(world.broker.write, again))
         world.witness.forgets(topic, partition, end, was)
         if topic == RUN_LOG:
             logs = [world.broker.log(topic, number).records for number in range(settings.partitions)]

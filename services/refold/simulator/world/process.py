@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from dataclasses import fields as fields_of
 from typing import Any, NamedTuple
 
 from refold.adapters.memory.cursors import Cursors
 from refold.core.ids import home
+from refold.core.run.log import LogFold
+from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
+from refold.planner.service import Planner
 from refold.ports import effects
 from refold.ports.ledger import Reply
 from refold.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
@@ -38,6 +42,9 @@ NO_REPLY = object()
 
 UNHEARD = object()
 """The answer for a record that comes later by itself."""
+
+
+_STATE = [each.name for each in fields_of(RunState)]
 
 
 class Act(NamedTuple):
@@ -154,6 +161,8 @@ class SimProcess:
         for service in self.services:
             orders += service.turn(inbox, now)
             for name, fields in service.news:
+                if name == "lane.live" and isinstance(service, Planner):
+                    self._compare(service, int(str(fields["partition"])))
                 if name in _REFUSED:
                     why = _DIGITS.sub("N", str(fields.get(_REFUSED[name], "")))
                     self.world.counts[f"refused: {why if name in _SAID_OF_CALLS else f'{name}: {why}'}"] += 1
@@ -168,6 +177,23 @@ class SimProcess:
         idle_ms = LEAVING_MS if self.leave_by_ms else self.world.settings.idle_ms
         self.due_ms = min([*due, self.world.now_ms + idle_ms])
         return orders
+
+    def _compare(self, planner: Planner, partition: int) -> None:
+        """What a planner has of its runs when it is live is what the log has of them: purse, mailbox and all."""
+        lane, log, twin = planner.lanes.get(partition), self.world.broker.log(RUN_LOG, partition), LogFold()
+        if lane is None or lane.log.position > log.end:
+            return  # the log has lost what it has just read
+        for record in log.read(0, lane.log.position):
+            twin.feed(record.key, record.value, shared=True, offset=record.offset, at_ms=record.at_ms)
+        twin.settle()
+        for run, state in lane.log.fold.states.items():
+            known = twin.states.get(run)
+            if state.over or run in twin.frozen or run in lane.log.fold.frozen or known is None:
+                continue
+            self.world.counts["twins"] += 1
+            if known.digest() != state.digest():
+                differ = [name for name in _STATE if getattr(known, name) != getattr(state, name)]
+                self.world.witness.differs(f"fold: {self.name} is live with another {', '.join(differ)} of run {run}")
 
     @property
     def quiet(self) -> bool:

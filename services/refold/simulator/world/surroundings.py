@@ -23,8 +23,8 @@ class Surroundings:
     """A world from the inside.
 
     **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
-    for before the world is at rest. `decision_key` is what approval services sign with that start now, `app`
-    what planners run that start now.
+    for before the world is at rest, `lost_ms` for how long nobody was there. `decision_key` is what approval services
+    sign with that start now, `app` what planners run that start now.
     """
 
     decision_key: SigningKey
@@ -36,7 +36,7 @@ class Surroundings:
         self.now_ms = settings.epoch_ms
         self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
-        self.pending = 0
+        self.pending = self.lost_ms = 0
         self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
         self.receiver, self.store = Receiver(), Store()
         self.witness = Witness(settings.retention_ms // 2)

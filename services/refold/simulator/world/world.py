@@ -46,6 +46,7 @@ class World(Surroundings):
         self.kinds: list[str] = []
         self.struck: list[str] = []
         self.struck_ms: list[int] = []
+        self.uncertain: list[str] = []
         self.refused: set[tuple[str, str]] = set()
         kept = timedelta(milliseconds=settings.retention_ms)
         self.ledger = MemoryLedger(lambda: self.now_ms, retention=kept, marker=kept / 2)
@@ -58,6 +59,11 @@ class World(Surroundings):
         return any(kind in fault for fault in self.struck for kind in kinds)
 
     # Steps
+
+    @property
+    def forgot(self) -> bool:
+        """True if the ledger may have lost whatever it knew: a mirror may have another one."""
+        return self.hit(*LOSES_LEDGER) or bool(self.counts["mirrored.elsewhere"])
 
     def advance(self) -> None:
         """Goes to the next moment at which something is due."""
@@ -179,9 +185,11 @@ class World(Surroundings):
         if mode == "refuse":
             return self._refuse(process, act)
         if mode == "overdue" and act.kind == "publish":
+            self.uncertain.append(act.what.topic)
             delivery = self._do(process, act)._replace(offset=None)
             self.at(self.settings.delay_ms, lambda: process.inbox.append(delivery))
             return UNHEARD
+        self.uncertain.append(act.what.topic)
         if mode in ("unsure", "overdue"):
             self._do(process, act)
         elif mode == "delayed":
@@ -242,6 +250,7 @@ class World(Surroundings):
         """Carries an act out and gives its answer."""
         kind, what = act.kind, act.what
         if kind in ("append", "publish"):
+            self.witness.history.limits.dazed = process.stood_still
             if process.stood_still:
                 self.witness.toil.stale(what.value)
             return self.broker.write(what)
@@ -317,7 +326,7 @@ class World(Surroundings):
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
         read = self._read_of(process, place, ask.call_id)
         self.witness.toil.starts(order, read)
-        if self.hit(*LOSES_LEDGER):
+        if self.forgot:
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
         passed = ask.effect in CLAIMED_EFFECTS and self.hit("freeze")
