@@ -61,8 +61,9 @@ tidy: setup ## Show what must hold of the code, and fail where it does not
 demo: setup ## Deploy in five steps, with processes killed on the way
 	$(BIN)/refold demo
 
-sim: setup ## Simulate the platform with a fault at every boundary, then at random, and replay random agents
+sim: setup ## Simulate the platform with a fault at every boundary, then at random; hunt planted bugs; replay random agents
 	$(BIN)/refold sim
+	$(BIN)/python -m tests.sim.bugs
 	$(BIN)/python -m tests.sdk.programs --programs 50000 --seed 1000000
 
 chaos: setup ## Kill, stop and wipe real servers and services under load
