@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-all frameworks tidy demo sim chaos soak conformance bench lint lock clean
+.PHONY: help setup test test-all frameworks tidy demo sim chaos soak conformance bench bench-step lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -61,8 +61,9 @@ tidy: setup ## Show what must hold of the code, and fail where it does not
 demo: setup ## Deploy in five steps, with processes killed on the way
 	$(BIN)/refold demo
 
-sim: setup ## Simulate the platform with a fault at every boundary, then at random, and replay random agents
+sim: setup ## Simulate the platform with a fault at every boundary, then at random; hunt planted bugs; replay random agents
 	$(BIN)/refold sim
+	$(BIN)/python -m tests.sim.bugs
 	$(BIN)/python -m tests.sdk.programs --programs 50000 --seed 1000000
 
 chaos: setup ## Kill, stop and wipe real servers and services under load
@@ -77,6 +78,9 @@ conformance: setup ## Have the judges of MCP look at our client, in both eras (n
 
 bench: setup ## Measure, as JSON and as a table
 	$(BIN)/refold bench
+
+bench-step: setup ## Count the instructions that a step costs planner, executor and relay, and fail where they are more
+	$(BIN)/python -m benchmarks.step
 
 lint: setup ## Style, types and the direction of imports
 	$(BIN)/ruff check services tests

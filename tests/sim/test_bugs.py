@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.bugs.bugs import BUGS
-from tests.sim.bugs.hunt import hunt
+from tests.sim.bugs.hunt import KEPT, NotShown, find, read, write
 from tests.sim.bugs.rules import RULES
+from tests.sim.cases import parse
+
+_KEPT = read(KEPT.read_text())
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_the_checker_finds_the_planted_bug(name: str) -> None:
-    found = hunt(name)
+    found = find(name, _KEPT.get(name))
 
     assert found is not None, "the checker is blind to this bug, or needs too many cases, or the bug only crashes"
     case, outcome = found
@@ -24,3 +27,17 @@ def test_every_planted_bug_breaks_a_rule_of_the_design() -> None:
 
     assert sorted(named) == sorted(BUGS)
     assert len(RULES) >= 40
+
+
+@pytest.mark.parametrize("kept", ["--scenario pure", "# nothing kept"])
+def test_a_bug_that_its_kept_case_does_not_show_is_hunted_and_said_so(kept: str) -> None:
+    with pytest.warns(NotShown, match="skip-the-claim"):
+        found = find("skip-the-claim", parse(kept))
+
+    assert found is not None
+    assert found[0].scenario == "keyed"
+
+
+def test_kept_cases_are_read_as_they_are_written() -> None:
+    assert write(_KEPT) == KEPT.read_text()
+    assert _KEPT.keys() <= BUGS.keys(), "a bug that is gone leaves no case behind"

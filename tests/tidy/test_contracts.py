@@ -25,6 +25,7 @@ BIN = Path(sys.executable).parent
         ["lint-imports", "--no-cache"],
         ["ruff", "check", "--no-cache", "--quiet"],
         ["ruff", "format", "--check", "--no-cache", "--quiet"],
+        ["mypy", "--no-error-summary"],
     ],
     ids=" ".join,
 )

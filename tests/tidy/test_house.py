@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.tidy import house
-from tests.tidy.house import RULES, Code, Found, Rule, judge
+from tests.tidy import house, weight
+from tests.tidy.house import FIGURES, RULES, Code, Figure, Found, Reading, Rule, judge
+from tests.tidy.repository import ROOT
 
 LAYERS: list[dict[str, Any]] = [{"type": "layers", "containers": ["refold"], "layers": ["cli | sim", "sdk", "core"]}]
 INNER: list[dict[str, Any]] = [{"type": "layers", "containers": ["refold.core"], "layers": ["run", "wire : ids"]}]
@@ -17,6 +18,20 @@ INNER: list[dict[str, Any]] = [{"type": "layers", "containers": ["refold.core"],
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
 def test_nothing_breaks_a_rule_but_what_is_on_its_list(rule: Rule) -> None:
     assert house.verdict(rule).broken == {}, "mend it; `make tidy` shows all rules"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.key)
+def test_no_figure_is_worse_than_it_was(figure: Figure) -> None:
+    found = house.reading(figure)
+
+    assert found.now <= found.limit, "mend it; `make tidy` shows all figures"
+
+
+def test_a_decision_record_allows_the_lines_of_production() -> None:
+    records = [path.read_text() for path in (ROOT / "docs/adr").glob("*.md")]
+
+    assert house.granted(house.still("figures")["lines"], records), "more lines need an ADR that says what for"
+    assert not house.granted(1_000_000, records)
 
 
 def types_only(module: str) -> str:
@@ -37,13 +52,17 @@ def up_in_core(code: Code) -> Found:
 
 PARK = "class A:\n    park_ms: int = 60_000\n"
 BYTES = "MAX_PAYLOAD_BYTES: int = 1 << 20\n"
+BRANCHES = "class A:\n    def f(self):\n        if " + " and ".join("abcdefghijklmn") + ":\n            assert x\n"
+WIDE = "class A:\n    def f(self, a, b, c, /, d, *more, e, f, g): ...\n    def g(self, a, b, c, d, e, f): ...\n"
+SETS = (
+    "class A:\n    def f(self, b):\n        self.x = y\n        b.x = self.y.z = 1\n        b.n += 1\n        del b.m\n"
+)
 NESTED = "class A:\n    def f(self):\n        if x:\n            import os\n        def g():\n            import re\n"
 
 
 @pytest.mark.parametrize(
     ("find", "code", "found"),
     [
-        (house.lines, {"a.py": "x = 1\n" * 3, "b.py": "x = 1\n"}, {"services": 4}),
         (house.circles, {"a.py": types_only("refold.b"), "b.py": in_function("refold.a")}, {"a <-> b": 2}),
         (house.circles, {"a.py": "from refold import b\n", "b.py": "import refold.a\n"}, {"a <-> b": 2}),
         (house.circles, {"r/__init__.py": "import refold.r.a\n", "r/a.py": types_only("refold.r")}, {"r <-> r.a": 2}),
@@ -68,6 +87,9 @@ NESTED = "class A:\n    def f(self):\n        if x:\n            import os\n    
         ),
         (house.defaults, {"a.py": "PARK_MS = 60_000\n", "b.py": PARK}, {"park_ms = 60,000 (a.py, b.py)": 1}),
         (house.late, {"a.py": NESTED}, {"a.py": 2}),
+        (house.decisions, {"a.py": BRANCHES}, {"A.f (a.py)": 16}),
+        (house.parameters, {"a.py": WIDE}, {"A.f (a.py)": 7}),
+        (house.foreign, {"a.py": SETS}, {"a.py": 4}),
         (house.silent, dict.fromkeys(house.SUBTLE, "x = 1\n" * 100 + "# why\n"), dict.fromkeys(house.SUBTLE, 2)),
     ],
 )
@@ -92,6 +114,11 @@ def test_a_planted_violation_is_seen(find: Callable[[Code], Found], code: Code, 
         (house.defaults, {"a.py": PARK, "b.py": "class B:\n    park_ms: int = 5_000\n"}),
         (house.defaults, {"a.py": PARK, "b.py": "class B:\n    park_ms: int = Field(A.park_ms, ge=1)\n"}),
         (house.late, {"a.py": "import os\nif x:\n    import re\n"}),
+        (house.decisions, {"a.py": BRANCHES.replace(" and n", "")}),
+        (
+            house.foreign,
+            {"a.py": "class A:\n    x = 1\n    def f(self):\n        self.x = cls.y = 1\n        z = self.x\n"},
+        ),
     ],
 )
 def test_what_is_as_it_should_be_is_left_alone(find: Callable[[Code], Found], code: Code) -> None:
@@ -123,3 +150,26 @@ def test_below_what_may_be_there_in_all_no_place_breaks_the_rule() -> None:
 
     assert judge(Rule("", "", find, most=10), {}, {}).broken == {}
     assert judge(Rule("", "", find, most=9), {}, {"a": 6}).broken == {"b": 4}
+
+
+def test_a_list_is_lowered_to_what_is_left_and_takes_nothing_new() -> None:
+    assert house.lowered({"a (there)": 3, "b (there)": 2, "c (there)": 1}, {"a": 5, "b": 1, "d": 4}) == {"a": 3, "b": 1}
+    assert house.lowered({"a (there)": 3}, None) == {"a": 3}, "a rule that is new lists what breaks it"
+
+
+def test_a_figure_that_is_above_its_limit_is_worse_and_one_without_a_limit_too() -> None:
+    figure = Figure("", "no such figure", lambda code: 7, must=5)
+
+    assert house.reading(figure).word.startswith("WORSE")
+    assert [Reading(figure, now, 8).word for now in (9, 8, 5)] == ["WORSE: 8 is the limit", "not yet", "holds"]
+
+
+def test_more_lines_than_a_decision_record_names_are_not_granted() -> None:
+    records = ["It has at most 1,200 lines of production.", "at most 900 lines of production"]
+
+    assert [house.granted(limit, records) for limit in (900, 1_200, 1_201)] == [True, True, False]
+    assert not house.granted(1, [])
+
+
+def test_a_module_is_lonely_that_one_module_of_its_room_alone_imports() -> None:
+    assert weight.lonely({"r.a": {"r.b", "r.c"}, "r.b": {"r.c"}, "r.c": set(), "q.a": {"r.d"}, "r.d": set()}) == ["r.b"]
